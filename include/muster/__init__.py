@@ -1,0 +1,12 @@
+"""Muster: an external coordinator for Kafka consumption.
+
+- `muster.core`: the pure part (model, wire format, assignors, planner, state machine). No I/O, no clock.
+- `muster.edges`: ZooKeeper, Consul, Kafka and HTTP, one module each. They do I/O and decide nothing.
+- `muster.settings`: `clusters.yaml`, connections and a consumer's own settings, validated.
+- `muster.coordinator`: one run of the coordinator: core and edges put together, without Airflow.
+- `muster.consumer`: the consumer job: agent and Spark source.
+- `muster.handlers`: handlers that come with Muster.
+- `muster.airflow`: operator, trigger and task functions, the only part that imports Airflow.
+"""
+
+__version__ = "0.1.0"

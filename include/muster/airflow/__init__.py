@@ -1,0 +1,1 @@
+"""Everything that imports Airflow: connections, task functions, the consumer operator and its trigger."""

@@ -1,0 +1,1 @@
+"""The Python streaming data source that reads the partitions the agent holds."""

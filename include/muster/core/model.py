@@ -1,0 +1,177 @@
+"""What flows through Muster: topics, consumers, assignments and states, as plain immutable values.
+
+Nothing here talks to a network, a clock or a file. Times are seconds since the Unix epoch and always come
+in as arguments. Every other module of the core speaks in these types; the edges turn what they read into
+them once (`muster.core.wire` for ZooKeeper nodes and status answers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+Owners = Mapping[int, str]
+"""Partition number to consumer id, of one topic."""
+
+Assignment = Mapping[str, Owners]
+"""Topic to owners: what an assignor takes as `previous` and what it returns."""
+
+PartitionsByConsumer = Mapping[str, frozenset[int]]
+"""Consumer id to the partitions of one topic, as `toStart` and `toClose` hold them."""
+
+NOTHING: Mapping[str, frozenset[int]] = MappingProxyType({})
+
+
+class State(StrEnum):
+    """The states of a topic, one state node a topic. `Initial` is the absence of the node."""
+
+    INITIAL = "Initial"
+    STARTING = "Starting"
+    STABLE = "Stable"
+    CLOSING = "Closing"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer as service discovery describes it.
+
+    `priority` (higher is preferred), `weight` (share of the load, 1.0 is normal) and `zone` come from its
+    Consul metadata. `topics` is None when it takes every topic of its cluster.
+    """
+
+    id: str
+    address: str = ""
+    port: int = 0
+    priority: int = 0
+    weight: float = 1.0
+    zone: str | None = None
+    topics: frozenset[str] | None = None
+    incarnation: str | None = None
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether this consumer takes partitions of `topic`."""
+        return self.topics is None or topic in self.topics
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who is there, from one trustworthy reading of service discovery.
+
+    `live` are the consumers that pass their check and are not isolated. `isolated` are those that a person
+    took out (a key in the KV, or Consul's maintenance mode), whether or not they are registered. A consumer
+    in neither has left or is missing.
+    """
+
+    live: Mapping[str, Consumer]
+    isolated: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """The assignment node of a topic: where its records are, whose offsets count, and who reads what.
+
+    A partition on the move is in nobody's hands and therefore absent from `owners`.
+    """
+
+    bootstrap_servers: str
+    group_id: str
+    owners: Owners = field(default_factory=dict)
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """The state node of a topic.
+
+    `to_close` names the old owners of partitions that move; `to_start` names the new owner of every partition
+    that is not yet seen running, whether it was already given away (then `TopicAssignment.owners` has it) or
+    still waits to be closed (then `to_close` has it). `since` is when the topic left or reached `Stable`:
+    the start of the present rebalance, or of the present quiet. `missing` is when each owner that is absent
+    without isolation was first seen absent (only kept while a `rebalance_delay` runs).
+    """
+
+    state: State
+    to_start: PartitionsByConsumer = field(default_factory=dict)
+    to_close: PartitionsByConsumer = field(default_factory=dict)
+    epoch: int = 0
+    since: float = 0.0
+    reason: str = ""
+    missing: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """All that ZooKeeper holds on one topic, with the versions to write against.
+
+    `assignment` is None when the topic node has no data yet, `state` is None in `Initial`.
+    """
+
+    topic: str
+    partitions: frozenset[int]
+    assignment: TopicAssignment | None = None
+    assignment_version: int = -1
+    state: TopicState | None = None
+    state_version: int = -1
+
+    @property
+    def name(self) -> State:
+        """The state's name, `Initial` when there is no state node."""
+        return State.INITIAL if self.state is None else self.state.state
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """What one consumer reports on one topic; a partition in none of the three is closed and committed.
+
+    `epoch` is the newest assignment epoch that the consumer has acted upon, None from consumers that do not
+    report it.
+    """
+
+    running: frozenset[int] = frozenset()
+    starting: frozenset[int] = frozenset()
+    closing: frozenset[int] = frozenset()
+    epoch: int | None = None
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Every partition that is not closed."""
+        return self.running | self.starting | self.closing
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """One answer of a consumer's status page."""
+
+    consumer: str
+    incarnation: str
+    topics: Mapping[str, TopicStatus] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition changing hands, and why. `source` is None for a partition nobody held, `target` is
+    None for one that nobody takes (it vanished, or no subscribed consumer is live)."""
+
+    topic: str
+    partition: int
+    source: str | None
+    target: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of one topic: both nodes as they are to be, to be written together against the versions of
+    `before`. Whoever writes it fails without harm if either node changed in between."""
+
+    before: TopicSnapshot
+    assignment: TopicAssignment
+    state: TopicState
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        """The topic that this step is about."""
+        return self.before.topic

@@ -1,0 +1,237 @@
+"""The wire format: bytes of ZooKeeper nodes and status answers to values of `muster.core.model` and back.
+
+Paths, keys and meaning are fixed, because consumers in other languages rely on them:
+
+- `/consumers/[CLUSTER]/assignments/[TOPIC]`
+  `{"bootstrap.servers": "h:9092", "group.id": "g", "assignments": {"45": "consumer-id"}}`
+- `/consumers/[CLUSTER]/assignments/[TOPIC]/[PARTITION]`: one empty child a partition
+- `/consumers/[CLUSTER]/state/[TOPIC]`
+  `{"state": "Closing", "toStart": {"consumer-id": [1, 3]}, "toClose": {"other-id": [1, 3]}}`
+- `GET /status`
+  `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
+
+Beside these keys Muster writes `epoch` (grows with every write of a topic), `since` (ISO 8601, UTC), `reason`
+and `missing`. Keys that a reader does not know are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from muster.core.model import ConsumerStatus, State, TopicAssignment, TopicState, TopicStatus
+
+MAX_PARTITION = 2**31 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class WireError(ValueError):
+    """Something read from outside is not what the protocol says; the message names it and the next step."""
+
+
+def check_topic(name: str) -> str:
+    """Return `name` if Kafka would take it as a topic name, else raise `WireError`."""
+    if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+        raise WireError(f"topic name {name!r}: allowed are 1 to 249 of letters, digits, '.', '_' and '-'")
+    return name
+
+
+def check_id(name: str, what: str = "consumer id") -> str:
+    """Return `name` if it can stand in a ZooKeeper path and a Consul key, else raise `WireError`."""
+    if not _ID.fullmatch(name):
+        raise WireError(
+            f"{what} {name!r}: allowed are 1 to 128 of letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def assignments_path(cluster: str) -> str:
+    """The parent of a cluster's assignment nodes."""
+    return f"/consumers/{check_id(cluster, 'cluster name')}/assignments"
+
+
+def assignment_path(cluster: str, topic: str) -> str:
+    """The assignment node of a topic."""
+    return f"{assignments_path(cluster)}/{check_topic(topic)}"
+
+
+def partition_path(cluster: str, topic: str, partition: int) -> str:
+    """The child that says that `partition` exists."""
+    return f"{assignment_path(cluster, topic)}/{partition}"
+
+
+def states_path(cluster: str) -> str:
+    """The parent of a cluster's state nodes."""
+    return f"/consumers/{check_id(cluster, 'cluster name')}/state"
+
+
+def state_path(cluster: str, topic: str) -> str:
+    """The state node of a topic."""
+    return f"{states_path(cluster)}/{check_topic(topic)}"
+
+
+_Partition = Annotated[StrictInt, Field(ge=0, le=MAX_PARTITION)]
+_Id = Annotated[StrictStr, AfterValidator(check_id)]
+
+
+def _partition_key(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and str(int(text)) == text and int(text) <= MAX_PARTITION):
+        raise WireError(f"partition {text!r}: expected a whole number from 0")
+    return text
+
+
+class _Node(BaseModel):
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+
+class _AssignmentNode(_Node):
+    bootstrap_servers: Annotated[StrictStr, Field(alias="bootstrap.servers", min_length=1)]
+    group_id: Annotated[StrictStr, Field(alias="group.id", min_length=1)]
+    assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
+    epoch: Annotated[StrictInt, Field(ge=0)] = 0
+
+
+class _StateNode(_Node):
+    state: State
+    to_start: Annotated[dict[_Id, list[_Partition]], Field(alias="toStart")]
+    to_close: Annotated[dict[_Id, list[_Partition]], Field(alias="toClose")]
+    epoch: Annotated[StrictInt, Field(ge=0)] = 0
+    since: datetime | None = None
+    reason: str = ""
+    missing: dict[_Id, datetime] = Field(default_factory=dict)
+
+
+class _TopicStatus(_Node):
+    running: list[_Partition] = Field(default_factory=list)
+    starting: list[_Partition] = Field(default_factory=list)
+    closing: list[_Partition] = Field(default_factory=list)
+    epoch: Annotated[StrictInt, Field(ge=0)] | None = None
+
+
+class _Status(_Node):
+    consumer: _Id
+    incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
+    topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the whole text"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}{more}"
+
+
+def _time(moment: datetime | None) -> float:
+    if moment is None:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
+    """Read an assignment node; None if it has no data yet.
+
+    Raises `WireError` naming `path` and the key at fault.
+    """
+    if not data:
+        return None
+    try:
+        node = _AssignmentNode.model_validate_json(data)
+    except ValidationError as error:
+        raise WireError(
+            f"ZooKeeper node {path} is not an assignment: {_explain(error)}; correct it, or delete the topic's "
+            "assignment and state nodes to have them planned anew"
+        ) from error
+    return TopicAssignment(
+        bootstrap_servers=node.bootstrap_servers,
+        group_id=node.group_id,
+        owners={int(partition): consumer for partition, consumer in node.assignments.items()},
+        epoch=node.epoch,
+    )
+
+
+def format_assignment(assignment: TopicAssignment) -> bytes:
+    """Write an assignment node, partitions in ascending order."""
+    return (
+        _AssignmentNode(
+            bootstrap_servers=assignment.bootstrap_servers,
+            group_id=assignment.group_id,
+            assignments={str(p): assignment.owners[p] for p in sorted(assignment.owners)},
+            epoch=assignment.epoch,
+        )
+        .model_dump_json(by_alias=True)
+        .encode()
+    )
+
+
+def parse_state(data: bytes, path: str) -> TopicState:
+    """Read a state node. Raises `WireError` naming `path` and the key at fault."""
+    try:
+        node = _StateNode.model_validate_json(data)
+        if node.state is State.INITIAL:
+            raise WireError(f"ZooKeeper node {path}: 'Initial' is the absence of the node; delete it")
+        return TopicState(
+            state=node.state,
+            to_start={c: frozenset(p) for c, p in node.to_start.items() if p},
+            to_close={c: frozenset(p) for c, p in node.to_close.items() if p},
+            epoch=node.epoch,
+            since=_time(node.since),
+            reason=node.reason,
+            missing={consumer: _time(moment) for consumer, moment in node.missing.items()},
+        )
+    except ValidationError as error:
+        raise WireError(
+            f"ZooKeeper node {path} is not a topic state: {_explain(error)}; correct it, or delete it to have the "
+            "topic planned anew"
+        ) from error
+
+
+def format_state(state: TopicState) -> bytes:
+    """Write a state node, consumers and partitions in ascending order."""
+    node = _StateNode(
+        state=state.state,
+        to_start={c: sorted(state.to_start[c]) for c in sorted(state.to_start)},
+        to_close={c: sorted(state.to_close[c]) for c in sorted(state.to_close)},
+        epoch=state.epoch,
+        reason=state.reason,
+    )
+    text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing"})
+    text["since"] = _iso(state.since)
+    if state.missing:
+        text["missing"] = {c: _iso(state.missing[c]) for c in sorted(state.missing)}
+    return _dumps(text)
+
+
+def _dumps(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def parse_status(data: bytes, source: str) -> ConsumerStatus:
+    """Read a status answer. Raises `WireError` naming `source` (the URL) and the key at fault."""
+    try:
+        node = _Status.model_validate_json(data)
+    except ValidationError as error:
+        raise WireError(f"status answer of {source} is not understood: {_explain(error)}") from error
+    return ConsumerStatus(
+        consumer=node.consumer,
+        incarnation=node.incarnation,
+        topics={
+            topic: TopicStatus(
+                running=frozenset(status.running),
+                starting=frozenset(status.starting),
+                closing=frozenset(status.closing),
+                epoch=status.epoch,
+            )
+            for topic, status in node.topics.items()
+        },
+    )

@@ -1,0 +1,234 @@
+"""`clusters.yaml`: what Muster coordinates. One entry a cluster; a cluster is one consumer application.
+
+Every error names the file, the cluster, the key and what is allowed. A cluster that is wrong does not take
+the others with it: `load_clusters` returns the good ones beside the errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from muster.core.wire import check_id, check_topic
+from muster.settings.duration import Duration
+
+DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+class SettingsError(ValueError):
+    """`clusters.yaml` does not say what it should; the message names file, cluster, key and what is allowed."""
+
+
+def _identifier(value: str) -> str:
+    return check_id(value, "name")
+
+
+def _dotted(value: str) -> str:
+    if not _DOTTED.fullmatch(value):
+        raise ValueError(f"{value!r} is not a dotted path such as 'package.module.function'")
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+    return value
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AssignorSettings(_Settings):
+    """An assignor by name (`range`, `round-robin`, `sticky`) or dotted path, with its options."""
+
+    name: str = "sticky"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TopicsSettings(_Settings):
+    """Topics by name, and by regular expressions that must match the whole name."""
+
+    names: tuple[Annotated[str, AfterValidator(check_topic)], ...] = ()
+    patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+
+    @model_validator(mode="after")
+    def _some(self) -> TopicsSettings:
+        if not self.names and not self.patterns:
+            raise ValueError("name at least one topic, under 'names' or 'patterns'")
+        return self
+
+    def includes(self, topic: str) -> bool:
+        """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
+        if topic in self.names:
+            return True
+        return not topic.startswith("__") and any(re.fullmatch(p, topic) for p in self.patterns)
+
+
+class ConsumersSettings(_Settings):
+    """The consumers that Airflow runs for a cluster.
+
+    `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
+    `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
+    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
+    """
+
+    count: Annotated[int, Field(ge=0, le=10_000)] = 1
+    spark: str = "muster_spark"
+    handler: Annotated[str, AfterValidator(_dotted)]
+    handler_options: dict[str, Any] = Field(default_factory=dict)
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    metadata: dict[str, str] = Field(default_factory=dict)
+    trigger_interval: Duration = 0.2
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    check_interval: Duration = 1.0
+    lost_after: Duration = 60.0
+    """A consumer whose check fails this long, while nobody can see its process, is submitted anew."""
+    startup_timeout: Duration = 180.0
+    """How long a submitted consumer may take until it is live in Consul."""
+    graceful_timeout: Duration = 60.0
+    """How long a consumer that is told to stop may take to close its partitions."""
+
+    @field_validator("spark_conf", "metadata", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+        return value
+
+
+class ClusterSettings(_Settings):
+    """One cluster. `name` is its key in the file. Durations are in seconds once read."""
+
+    name: Annotated[str, AfterValidator(_identifier)]
+    consul_service: Annotated[str, AfterValidator(_identifier)]
+    group_id: Annotated[str, Field(min_length=1, max_length=255)]
+    topics: TopicsSettings
+    consumers: ConsumersSettings
+    kafka: str = "muster_kafka"
+    zookeeper: str = "muster_zookeeper"
+    consul: str = "muster_consul"
+    assignor: AssignorSettings = AssignorSettings()
+    tick: Annotated[Duration, Field(ge=1)] = 20.0
+    schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
+    advance_budget: Annotated[Duration, Field(ge=1)] = 60.0
+    stuck_after: Duration = 300.0
+    rebalance_delay: Duration = 0.0
+    status_timeout: Annotated[Duration, Field(gt=0)] = 2.0
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return {"names": value} if isinstance(value, list | tuple) else value
+
+    @field_validator("assignor", mode="before")
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def consumer_ids(self) -> tuple[str, ...]:
+        """The ids of the consumers that Airflow runs for this cluster."""
+        return tuple(f"{self.name}-{n}" for n in range(1, self.consumers.count + 1))
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not."""
+
+    path: Path
+    clusters: dict[str, ClusterSettings] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> ClusterSettings:
+        """Return the cluster `name`, or raise `SettingsError` saying what is wrong and which there are."""
+        if name in self.clusters:
+            return self.clusters[name]
+        if name in self.errors:
+            raise SettingsError(self.errors[name])
+        known = ", ".join(sorted(self.clusters)) or "none"
+        raise SettingsError(f"{self.path}: no cluster {name!r}; there are: {known}")
+
+
+def clusters_path() -> Path:
+    """Where `clusters.yaml` is: `$MUSTER_CLUSTERS`, or beside the package in `include/`."""
+    return Path(os.environ.get("MUSTER_CLUSTERS") or DEFAULT_PATH)
+
+
+def _explain(path: Path, cluster: str, error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "(the whole entry)"
+        given = "" if item["type"] in {"missing", "extra_forbidden"} else f" (given: {item['input']!r})"
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"]))
+        lines.append(f"{path}: cluster {cluster!r}, key '{key}': {message}{given}")
+    return "\n".join(lines)
+
+
+def _allowed(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = ClusterSettings
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return sorted(set(model.model_fields) - {"name"} if model is ClusterSettings else set(model.model_fields))
+
+
+def load_clusters(path: Path | None = None) -> Clusters:
+    """Read and validate `clusters.yaml`.
+
+    Raises `SettingsError` if the file as a whole cannot be read; an error in one cluster is put in
+    `Clusters.errors` and leaves the others usable.
+    """
+    path = path or clusters_path()
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: cannot be read ({error.strerror}); create it, or set MUSTER_CLUSTERS"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not YAML: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("clusters"), dict):
+        raise SettingsError(f"{path}: expected a top-level key 'clusters' with one entry a cluster")
+    if extra := sorted(str(key) for key in content if key != "clusters"):
+        raise SettingsError(f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' is allowed")
+    result = Clusters(path)
+    services: dict[str, str] = {}
+    for key, entry in content["clusters"].items():
+        name = str(key)
+        if not isinstance(entry, dict):
+            result.errors[name] = f"{path}: cluster {name!r}: expected keys and values, found {entry!r}"
+            continue
+        try:
+            cluster = ClusterSettings.model_validate({**entry, "name": name})
+        except ValidationError as error:
+            result.errors[name] = _explain(path, name, error)
+            continue
+        if other := services.get(cluster.consul_service):
+            result.errors[name] = (
+                f"{path}: cluster {name!r}, key 'consul_service': {cluster.consul_service!r} is already that of "
+                f"cluster {other!r}; each cluster needs its own"
+            )
+            continue
+        services[cluster.consul_service] = name
+        result.clusters[name] = cluster
+    return result

@@ -1,0 +1,102 @@
+"""How to reach ZooKeeper, Consul and Kafka, with TLS, SASL and tokens.
+
+In Airflow these come from connections (`muster.airflow.connections` turns one into the other), so secrets are
+where Airflow users keep theirs. A consumer gets them in its settings (`muster.settings.consumer`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
+
+
+class _Connection(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _reveal(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+class ZooKeeperSettings(_Connection):
+    """`hosts` is kazoo's connection string, `host:port,host:port/chroot`. Times are in seconds."""
+
+    hosts: Annotated[str, Field(min_length=1)]
+    session_timeout: Annotated[float, Field(gt=0)] = 10.0
+    operation_timeout: Annotated[float, Field(gt=0)] = 10.0
+    use_ssl: bool = False
+    ca: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    keyfile_password: SecretStr | None = None
+    verify_certs: bool = True
+    check_hostname: bool = True
+    sasl_mechanism: Literal["DIGEST-MD5", "GSSAPI"] | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    auth_scheme: Literal["digest"] | None = None
+    """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
+
+    @field_serializer("keyfile_password", "password", when_used="json")
+    def _secrets(self, secret: SecretStr | None) -> str | None:
+        return _reveal(secret)
+
+
+class ConsulSettings(_Connection):
+    """Where the Consul agent answers. `timeout` (seconds) is for a plain call; blocking ones add to it."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(gt=0, lt=65536)] = 8500
+    scheme: Literal["http", "https"] = "http"
+    token: SecretStr | None = None
+    datacenter: str | None = None
+    timeout: Annotated[float, Field(gt=0)] = 5.0
+    verify: bool = True
+    ca: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+
+    @field_serializer("token", when_used="json")
+    def _secrets(self, secret: SecretStr | None) -> str | None:
+        return _reveal(secret)
+
+
+class KafkaSettings(_Connection):
+    """librdkafka properties (`bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*`, ...).
+
+    Offsets, group and polling belong to Muster, so properties that would change them are refused.
+    `operation_timeout` is in seconds.
+    """
+
+    config: dict[str, str]
+    operation_timeout: Annotated[float, Field(gt=0)] = 10.0
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+        return value
+
+    @field_validator("config")
+    @classmethod
+    def _complete(cls, value: dict[str, str]) -> dict[str, str]:
+        if not value.get("bootstrap.servers"):
+            raise ValueError("needs 'bootstrap.servers'")
+        reserved = {
+            "group.id",
+            "group.protocol",
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+            "auto.offset.reset",
+            "enable.partition.eof",
+        }
+        if wrong := sorted(reserved & value.keys()):
+            raise ValueError(f"{', '.join(wrong)}: set by Muster itself; remove it")
+        return value
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers to begin with, `host:port,host:port`."""
+        return self.config["bootstrap.servers"]
