@@ -142,11 +142,27 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """One answer of a consumer's status page."""
+    """One answer of a consumer's status page.
+
+    `epochs` says that this consumer reports the epoch of every topic it has read, so a topic that is not in
+    `topics`, or whose epoch is behind, has not been acted upon yet.
+    """
 
     consumer: str
     incarnation: str
     topics: Mapping[str, TopicStatus] = field(default_factory=dict)
+    epochs: bool = False
+
+    def on(self, topic: str) -> TopicStatus:
+        """What it reports on `topic`; nothing held and no epoch if it does not mention it."""
+        return self.topics.get(topic, TopicStatus())
+
+    def has_seen(self, topic: str, epoch: int) -> bool:
+        """Whether this answer was given in knowledge of `epoch`; always true of a consumer without epochs."""
+        if not self.epochs:
+            return True
+        seen = self.on(topic).epoch
+        return seen is not None and seen >= epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-Beside these keys Muster writes `epoch` (grows with every write of a topic), `since` (ISO 8601, UTC), `reason`
-and `missing`. Keys that a reader does not know are ignored.
+Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
+(ISO 8601, UTC), `reason` and `missing`. A consumer that reads epochs says `"epochs": true` in its status and
+gives every topic it has read the `epoch` it acted upon; then 'closed' is only believed of an epoch that is new
+enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
+not know are ignored.
 """
 
 from __future__ import annotations
@@ -118,6 +121,7 @@ class _TopicStatus(_Node):
 class _Status(_Node):
     consumer: _Id
     incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
+    epochs: bool = False
     topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
 
 
@@ -225,6 +229,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
     return ConsumerStatus(
         consumer=node.consumer,
         incarnation=node.incarnation,
+        epochs=node.epochs,
         topics={
             topic: TopicStatus(
                 running=frozenset(status.running),

@@ -31,7 +31,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class SettingsError(ValueError):
-    """`clusters.yaml` does not say what it should; the message names file, cluster, key and what is allowed."""
+    """`clusters.yaml` does not say what it should; the message names file, cluster and key."""
 
 
 def _identifier(value: str) -> str:
@@ -128,7 +128,7 @@ class ClusterSettings(_Settings):
     assignor: AssignorSettings = AssignorSettings()
     tick: Annotated[Duration, Field(ge=1)] = 20.0
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
-    advance_budget: Annotated[Duration, Field(ge=1)] = 60.0
+    advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
     rebalance_delay: Duration = 0.0
     status_timeout: Annotated[Duration, Field(gt=0)] = 2.0
@@ -225,8 +225,8 @@ def load_clusters(path: Path | None = None) -> Clusters:
             continue
         if other := services.get(cluster.consul_service):
             result.errors[name] = (
-                f"{path}: cluster {name!r}, key 'consul_service': {cluster.consul_service!r} is already that of "
-                f"cluster {other!r}; each cluster needs its own"
+                f"{path}: cluster {name!r}, key 'consul_service': {cluster.consul_service!r} is already "
+                f"that of cluster {other!r}; each cluster needs its own"
             )
             continue
         services[cluster.consul_service] = name

@@ -1,0 +1,369 @@
+"""One run of the coordinator of one cluster: reads, lets the pure core decide, writes.
+
+The four parts are the four tasks of the coordinator DAG. Nothing is handed from one to the next but ZooKeeper
+and Consul themselves, so a run can be cut off anywhere and the next one carries on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
+from muster.coordinator.reports import (
+    AdvanceReport,
+    Change,
+    ConsumersReport,
+    PartitionsReport,
+    PlanReport,
+)
+from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.diagnosis import Waiting, stuck_message, waiting_for
+from muster.core.model import ConsumerStatus, Membership, Owners, State, TopicSnapshot, Transition
+from muster.core.planner import plan
+from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
+from muster.core.wire import WireError, check_topic
+from muster.edges import consul, kafka, status, zookeeper
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL = 0.05
+"""Seconds until statuses are asked again after a change; doubled up to `LAST_POLL` while nothing changes."""
+LAST_POLL = 1.0
+
+
+@dataclass(frozen=True)
+class _View:
+    """What one reading of ZooKeeper and Consul gave. Without `membership`, `doubt` says why."""
+
+    snapshots: dict[str, TopicSnapshot]
+    errors: dict[str, str]
+    members: consul.Members
+    targets: dict[str, Owners] = field(default_factory=dict)
+    planning_error: str = ""
+
+    @property
+    def membership(self) -> Membership | None:
+        return self.members.membership
+
+    @property
+    def held(self) -> str:
+        """Why the status quo stands, '' when planning may go on."""
+        if self.membership is None:
+            return self.members.doubt
+        if not self.membership.live:
+            return "no consumer is live: the assignment stays as it is until one appears"
+        return self.planning_error
+
+
+class Coordinator:
+    """The four parts of a run. Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing
+    more is written, and what is assigned stays assigned."""
+
+    def __init__(
+        self,
+        cluster: ClusterSettings,
+        kafka_settings: KafkaSettings,
+        store: Store,
+        discovery: Discovery,
+        lister: Lister,
+        poll: StatusPoller,
+        assignor: Assignor,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.cluster = cluster
+        self.kafka_settings = kafka_settings
+        self.store = store
+        self.discovery = discovery
+        self.lister = lister
+        self.poll = poll
+        self.assignor = assignor
+        self.clock = clock
+        self.pause = pause
+        self.policy = Policy(rebalance_delay=cluster.rebalance_delay)
+
+    def fetch_partitions(self) -> PartitionsReport:
+        """Bring the partition children up to what Kafka says.
+
+        Kafka out of reach, or silent on a topic that was there, leaves the last known partitions.
+        """
+        try:
+            found = self.lister.list_partitions()
+        except kafka.KafkaError as error:
+            return PartitionsReport(kafka_error=f"{error}; the last known partitions stand")
+        known = self.store.snapshots()
+        errors = {topic: str(read) for topic, read in known.items() if isinstance(read, WireError)}
+        wanted = {topic for topic in found if self.cluster.topics.includes(topic)}
+        for topic in sorted(set(self.cluster.topics.names) - found.keys()):
+            errors[topic] = (
+                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}; create it there, or "
+                f"take it out of 'topics' of cluster {self.cluster.name}"
+                + (" (its last known partitions stand)" if topic in known else "")
+            )
+        report = PartitionsReport(topics=len(wanted), errors=errors)
+        for topic in sorted(wanted):
+            self._bring_up_to_date(topic, found[topic], known.get(topic), report)
+        if report.added or report.removed or report.new_topics:
+            self.store.touch()
+        return report
+
+    def _bring_up_to_date(
+        self,
+        topic: str,
+        partitions: frozenset[int],
+        known: TopicSnapshot | WireError | None,
+        report: PartitionsReport,
+    ) -> None:
+        if isinstance(known, WireError) or not partitions:
+            return
+        check_topic(topic)
+        if known is None or known.assignment is None:
+            self.store.create_topic(topic, self.kafka_settings.bootstrap_servers, self.cluster.group_id)
+            report.new_topics.append(topic)
+        before = known.partitions if known is not None else frozenset()
+        if before == partitions:
+            return
+        self.store.set_partitions(topic, partitions)
+        if added := sorted(partitions - before):
+            report.added[topic] = added
+        if removed := sorted(before - partitions):
+            report.removed[topic] = removed
+
+    def fetch_consumers(self, long_poll: float) -> ConsumersReport:
+        """Say who is live. With nothing to do, wait up to `long_poll` seconds for a change to act upon."""
+        began = self.clock()
+        index = consul.WaitIndex()
+        while True:
+            woken = threading.Event()
+            self.store.watch_changes(woken)
+            # The index is taken before the reading, so a change in between ends the wait at once.
+            index = self.discovery.wait(index, 0)
+            view = self._view()
+            left = long_poll - (self.clock() - began)
+            woke = self._why_act(view) or ("tick" if left <= 0 else "")
+            if woke:
+                return self._consumers(view, woke, self.clock() - began)
+            expiry = next_expiry(view.snapshots.values(), self.policy)
+            if expiry is not None:
+                left = max(min(left, expiry - self.clock()), 0.0)
+            index = self._wait(index, left, woken)
+
+    def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
+        """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too."""
+        result: list[consul.WaitIndex | consul.ConsulError] = []
+
+        def watch() -> None:
+            try:
+                result.append(self.discovery.wait(index, timeout))
+            except consul.ConsulError as error:
+                result.append(error)
+            finally:
+                woken.set()
+
+        threading.Thread(target=watch, daemon=True, name="consul-wait").start()
+        woken.wait()
+        found = result[0] if result else index
+        if isinstance(found, consul.ConsulError):
+            raise found
+        return found
+
+    def _why_act(self, view: _View) -> str:
+        if view.membership is None or view.held:
+            return ""
+        for topic, snapshot in view.snapshots.items():
+            if snapshot.state is not None and snapshot.state.state is not State.STABLE:
+                return f"topic {topic} is {snapshot.name}"
+        for transition in self._transitions(view, {}):
+            return f"topic {transition.topic}: {transition.state.reason or transition.state.state}"
+        return ""
+
+    def _consumers(self, view: _View, woke: str, waited: float) -> ConsumersReport:
+        if view.membership is None:
+            return ConsumersReport(
+                trusted=False, doubt=view.members.doubt, woke=woke, waited=round(waited, 3)
+            )
+        return ConsumersReport(
+            live=len(view.membership.live),
+            isolated=sorted(view.membership.isolated),
+            woke=woke,
+            waited=round(waited, 3),
+        )
+
+    def compute_assignment(self) -> PlanReport:
+        """Say what `advance` would begin with, and write nothing."""
+        view = self._view()
+        if view.held:
+            return PlanReport(held=view.held, errors=view.errors)
+        statuses, _ = self._ask(view)
+        transitions = self._transitions(view, statuses)
+        unstable = {
+            topic: f"{snapshot.name} -> ..."
+            for topic, snapshot in view.snapshots.items()
+            if snapshot.state is not None and snapshot.state.state is not State.STABLE
+        }
+        steps = {
+            t.topic: f"{t.before.name} -> {t.state.state}: {t.state.reason or 'partitions vanished'}"
+            for t in transitions
+        }
+        return PlanReport(
+            needed=bool(transitions or unstable),
+            topics=unstable | steps,
+            moves=sum(len(t.moves) for t in transitions),
+            reasons=sorted({move.reason for t in transitions for move in t.moves}),
+            errors=view.errors,
+        )
+
+    def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
+        """Carry every topic on until all are Stable or `budget` seconds are over; the next run resumes.
+
+        `on_change` is told of each transition right after it was written.
+        """
+        deadline = self.clock() + budget
+        changes: list[Change] = []
+        delay = FIRST_POLL
+        while True:
+            view = self._view()
+            if view.membership is None or view.held:
+                return AdvanceReport(changes, self._all_stable(view), held=view.held, errors=view.errors)
+            statuses, failures = self._ask(view)
+            written = [
+                self._change(transition)
+                for transition in self._transitions(view, statuses)
+                if self.store.apply(transition)
+            ]
+            for change in written:
+                log.info("%s", change)
+                changes.append(change)
+                on_change(change)
+            if written:
+                delay = FIRST_POLL
+            elif self._all_stable(view) or self.clock() >= deadline:
+                waiting = self._waiting(view, view.membership, statuses, failures)
+                return AdvanceReport(
+                    changes,
+                    stable=self._all_stable(view),
+                    waiting=[str(w) for found in waiting.values() for w in found],
+                    stuck=self._stuck(view, waiting),
+                    errors=view.errors,
+                )
+            else:
+                self.pause(delay)
+                delay = min(delay * 2, LAST_POLL)
+
+    def _view(self) -> _View:
+        snapshots: dict[str, TopicSnapshot] = {}
+        errors: dict[str, str] = {}
+        for topic, read in self.store.snapshots().items():
+            if isinstance(read, WireError):
+                errors[topic] = str(read)
+            else:
+                snapshots[topic] = read
+        members = self.discovery.members()
+        targets: dict[str, Owners] = {}
+        planning_error = ""
+        if members.membership is not None and members.membership.live:
+            try:
+                targets = plan(snapshots.values(), members.membership.live, self.assignor)
+            except AssignorError as error:
+                planning_error = f"{error}; the topics stay as they are"
+        return _View(snapshots, errors, members, targets, planning_error)
+
+    def _ask(self, view: _View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
+        membership = view.membership
+        if membership is None:
+            return {}, {}
+        asked = consumers_to_ask(view.snapshots.values(), membership)
+        answers = self.poll(
+            [membership.live[consumer] for consumer in sorted(asked)], self.cluster.status_timeout
+        )
+        statuses: dict[str, ConsumerStatus] = {}
+        failures: dict[str, str] = {}
+        for consumer, answer in answers.items():
+            if isinstance(answer, ConsumerStatus):
+                statuses[consumer] = answer
+            else:
+                failures[consumer] = answer.reason
+        return statuses, failures
+
+    def _transitions(self, view: _View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:
+        if view.membership is None:
+            return []
+        now = self.clock()
+        steps = (
+            advance(snapshot, view.membership, statuses, view.targets.get(topic, {}), now, self.policy)
+            for topic, snapshot in sorted(view.snapshots.items())
+        )
+        return [step for step in steps if step is not None]
+
+    def _change(self, transition: Transition) -> Change:
+        before = transition.before
+        rebalancing = before.state is not None and before.state.state is not State.STABLE
+        now = self.clock()
+        return Change(
+            topic=transition.topic,
+            before=before.name,
+            after=transition.state.state,
+            reason=transition.state.reason,
+            moves=transition.moves,
+            epoch=transition.state.epoch,
+            at=now,
+            lasted=now - before.state.since if rebalancing and before.state is not None else 0.0,
+        )
+
+    @staticmethod
+    def _all_stable(view: _View) -> bool:
+        return all(
+            snapshot.state is None or snapshot.state.state is State.STABLE
+            for snapshot in view.snapshots.values()
+        )
+
+    @staticmethod
+    def _waiting(
+        view: _View,
+        membership: Membership,
+        statuses: Mapping[str, ConsumerStatus],
+        failures: Mapping[str, str],
+    ) -> dict[str, list[Waiting]]:
+        return {
+            topic: waiting_for(snapshot, membership, statuses, failures)
+            for topic, snapshot in view.snapshots.items()
+        }
+
+    def _stuck(self, view: _View, waiting: Mapping[str, list[Waiting]]) -> list[str]:
+        now = self.clock()
+        messages = (
+            stuck_message(snapshot, waiting[topic], now, self.cluster.stuck_after)
+            for topic, snapshot in view.snapshots.items()
+        )
+        return [message for message in messages if message]
+
+
+@contextmanager
+def open_coordinator(
+    cluster: ClusterSettings,
+    zookeeper_settings: ZooKeeperSettings,
+    consul_settings: ConsulSettings,
+    kafka_settings: KafkaSettings,
+) -> Iterator[Coordinator]:
+    """Connect to the edges of `cluster` and close them again at the end.
+
+    Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
+    Kafka and Consul are contacted when they are first needed.
+    """
+    assignor = load_assignor(cluster.assignor.name, cluster.assignor.options)
+    lister = kafka.TopicLister(kafka_settings)
+    try:
+        with zookeeper.TopicStore(zookeeper_settings, cluster.name) as store:
+            discovery = consul.Discovery(consul_settings, cluster.name, cluster.consul_service)
+            yield Coordinator(
+                cluster, kafka_settings, store, discovery, lister, status.poll_statuses, assignor
+            )
+    finally:
+        lister.close()

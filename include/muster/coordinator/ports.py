@@ -1,0 +1,60 @@
+"""What the coordinator needs of its edges, so that tests can put simulated ones in their place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot, Transition
+from muster.core.wire import WireError
+from muster.edges.consul import Members, WaitIndex
+from muster.edges.status import StatusFailure
+
+
+class Store(Protocol):
+    """`muster.edges.zookeeper.TopicStore`. Every operation raises `ZooKeeperError` within its deadline."""
+
+    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
+        """Read every topic of the cluster."""
+
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
+        """Make a topic known, without owners; False if it already is."""
+
+    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+        """Make the partition children exactly these."""
+
+    def apply(self, transition: Transition) -> bool:
+        """Write a transition; False if somebody else wrote first."""
+
+    def touch(self) -> None:
+        """Wake whoever waits for a change of partitions."""
+
+    def watch_changes(self, event: threading.Event) -> None:
+        """Set `event` at the next `touch`."""
+
+
+class Discovery(Protocol):
+    """`muster.edges.consul.Discovery`. Every operation raises `ConsulError` within its deadline."""
+
+    def members(self) -> Members:
+        """Who is registered, live and isolated."""
+
+    def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
+        """Return at the next change of membership or isolation, or after `timeout` seconds."""
+
+
+class Lister(Protocol):
+    """`muster.edges.kafka.TopicLister`. Raises `KafkaError` within its deadline."""
+
+    def list_partitions(self) -> Mapping[str, frozenset[int]]:
+        """All topics with their partitions."""
+
+
+class StatusPoller(Protocol):
+    """`muster.edges.status.poll_statuses`."""
+
+    def __call__(
+        self, consumers: Iterable[Consumer], timeout: float
+    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+        """Ask all consumers at once."""

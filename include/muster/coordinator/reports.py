@@ -1,0 +1,116 @@
+"""What each part of a coordinator run tells: small values that fit an XCom and read well in a log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from muster.core.model import Move, State
+
+SHOWN_MOVES = 200
+"""Longer lists of moves are cut in events and XComs: bulk data stays in ZooKeeper."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON-able values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Change(_Report):
+    """One transition that was written. `at` is in seconds since the epoch, `lasted` in seconds since the
+    topic's rebalance began (0 for its first step)."""
+
+    topic: str
+    before: State
+    after: State
+    reason: str
+    moves: tuple[Move, ...]
+    epoch: int
+    at: float
+    lasted: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON-able values, with at most `SHOWN_MOVES` moves and the number of all."""
+        return {
+            "topic": self.topic,
+            "before": str(self.before),
+            "after": str(self.after),
+            "reason": self.reason,
+            "moved": len(self.moves),
+            "moves": [
+                {"partition": m.partition, "from": m.source, "to": m.target, "why": m.reason}
+                for m in self.moves[:SHOWN_MOVES]
+            ],
+            "epoch": self.epoch,
+            "at": round(self.at, 3),
+            "lasted": round(self.lasted, 3),
+        }
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        moved = f", {len(self.moves)} partition(s) to move" if self.moves else ""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"topic {self.topic}: {self.before} -> {self.after}{moved}{why}"
+
+
+@dataclass(frozen=True)
+class PartitionsReport(_Report):
+    """Result of `fetch_partitions`. `errors` is by topic; with `kafka_error` the last known ones stand."""
+
+    topics: int = 0
+    new_topics: list[str] = field(default_factory=list)
+    added: dict[str, list[int]] = field(default_factory=dict)
+    removed: dict[str, list[int]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    kafka_error: str | None = None
+
+
+@dataclass(frozen=True)
+class ConsumersReport(_Report):
+    """Result of `fetch_consumers`. `woke` says why the long poll ended; `waited` is in seconds."""
+
+    live: int = 0
+    isolated: list[str] = field(default_factory=list)
+    trusted: bool = True
+    doubt: str = ""
+    woke: str = ""
+    waited: float = 0.0
+
+
+@dataclass(frozen=True)
+class PlanReport(_Report):
+    """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
+    although something might have to (then `needed` is False)."""
+
+    needed: bool = False
+    topics: dict[str, str] = field(default_factory=dict)
+    moves: int = 0
+    reasons: list[str] = field(default_factory=list)
+    held: str = ""
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AdvanceReport(_Report):
+    """Result of `advance`. `waiting` names who holds up what, `stuck` holds full messages for people."""
+
+    changes: list[Change] = field(default_factory=list)
+    stable: bool = True
+    waiting: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    held: str = ""
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON-able values."""
+        return {
+            "changes": [change.as_dict() for change in self.changes],
+            "stable": self.stable,
+            "waiting": self.waiting,
+            "stuck": self.stuck,
+            "held": self.held,
+            "errors": self.errors,
+        }

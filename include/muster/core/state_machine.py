@@ -1,0 +1,302 @@
+"""The state machine of one topic: what stands in ZooKeeper, who is there and what they report, to the next step.
+
+Pure: no I/O and no clock. `advance` yields at most one `Transition`, which is written atomically against the
+versions it was computed from. Whoever comes next, after any crash, computes on from what was written.
+
+State Transitions
+-----------------
+
+- *Initial* (no state node) -> *Starting*, or *Closing* if somebody live must let go first.
+- *Stable* -> *Closing* if a partition must leave a live consumer, -> *Starting* if there are only starts.
+- *Closing* -> *Closing* each time a partition is closed and given away; -> *Starting* when all are closed.
+- *Starting* -> *Stable* when every partition of `toStart` is reported running.
+- In *Starting* and *Closing* a partition whose owner or new owner has left is planned again; balance is not: that
+  waits for *Stable*, so a rebalance under way always ends.
+
+Invariant
+---------
+
+A partition is in `owners` of at most one consumer, and enters `owners` of another only after one of these:
+
+1. its old owner, live, reported it in none of its three lists, in knowledge of the epoch that took it away
+   (consumption stopped and offset committed);
+2. its old owner is isolated, or is gone from service discovery for longer than `rebalance_delay`;
+3. nobody held it.
+
+It holds because taking away and giving are separate writes: the first removes the partition from `owners` and
+records the old owner in `toClose`, the second needs that record and one of the facts above. The versions make
+the second fail if anything was written between the reading and the writing.
+
+A partition that does not move is in no list and is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from muster.core.model import (
+    ConsumerStatus,
+    Membership,
+    Move,
+    Owners,
+    State,
+    TopicAssignment,
+    TopicSnapshot,
+    TopicState,
+    Transition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a cluster's settings say about patience; seconds.
+
+    For `rebalance_delay` after an owner was first seen missing, its partitions are kept for it.
+    """
+
+    rebalance_delay: float = 0.0
+
+
+def consumers_to_ask(snapshots: Iterable[TopicSnapshot], membership: Membership) -> set[str]:
+    """The live consumers whose status the next step depends on."""
+    asked: set[str] = set()
+    for snapshot in snapshots:
+        if snapshot.state is not None:
+            asked.update(snapshot.state.to_close, snapshot.state.to_start)
+    return asked & membership.live.keys()
+
+
+def advance(
+    snapshot: TopicSnapshot,
+    membership: Membership,
+    statuses: Mapping[str, ConsumerStatus],
+    targets: Owners,
+    now: float,
+    policy: Policy,
+) -> Transition | None:
+    """Return the next step of a topic, or None when there is nothing to do now.
+
+    `statuses` holds the answers that could be had; a consumer without one is asked again another time.
+    `targets` is the plan for this topic (`muster.core.planner.plan`). Without a live consumer, without
+    partitions or without an assignment node the status quo stands.
+    """
+    if not membership.live or snapshot.assignment is None:
+        return None
+    if snapshot.state is None and not snapshot.partitions:
+        return None
+    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy).run()
+
+
+def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
+    """When the first `rebalance_delay` that runs now ends (seconds since the epoch), None if none runs."""
+    moments = [
+        since + policy.rebalance_delay
+        for snapshot in snapshots
+        if snapshot.state is not None
+        for since in snapshot.state.missing.values()
+    ]
+    return min(moments, default=None)
+
+
+class _Step:
+    """One step of one topic. `owners`, `to_start` and `to_close` are by partition and are changed in place."""
+
+    def __init__(
+        self,
+        snapshot: TopicSnapshot,
+        assignment: TopicAssignment,
+        membership: Membership,
+        statuses: Mapping[str, ConsumerStatus],
+        targets: Owners,
+        now: float,
+        policy: Policy,
+    ) -> None:
+        self.snapshot = snapshot
+        self.before = assignment
+        self.state = snapshot.state
+        self.live = membership.live
+        self.isolated = membership.isolated
+        self.statuses = statuses
+        self.targets = targets
+        self.now = now
+        self.policy = policy
+        self.owners = dict(assignment.owners)
+        self.to_start = _by_partition(self.state.to_start if self.state else {})
+        self.to_close = _by_partition(self.state.to_close if self.state else {})
+        self.settled = self.state is None or self.state.state is State.STABLE
+        self.moves: list[Move] = []
+        self.missing = self._missing()
+
+    def run(self) -> Transition | None:
+        self._let_go_of_vanished()
+        self._give_what_is_closed()
+        self._place_orphans()
+        if self.settled and not self.missing:
+            self._rebalance()
+        if self.state is None:
+            # Nobody knows yet whether those who own something also run it.
+            self.to_start.update({p: c for p, c in self.owners.items() if c in self.live})
+        return self._transition()
+
+    def _missing(self) -> dict[str, float]:
+        """The absent owners whose `rebalance_delay` still runs, with when they were first seen absent."""
+        if self.policy.rebalance_delay <= 0:
+            return {}
+        known = self.state.missing if self.state else {}
+        involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
+        since = {
+            consumer: known.get(consumer, self.now)
+            for consumer in sorted(involved)
+            if consumer not in self.live and consumer not in self.isolated
+        }
+        return {c: moment for c, moment in since.items() if self.now - moment < self.policy.rebalance_delay}
+
+    def _gone(self, consumer: str) -> bool:
+        return consumer not in self.live and consumer not in self.missing
+
+    def _why_gone(self, consumer: str) -> str:
+        return f"consumer {consumer} {'was isolated' if consumer in self.isolated else 'left'}"
+
+    def _let_go_of_vanished(self) -> None:
+        present = self.snapshot.partitions
+        for partition in sorted(self.owners.keys() - present):
+            owner = self.owners.pop(partition)
+            if owner in self.live or owner in self.missing:
+                self.to_close[partition] = owner
+            self._moved(partition, owner, None, "partition vanished from Kafka")
+        for partition in sorted(self.to_start.keys() - present):
+            del self.to_start[partition]
+
+    def _give_what_is_closed(self) -> None:
+        for partition in sorted(self.to_close):
+            old = self.to_close[partition]
+            if not (self._gone(old) or self._reports_closed(old, partition)):
+                continue
+            del self.to_close[partition]
+            target = self.to_start.get(partition)
+            if target is not None and not self._gone(target):
+                self.owners[partition] = target
+
+    def _reports_closed(self, consumer: str, partition: int) -> bool:
+        status = self.statuses.get(consumer)
+        if consumer not in self.live or status is None or partition in self.owners:
+            return False
+        topic = self.snapshot.topic
+        return status.has_seen(topic, self.before.epoch) and partition not in status.on(topic).held
+
+    def _place_orphans(self) -> None:
+        """Give a new owner to what nobody live holds or is to hold.
+
+        Where the plan knows nobody (no live consumer subscribes to the topic) things stay as they are, so a
+        consumer that comes back finds its partitions.
+        """
+        for partition in sorted(self.snapshot.partitions):
+            holder = self.to_start.get(partition) or self.owners.get(partition)
+            if holder is not None and not self._gone(holder):
+                continue
+            target = self.targets.get(partition)
+            if target is None or target not in self.live:
+                continue
+            if holder is not None:
+                reason = self._why_gone(holder)
+            else:
+                reason = "first assignment" if self.state is None else "nobody held it"
+            self.to_start[partition] = target
+            if partition not in self.to_close:
+                self.owners[partition] = target
+            self._moved(partition, holder, target, reason)
+
+    def _rebalance(self) -> None:
+        known = set(self.before.owners.values())
+        for partition in sorted(self.snapshot.partitions & self.owners.keys()):
+            owner, target = self.owners[partition], self.targets.get(partition)
+            if target is None or target == owner or target not in self.live or owner not in self.live:
+                continue
+            del self.owners[partition]
+            self.to_close[partition] = owner
+            self.to_start[partition] = target
+            self._moved(
+                partition, owner, target, "balance" if target in known else f"consumer {target} joined"
+            )
+
+    def _moved(self, partition: int, source: str | None, target: str | None, reason: str) -> None:
+        self.moves.append(Move(self.snapshot.topic, partition, source, target, reason))
+
+    def _runs(self, partition: int, consumer: str) -> bool:
+        status = self.statuses.get(consumer)
+        topic = self.snapshot.topic
+        return (
+            consumer in self.live
+            and self.owners.get(partition) == consumer
+            and self.before.owners.get(partition) == consumer
+            and status is not None
+            and status.has_seen(topic, self.before.epoch)
+            and partition in status.on(topic).running
+        )
+
+    def _transition(self) -> Transition | None:
+        waiting = {p: consumer for p, consumer in self.to_start.items() if not self._runs(p, consumer)}
+        if self.to_close:
+            name = State.CLOSING
+        elif waiting:
+            name = State.STARTING
+        else:
+            name = State.STABLE
+        changed = (
+            self.state is None
+            or name is not self.state.state
+            or self.owners != dict(self.before.owners)
+            or self.to_close != _by_partition(self.state.to_close)
+            or self.missing != dict(self.state.missing)
+            or any(
+                self.to_start[p] != c for p, c in _by_partition(self.state.to_start).items() if p in waiting
+            )
+            or bool(waiting.keys() - _by_partition(self.state.to_start).keys())
+        )
+        if not changed:
+            # That a partition of several now runs is no reason to write: the status pages say so at any time.
+            return None
+        epoch = self.before.epoch + (self.owners != dict(self.before.owners))
+        state = TopicState(
+            state=name,
+            to_start=_by_consumer(waiting),
+            to_close=_by_consumer(self.to_close),
+            epoch=epoch,
+            since=self._since(name),
+            reason=self._reason(name),
+            missing=self.missing,
+        )
+        return Transition(
+            before=self.snapshot,
+            assignment=replace(self.before, owners=self.owners, epoch=epoch),
+            state=state,
+            moves=tuple(self.moves),
+        )
+
+    def _since(self, name: State) -> float:
+        quiet = name is State.STABLE
+        if self.state is not None and quiet == (self.state.state is State.STABLE):
+            return self.state.since
+        return self.now
+
+    def _reason(self, name: State) -> str:
+        reasons = sorted({move.reason for move in self.moves})
+        under_way = self.state is not None and self.state.state is not State.STABLE
+        if under_way and self.state is not None:
+            old = [part for part in self.state.reason.split("; ") if part]
+            reasons = old + [reason for reason in reasons if reason not in old]
+        elif not reasons and self.state is not None and name is State.STABLE:
+            return self.state.reason
+        return "; ".join(reasons)
+
+
+def _by_partition(by_consumer: Mapping[str, frozenset[int]]) -> dict[int, str]:
+    return {p: consumer for consumer in sorted(by_consumer) for p in by_consumer[consumer]}
+
+
+def _by_consumer(by_partition: Mapping[int, str]) -> dict[str, frozenset[int]]:
+    lists: dict[str, set[int]] = {}
+    for partition, consumer in by_partition.items():
+        lists.setdefault(consumer, set()).add(partition)
+    return {consumer: frozenset(lists[consumer]) for consumer in sorted(lists)}
