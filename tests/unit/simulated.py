@@ -1,0 +1,224 @@
+"""ZooKeeper, Consul and consumers as plain values, for tests of the pure core and of the coordinator around it.
+
+The store keeps the bytes that the real one would hold, so every test goes through the wire format as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster.edges.consul import Members, WaitIndex
+from muster.edges.status import StatusFailure
+from muster.edges.zookeeper import ZooKeeperError
+
+from muster.core import wire
+from muster.core.model import (
+    Consumer,
+    ConsumerStatus,
+    Membership,
+    TopicAssignment,
+    TopicSnapshot,
+    TopicStatus,
+    Transition,
+)
+from muster.core.wire import WireError
+
+
+class Killed(BaseException):
+    """The coordinator died here. A BaseException, so that no `except Exception` can survive it."""
+
+
+@dataclass
+class Node:
+    data: bytes
+    version: int = 0
+
+
+@dataclass
+class SimulatedStore:
+    """`kill_before` and `kill_after` count writes: the process dies before or after that one (from 1)."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    partitions: dict[str, set[int]] = field(default_factory=dict)
+    states: dict[str, Node] = field(default_factory=dict)
+    writes: int = 0
+    kill_before: int | None = None
+    kill_after: int | None = None
+    unreachable: bool = False
+    touched: int = 0
+
+    def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
+        self._reach()
+        found: dict[str, TopicSnapshot | WireError] = {}
+        for topic, node in self.nodes.items():
+            state = self.states.get(topic)
+            try:
+                found[topic] = TopicSnapshot(
+                    topic,
+                    frozenset(self.partitions.get(topic, ())),
+                    wire.parse_assignment(node.data, topic),
+                    node.version,
+                    wire.parse_state(state.data, topic) if state else None,
+                    state.version if state else -1,
+                )
+            except WireError as error:
+                found[topic] = error
+        return found
+
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
+        self._reach()
+        if topic in self.nodes:
+            return False
+        with_nobody = TopicAssignment(bootstrap_servers, group_id)
+        self._write(lambda: self.nodes.__setitem__(topic, Node(wire.format_assignment(with_nobody))))
+        return True
+
+    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+        self._reach()
+        self._write(lambda: self.partitions.__setitem__(topic, set(partitions)))
+
+    def apply(self, transition: Transition) -> bool:
+        self._reach()
+        before, topic = transition.before, transition.topic
+        node, state = self.nodes[topic], self.states.get(topic)
+        if (
+            node.version != before.assignment_version
+            or (state.version if state else -1) != before.state_version
+        ):
+            return False
+
+        def write() -> None:
+            if transition.assignment != before.assignment:
+                self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
+            version = state.version + 1 if state else 0
+            self.states[topic] = Node(wire.format_state(transition.state), version)
+
+        self._write(write)
+        return True
+
+    def touch(self) -> None:
+        self._reach()
+        self.touched += 1
+
+    def watch_changes(self, event: threading.Event) -> None:
+        self._reach()
+
+    def _reach(self) -> None:
+        if self.unreachable:
+            raise ZooKeeperError("ZooKeeper is out of reach")
+
+    def _write(self, write: object) -> None:
+        assert callable(write)
+        self.writes += 1
+        if self.writes == self.kill_before:
+            raise Killed
+        write()
+        if self.writes == self.kill_after:
+            raise Killed
+
+
+@dataclass
+class SimulatedConsumer:
+    """A consumer that obeys what it last read. `lists` may be changed by hand to make it disobey."""
+
+    id: str
+    running: set[tuple[str, int]] = field(default_factory=set)
+    starting: set[tuple[str, int]] = field(default_factory=set)
+    closing: set[tuple[str, int]] = field(default_factory=set)
+    seen: dict[str, int] = field(default_factory=dict)
+    epochs: bool = True
+    answers: bool = True
+    stuck: bool = False
+    alive: bool = True
+
+    def obey(self, store: SimulatedStore) -> None:
+        """One round: notice the assignment, let go what was taken away, start what was given."""
+        if self.stuck or not self.alive:
+            return
+        for topic, node in store.nodes.items():
+            assignment = wire.parse_assignment(node.data, topic)
+            assert assignment is not None
+            mine = {(topic, p) for p, owner in assignment.owners.items() if owner == self.id}
+            held = {tp for tp in self.running | self.starting if tp[0] == topic}
+            self.closing = {tp for tp in self.closing if tp[0] != topic}  # what closed last time is closed
+            self.running |= self.starting & mine
+            self.starting -= self.running
+            gone = held - mine
+            self.running -= gone
+            self.starting -= gone
+            self.closing |= gone
+            self.starting |= mine - self.running - self.closing
+            self.seen[topic] = assignment.epoch
+
+    def status(self) -> ConsumerStatus:
+        topics = {t for t, _ in self.running | self.starting | self.closing} | self.seen.keys()
+        return ConsumerStatus(
+            self.id,
+            "one",
+            {
+                t: TopicStatus(
+                    frozenset(p for name, p in self.running if name == t),
+                    frozenset(p for name, p in self.starting if name == t),
+                    frozenset(p for name, p in self.closing if name == t),
+                    self.seen.get(t) if self.epochs else None,
+                )
+                for t in topics
+            },
+            epochs=self.epochs,
+        )
+
+
+@dataclass
+class World:
+    """Everything around a coordinator, and the clock."""
+
+    store: SimulatedStore = field(default_factory=SimulatedStore)
+    consumers: dict[str, SimulatedConsumer] = field(default_factory=dict)
+    isolated: set[str] = field(default_factory=set)
+    attributes: dict[str, Consumer] = field(default_factory=dict)
+    doubt: str = ""
+    now: float = 1_000_000.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        for consumer in self.consumers.values():
+            consumer.obey(self.store)
+
+    def members(self) -> Members:
+        if self.doubt:
+            return Members(None, {}, 1, self.doubt)
+        live = {
+            c.id: self.attributes.get(c.id, Consumer(c.id))
+            for c in self.consumers.values()
+            if c.alive and c.id not in self.isolated
+        }
+        return Members(Membership(live, frozenset(self.isolated)), {}, 1, "")
+
+    def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
+        self.now += timeout
+        return index
+
+    def poll(
+        self, consumers: Iterable[Consumer], timeout: float
+    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+        answers: dict[str, ConsumerStatus | StatusFailure] = {}
+        for consumer in consumers:
+            there = self.consumers[consumer.id]
+            answers[consumer.id] = (
+                there.status() if there.answers else StatusFailure(consumer.id, "connection refused")
+            )
+        return answers
+
+    def join(self, *ids: str) -> None:
+        for consumer in ids:
+            self.consumers[consumer] = SimulatedConsumer(consumer)
+
+    def owners(self, topic: str = "t") -> dict[int, str]:
+        assignment = wire.parse_assignment(self.store.nodes[topic].data, topic)
+        assert assignment is not None
+        return dict(assignment.owners)

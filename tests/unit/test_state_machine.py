@@ -1,0 +1,382 @@
+"""Every transition of every state, and the fault table of the design, row by row, on plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from muster.core.model import (
+    Consumer,
+    ConsumerStatus,
+    Membership,
+    State,
+    TopicAssignment,
+    TopicSnapshot,
+    TopicState,
+    TopicStatus,
+    Transition,
+)
+from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
+
+NOW = 5_000.0
+
+
+def members(*live: str, isolated: tuple[str, ...] = ()) -> Membership:
+    return Membership({c: Consumer(c) for c in live}, frozenset(isolated))
+
+
+def topic(
+    owners: Mapping[int, str],
+    state: State | None = State.STABLE,
+    *,
+    partitions: int = 4,
+    to_start: Mapping[str, set[int]] | None = None,
+    to_close: Mapping[str, set[int]] | None = None,
+    epoch: int = 3,
+    missing: Mapping[str, float] | None = None,
+) -> TopicSnapshot:
+    return TopicSnapshot(
+        "t",
+        frozenset(range(partitions)),
+        TopicAssignment("k:9092", "g", dict(owners), epoch),
+        7,
+        None
+        if state is None
+        else TopicState(
+            state,
+            {c: frozenset(p) for c, p in (to_start or {}).items()},
+            {c: frozenset(p) for c, p in (to_close or {}).items()},
+            epoch,
+            since=4_900.0,
+            reason="before",
+            missing=dict(missing or {}),
+        ),
+        8,
+    )
+
+
+def status(
+    consumer: str,
+    running: set[int] | None = None,
+    starting: set[int] | None = None,
+    closing: set[int] | None = None,
+    epoch: int | None = 3,
+    epochs: bool = True,
+) -> dict[str, ConsumerStatus]:
+    lists = TopicStatus(
+        frozenset(running or ()),
+        frozenset(starting or ()),
+        frozenset(closing or ()),
+        epoch if epochs else None,
+    )
+    return {consumer: ConsumerStatus(consumer, "i", {"t": lists}, epochs=epochs)}
+
+
+def step(
+    snapshot: TopicSnapshot,
+    membership: Membership,
+    targets: Mapping[int, str] | None = None,
+    statuses: Mapping[str, ConsumerStatus] | None = None,
+    delay: float = 0.0,
+    now: float = NOW,
+) -> Transition | None:
+    return advance(snapshot, membership, statuses or {}, targets or {}, now, Policy(delay))
+
+
+def expect(transition: Transition | None) -> Transition:
+    assert transition is not None, "expected a transition"
+    return transition
+
+
+HALVES = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+class TestInitial:
+    def test_plans_and_starts(self) -> None:
+        done = expect(step(topic({}, None, epoch=0), members("a", "b"), HALVES))
+        assert done.assignment.owners == HALVES
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
+        assert done.state.to_close == {}
+        assert done.state.epoch == done.assignment.epoch == 1
+        assert done.state.since == NOW
+        assert done.state.reason == "first assignment"
+        assert {(m.partition, m.source, m.target) for m in done.moves} == {
+            (p, None, c) for p, c in HALVES.items()
+        }
+
+    def test_without_partitions_stays(self) -> None:
+        assert step(topic({}, None, partitions=0), members("a")) is None
+
+    def test_without_assignment_node_stays(self) -> None:
+        assert step(TopicSnapshot("t", frozenset({0})), members("a"), {0: "a"}) is None
+
+    def test_owners_without_state_are_verified_not_moved(self) -> None:
+        """A person deleted the state node: what is assigned stays, and is asked after."""
+        done = expect(step(topic(HALVES, None), members("a", "b"), HALVES))
+        assert done.assignment.owners == HALVES
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
+        assert done.moves == ()
+
+    def test_owner_to_be_replaced_closes_first(self) -> None:
+        done = expect(step(topic({0: "a", 1: "a"}, None, partitions=2), members("a", "b"), {0: "a", 1: "b"}))
+        assert done.state.state is State.CLOSING
+        assert done.assignment.owners == {0: "a"}
+        assert done.state.to_close == {"a": {1}}
+
+
+class TestStarting:
+    def start(self, owners: Mapping[int, str] = HALVES) -> TopicSnapshot:
+        return topic(owners, State.STARTING, to_start={"a": {0, 1}, "b": {2, 3}})
+
+    def test_all_running_is_stable(self) -> None:
+        done = expect(
+            step(self.start(), members("a", "b"), HALVES, status("a", {0, 1}) | status("b", {2, 3}))
+        )
+        assert done.state.state is State.STABLE
+        assert done.state.to_start == {}
+        assert done.state.since == NOW
+        assert done.assignment == self.start().assignment, "the assignment does not change"
+        assert done.state.reason == "before", "the reason of the rebalance is kept"
+
+    @pytest.mark.parametrize(
+        "statuses",
+        [
+            status("a", {0, 1}),
+            status("a", {0, 1}) | status("b", {2}, {3}),
+            status("a", {0, 1}) | status("b", {2}),
+            status("a", {0, 1}) | status("b", {2, 3}, epoch=2),
+            status("a", {0, 1}) | status("b", {2, 3}, epoch=None),
+            {},
+        ],
+        ids=["no answer", "still starting", "not begun", "old epoch", "no epoch yet", "nobody answers"],
+    )
+    def test_waits(self, statuses: Mapping[str, ConsumerStatus]) -> None:
+        assert step(self.start(), members("a", "b"), HALVES, statuses) is None
+
+    def test_foreign_consumer_without_epochs_is_believed(self) -> None:
+        statuses = status("a", {0, 1}, epochs=False) | status("b", {2, 3}, epochs=False)
+        assert expect(step(self.start(), members("a", "b"), HALVES, statuses)).state.state is State.STABLE
+
+    @pytest.mark.parametrize("isolated", [(), ("b",)], ids=["left", "isolated"])
+    def test_lost_consumer_is_planned_again_still_starting(self, isolated: tuple[str, ...]) -> None:
+        done = expect(step(self.start(), members("a", isolated=isolated), dict.fromkeys(range(4), "a")))
+        assert done.state.state is State.STARTING
+        assert done.assignment.owners == dict.fromkeys(range(4), "a")
+        assert done.state.to_start == {"a": {0, 1, 2, 3}}
+        assert done.state.since == 4_900.0, "it is still the same rebalance"
+        why = "was isolated" if isolated else "left"
+        assert done.state.reason == f"before; consumer b {why}"
+        assert done.state.epoch == 4
+
+    def test_what_runs_already_is_not_moved_for_balance(self) -> None:
+        targets = {0: "a", 1: "b", 2: "b", 3: "a"}
+        done = step(self.start(), members("a", "b"), targets, status("a", {0, 1}))
+        assert done is None
+
+    def test_new_partition_is_placed_at_once(self) -> None:
+        snapshot = replace(self.start(), partitions=frozenset(range(5)))
+        done = expect(step(snapshot, members("a", "b"), {**HALVES, 4: "a"}))
+        assert done.assignment.owners[4] == "a"
+        assert done.state.to_start["a"] == {0, 1, 4}
+
+
+class TestStable:
+    def test_nothing_to_do(self) -> None:
+        assert step(topic(HALVES), members("a", "b"), HALVES) is None
+
+    def test_leave_goes_straight_to_starting(self) -> None:
+        done = expect(step(topic(HALVES), members("a"), dict.fromkeys(range(4), "a")))
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"a": {2, 3}}, "what does not move is not touched"
+        assert done.state.to_close == {}
+        assert done.state.reason == "consumer b left"
+
+    def test_join_closes_first(self) -> None:
+        done = expect(step(topic(dict.fromkeys(range(4), "a")), members("a", "b"), HALVES))
+        assert done.state.state is State.CLOSING
+        assert done.assignment.owners == {0: "a", 1: "a"}, "a moving partition is in nobody's hands"
+        assert done.state.to_close == {"a": {2, 3}}
+        assert done.state.to_start == {"b": {2, 3}}
+        assert done.state.reason == "consumer b joined"
+        assert done.state.since == NOW
+
+    def test_leave_with_a_shift_closes_and_starts_at_once(self) -> None:
+        """Range: c leaves and b's block shifts to a. c's partitions need not wait for b."""
+        snapshot = topic({0: "a", 1: "b", 2: "b", 3: "c"})
+        done = expect(step(snapshot, members("a", "b"), HALVES))
+        assert done.state.state is State.CLOSING
+        assert done.assignment.owners == {0: "a", 2: "b", 3: "b"}
+        assert done.state.to_close == {"b": {1}}
+        assert done.state.to_start == {"a": {1}, "b": {3}}
+
+    def test_new_partitions(self) -> None:
+        done = expect(step(topic(HALVES, partitions=5), members("a", "b"), {**HALVES, 4: "b"}))
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"b": {4}}
+        assert done.state.reason == "nobody held it"
+
+    def test_vanished_partitions_are_closed(self) -> None:
+        done = expect(step(topic(HALVES, partitions=3), members("a", "b"), {0: "a", 1: "a", 2: "b"}))
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}
+        assert done.state.to_close == {"b": {3}}
+        assert done.state.state is State.CLOSING
+
+    def test_vanished_partition_of_a_lost_consumer_just_goes(self) -> None:
+        done = expect(step(topic({0: "a", 1: "b"}, partitions=1), members("a"), {0: "a"}))
+        assert done.assignment.owners == {0: "a"}
+        assert done.state.state is State.STABLE
+
+    def test_topic_nobody_subscribes_to_keeps_its_owners(self) -> None:
+        assert step(topic(HALVES), members("c"), {}) is None
+
+    def test_restart_under_the_same_id_changes_nothing(self) -> None:
+        assert step(topic(HALVES), members("a", "b"), HALVES, status("a", set(), {0, 1})) is None
+
+
+class TestClosing:
+    def closing(self) -> TopicSnapshot:
+        """2 and 3 move from a to b; a keeps 0 and 1."""
+        return topic({0: "a", 1: "a"}, State.CLOSING, to_start={"b": {2, 3}}, to_close={"a": {2, 3}})
+
+    def test_closed_partition_is_given_at_once(self) -> None:
+        done = expect(step(self.closing(), members("a", "b"), HALVES, status("a", {0, 1}, closing={3})))
+        assert done.state.state is State.CLOSING
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}
+        assert done.state.to_close == {"a": {3}}
+        assert done.state.to_start == {"b": {2, 3}}
+
+    def test_all_closed_is_starting(self) -> None:
+        done = expect(step(self.closing(), members("a", "b"), HALVES, status("a", {0, 1})))
+        assert done.state.state is State.STARTING
+        assert done.assignment.owners == HALVES
+        assert done.state.to_close == {}
+        assert done.state.to_start == {"b": {2, 3}}
+        assert done.state.since == 4_900.0
+
+    @pytest.mark.parametrize(
+        "statuses",
+        [
+            {},
+            status("a", {0, 1, 2, 3}),
+            status("a", {0, 1}, {2, 3}),
+            status("a", {0, 1}, epoch=2),
+            {"a": ConsumerStatus("a", "i", {}, epochs=True)},
+        ],
+        ids=["no answer", "still running", "still starting", "answer from before", "topic not read yet"],
+    )
+    def test_not_confirmed_is_not_given(self, statuses: Mapping[str, ConsumerStatus]) -> None:
+        assert step(self.closing(), members("a", "b"), HALVES, statuses) is None
+
+    def test_foreign_consumer_that_reports_nothing_has_closed(self) -> None:
+        statuses = {"a": ConsumerStatus("a", "i", {})}
+        assert expect(step(self.closing(), members("a", "b"), HALVES, statuses)).assignment.owners == HALVES
+
+    @pytest.mark.parametrize("isolated", [(), ("a",)], ids=["left", "isolated"])
+    def test_owner_gone_counts_as_closed(self, isolated: tuple[str, ...]) -> None:
+        done = expect(step(self.closing(), members("b", isolated=isolated), dict.fromkeys(range(4), "b")))
+        assert done.assignment.owners == dict.fromkeys(range(4), "b")
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"b": {0, 1, 2, 3}}
+
+    def test_new_owner_gone_is_planned_again_and_still_waits(self) -> None:
+        targets = {0: "a", 1: "a", 2: "c", 3: "a"}
+        done = expect(step(self.closing(), members("a", "c"), targets, status("a", {0, 1, 2, 3})))
+        assert done.state.state is State.CLOSING
+        assert done.assignment.owners == {0: "a", 1: "a"}
+        assert done.state.to_close == {"a": {2, 3}}
+        assert done.state.to_start == {"c": {2}, "a": {3}}, "given back, but only after it was closed"
+
+    def test_stuck_consumer_holds_up_only_its_own(self) -> None:
+        snapshot = topic(
+            {0: "a", 1: "b"}, State.CLOSING, to_start={"c": {2, 3}}, to_close={"a": {2}, "b": {3}}
+        )
+        done = expect(step(snapshot, members("a", "b", "c"), {}, status("b", {1})))
+        assert done.assignment.owners == {0: "a", 1: "b", 3: "c"}
+        assert done.state.to_close == {"a": {2}}
+
+    def test_joined_consumer_waits_for_stable(self) -> None:
+        assert step(self.closing(), members("a", "b", "c"), {0: "c", 1: "a", 2: "b", 3: "b"}) is None
+
+    def test_vanished_partition_is_given_to_nobody(self) -> None:
+        snapshot = replace(self.closing(), partitions=frozenset({0, 1, 2}))
+        done = expect(step(snapshot, members("a", "b"), HALVES, status("a", {0, 1})))
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}
+        assert done.state.to_start == {"b": {2}}
+
+    def test_written_progress_drops_what_already_runs(self) -> None:
+        snapshot = topic({0: "a", 1: "a", 2: "b"}, State.CLOSING, to_start={"b": {2, 3}}, to_close={"a": {3}})
+        statuses = status("a", {0, 1}) | status("b", {2})
+        done = expect(step(snapshot, members("a", "b"), HALVES, statuses))
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"b": {3}}
+
+
+class TestHoldStill:
+    @pytest.mark.parametrize("snapshot", [topic(HALVES), TestClosing().closing(), topic({}, None)])
+    def test_no_live_consumer_is_the_status_quo(self, snapshot: TopicSnapshot) -> None:
+        assert step(snapshot, members(), {}) is None
+        assert step(snapshot, members(isolated=("a", "b")), {}) is None
+
+    def test_asks_only_those_who_matter(self) -> None:
+        snapshots = [topic(HALVES), TestClosing().closing()]
+        assert consumers_to_ask(snapshots, members("a", "b", "c")) == {"a", "b"}
+        assert consumers_to_ask(snapshots, members("b", "c")) == {"b"}
+
+
+class TestRebalanceDelay:
+    def test_missing_owner_keeps_its_partitions_while_the_delay_runs(self) -> None:
+        first = expect(step(topic(HALVES), members("a"), dict.fromkeys(range(4), "a"), delay=30))
+        assert first.assignment == topic(HALVES).assignment
+        assert first.state.state is State.STABLE
+        assert first.state.missing == {"b": NOW}
+        later = topic(HALVES, missing={"b": NOW})
+        assert step(later, members("a"), dict.fromkeys(range(4), "a"), delay=30, now=NOW + 29) is None
+        assert next_expiry([later], Policy(30)) == NOW + 30
+
+    def test_back_in_time_nothing_moves(self) -> None:
+        done = expect(
+            step(topic(HALVES, missing={"b": NOW}), members("a", "b"), HALVES, delay=30, now=NOW + 10)
+        )
+        assert done.state.missing == {}
+        assert done.state.state is State.STABLE
+        assert done.assignment == topic(HALVES).assignment
+        assert done.moves == ()
+
+    def test_too_late_is_planned(self) -> None:
+        done = expect(
+            step(
+                topic(HALVES, missing={"b": NOW}),
+                members("a"),
+                dict.fromkeys(range(4), "a"),
+                delay=30,
+                now=NOW + 30,
+            )
+        )
+        assert done.assignment.owners == dict.fromkeys(range(4), "a")
+        assert done.state.missing == {}
+
+    def test_isolation_does_not_wait(self) -> None:
+        done = expect(
+            step(topic(HALVES), members("a", isolated=("b",)), dict.fromkeys(range(4), "a"), delay=30)
+        )
+        assert done.assignment.owners == dict.fromkeys(range(4), "a")
+
+    def test_nothing_else_moves_meanwhile_but_new_partitions_start(self) -> None:
+        targets = {0: "a", 1: "c", 2: "c", 3: "c", 4: "c"}
+        snapshot = topic(HALVES, partitions=5, missing={"b": NOW})
+        done = expect(step(snapshot, members("a", "c"), targets, delay=30, now=NOW + 1))
+        assert done.assignment.owners == {**HALVES, 4: "c"}
+        assert done.state.to_close == {}
+
+    def test_missing_old_owner_is_not_taken_for_closed(self) -> None:
+        snapshot = replace(
+            TestClosing().closing(),
+            state=replace(TestClosing().closing().state or TopicState(State.CLOSING), missing={"a": NOW}),
+        )
+        assert step(snapshot, members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 5) is None
+        done = expect(step(snapshot, members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 31))
+        assert done.assignment.owners == dict.fromkeys(range(4), "b")
