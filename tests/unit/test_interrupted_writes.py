@@ -1,0 +1,194 @@
+"""Stop the coordinator before and after each single write, begin anew from what stands, arrive at the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.simulated import Killed, World
+
+from muster.coordinator.coordinator import Coordinator
+from muster.core import wire
+from muster.core.assignors import load_assignor
+from muster.core.model import State
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import KafkaSettings
+
+
+class Topics:
+    """What Kafka has."""
+
+    def __init__(self, **topics: int) -> None:
+        self.topics = topics
+
+    def list_partitions(self) -> dict[str, frozenset[int]]:
+        return {topic: frozenset(range(count)) for topic, count in self.topics.items()}
+
+
+def cluster(**more: object) -> ClusterSettings:
+    return ClusterSettings.model_validate(
+        {
+            "name": "c",
+            "consul_service": "c",
+            "group_id": "g",
+            "topics": ["t", "u"],
+            "consumers": {"handler": "a.b"},
+            "advance_budget": 120,
+            **more,
+        }
+    )
+
+
+def coordinator(world: World, topics: Topics, assignor: str = "sticky", **more: object) -> Coordinator:
+    return Coordinator(
+        cluster(**more),
+        KafkaSettings(config={"bootstrap.servers": "k:9092"}),
+        world.store,
+        world,
+        topics,
+        world.poll,
+        load_assignor(assignor, {}),
+        clock=world.clock,
+        pause=world.pause,
+    )
+
+
+def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
+    """One run: the four tasks. Beside them the consumers go on obeying."""
+    one = coordinator(world, topics, assignor)
+    one.fetch_partitions()
+    one.fetch_consumers(0)
+    if one.compute_assignment().needed:
+        one.advance(120)
+
+
+def state_of(world: World, topic: str) -> State:
+    node = world.store.states.get(topic)
+    return State.INITIAL if node is None else wire.parse_state(node.data, topic).state
+
+
+def settle(world: World, topics: Topics, assignor: str) -> None:
+    """Runs until everything is Stable and every consumer runs just what it is assigned."""
+    for _ in range(20):
+        run(world, topics, assignor)
+        world.pause(1)
+        if all(state_of(world, topic) is State.STABLE for topic in topics.topics):
+            break
+    for topic in topics.topics:
+        owners = world.owners(topic)
+        assert owners.keys() == set(range(topics.topics[topic]))
+        for consumer in world.consumers.values():
+            if consumer.alive and consumer.id not in world.isolated:
+                mine = {(topic, p) for p, owner in owners.items() if owner == consumer.id}
+                assert {tp for tp in consumer.running if tp[0] == topic} == mine
+
+
+def nobody_twice(world: World) -> None:
+    """No partition in the hands of two consumers that are in contact."""
+    holders: dict[tuple[str, int], str] = {}
+    for consumer in world.consumers.values():
+        if not consumer.alive or consumer.id in world.isolated:
+            continue
+        for held in consumer.running | consumer.starting | consumer.closing:
+            assert held not in holders, f"{held} is held by {holders[held]} and {consumer.id}"
+            holders[held] = consumer.id
+
+
+class Watched(World):
+    """Looks for a partition held twice whenever time passes."""
+
+    def pause(self, seconds: float) -> None:
+        super().pause(seconds)
+        nobody_twice(self)
+
+
+Change = Callable[[World, Topics], None]
+
+
+def begin(world: World, topics: Topics) -> None:
+    world.join("a", "b", "c")
+    topics.topics = {"t": 7, "u": 5}
+
+
+def leave(world: World, topics: Topics) -> None:
+    world.consumers["b"].alive = False
+
+
+def isolate(world: World, topics: Topics) -> None:
+    world.isolated.add("a")
+    world.consumers["a"].running.clear()
+
+
+def join(world: World, topics: Topics) -> None:
+    world.join("d", "e")
+
+
+def leave_and_join(world: World, topics: Topics) -> None:
+    leave(world, topics)
+    join(world, topics)
+
+
+def grow(world: World, topics: Topics) -> None:
+    topics.topics["t"] = 12
+
+
+CHANGES: dict[str, list[Change]] = {
+    "first assignment": [begin],
+    "a consumer leaves": [begin, leave],
+    "a consumer is isolated": [begin, isolate],
+    "two join": [begin, join],
+    "one leaves, two join": [begin, leave_and_join],
+    "partitions are added": [begin, grow],
+    "one thing after another": [begin, join, leave, grow, isolate],
+}
+
+
+def play(
+    changes: list[Change], assignor: str, kill: Callable[[World], None] | None
+) -> tuple[dict[str, dict[int, str]], int, int]:
+    """Return the final owners, how many writes the last change took, and how often the coordinator died."""
+    world, topics = Watched(), Topics()
+    for change in changes[:-1]:
+        change(world, topics)
+        settle(world, topics, assignor)
+    world.store.writes = 0
+    changes[-1](world, topics)
+    died = 0
+    if kill is not None:
+        kill(world)
+        try:
+            settle(world, topics, assignor)
+        except Killed:
+            died = 1
+        world.store.kill_before = world.store.kill_after = None
+        world.pause(1)
+    settle(world, topics, assignor)
+    return {topic: world.owners(topic) for topic in topics.topics}, world.store.writes, died
+
+
+@pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky"])
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
+def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: str) -> None:
+    expected, writes, _ = play(changes, assignor, None)
+    assert writes > 0
+    for number in range(1, writes + 1):
+        for moment in ("kill_before", "kill_after"):
+            owners, _, died = play(
+                changes, assignor, lambda world, m=moment, n=number: setattr(world.store, m, n)
+            )
+            assert died == 1, f"the coordinator was to die at write {number}"
+            assert owners == expected, f"{moment} {number} of {writes}"
+
+
+def test_two_coordinators_at_once_write_one_result() -> None:
+    """The second writes against versions that the first has changed, so it writes nothing."""
+    world, topics = Watched(), Topics()
+    begin(world, topics)
+    first, second = coordinator(world, topics), coordinator(world, topics)
+    first.fetch_partitions()
+    stale = second._view()
+    assert first.advance(1).changes
+    before = dict(world.store.nodes)
+    for transition in second._transitions(stale, {}):
+        assert world.store.apply(transition) is False
+    assert world.store.nodes == before

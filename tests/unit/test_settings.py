@@ -1,0 +1,137 @@
+"""clusters.yaml and its errors: file, cluster, key and what is allowed are named; the good clusters stay usable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from muster.settings.clusters import SettingsError, load_clusters
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import VARIABLE, ConsumerSettings
+from muster.settings.duration import parse_duration
+
+GOOD = """
+  good:
+    consul_service: good
+    group_id: g
+    topics: [t]
+    consumers: {handler: a.b}
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_shipped_file_is_right() -> None:
+    clusters = load_clusters(Path(__file__).parents[2] / "include" / "clusters.yaml")
+    assert clusters.errors == {}
+    assert clusters["flights"].consumer_ids() == ("flights-1", "flights-2", "flights-3")
+    assert clusters["flights"].tick == 20
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "allowed"),
+    [
+        ("topics: []", "topics", "at least one topic"),
+        ("topics: {patterns: ['(']}", "topics.patterns.0", "not a regular expression"),
+        ("topics: ['a/b']", "topics.names.0", "allowed are"),
+        ("tick: soon", "tick", "'20s'"),
+        ("tick: 0.1", "tick", "greater than or equal to 1"),
+        ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
+        ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
+        ("consumers: {handler: a.b, cuont: 3}", "consumers.cuont", "allowed are: check_interval, count"),
+        ("colour: red", "colour", "allowed are: advance_budget"),
+        ("consul_service: 'a b'", "consul_service", "letters, digits"),
+    ],
+)
+def test_errors_name_file_cluster_key_and_what_is_allowed(
+    tmp_path: Path, lines: str, key: str, allowed: str
+) -> None:
+    entry = {
+        "consul_service": "consul_service: bad",
+        "group_id": "group_id: g",
+        "topics": "topics: [t]",
+        "consumers": "consumers: {handler: a.b}",
+    }
+    entry[lines.split(":", maxsplit=1)[0]] = lines
+    text = "clusters:\n  bad:\n" + "".join(f"    {line}\n" for line in entry.values()) + GOOD
+    path = write(tmp_path / "clusters.yaml", text)
+    clusters = load_clusters(path)
+    assert set(clusters.clusters) == {"good"}, "one wrong cluster does not take the others with it"
+    message = clusters.errors["bad"]
+    assert str(path) in message
+    assert "'bad'" in message
+    assert f"'{key}'" in message
+    assert allowed in message
+    with pytest.raises(SettingsError, match="'bad'"):
+        clusters["bad"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "clusters: 5", "clusters: {}\nmore: 1", "a: [", "\x00"])
+def test_a_file_that_is_no_clusters_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match=r"clusters\.yaml"):
+        load_clusters(write(tmp_path / "clusters.yaml", text))
+
+
+def test_missing_file_and_unknown_cluster(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_clusters(tmp_path / "none.yaml")
+    clusters = load_clusters(write(tmp_path / "clusters.yaml", "clusters:" + GOOD))
+    with pytest.raises(SettingsError, match="no cluster 'x'; there are: good"):
+        clusters["x"]
+
+
+def test_two_clusters_cannot_share_a_consul_service(tmp_path: Path) -> None:
+    text = "clusters:" + GOOD + GOOD.replace("good:", "other:", 1)
+    assert "already that of cluster 'good'" in load_clusters(write(tmp_path / "c.yaml", text)).errors["other"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("20s", 20), ("5m", 300), ("2h", 7200), (7, 7), (0.5, 0.5)]
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5 days", -1, True, None, "1e3s", "-5s"])
+def test_what_is_no_duration(text: object) -> None:
+    with pytest.raises(ValueError, match="a duration is"):
+        parse_duration(text)
+
+
+def settings() -> ConsumerSettings:
+    return ConsumerSettings(
+        cluster="c",
+        consumer="c-1",
+        incarnation="i",
+        consul_service="s",
+        zookeeper=ZooKeeperSettings(hosts="h:1", password=SecretStr("zk-secret"), username="u"),
+        consul=ConsulSettings(token=SecretStr("consul-secret")),
+        kafka=KafkaSettings(config={"bootstrap.servers": "k:1"}),
+        handler="a.b",
+    )
+
+
+def test_consumer_settings_survive_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings().to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert ConsumerSettings.from_environment() == settings()
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "secret" not in repr(settings())
+    monkeypatch.setenv(VARIABLE, settings().model_dump_json().replace('"c-1"', '"c/1"'))
+    with pytest.raises(ValueError, match="consumer: ") as caught:
+        ConsumerSettings.from_environment()
+    assert "secret" not in str(caught.value)
+
+
+def test_kafka_properties_that_belong_to_muster_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"group\.id: set by Muster itself"):
+        KafkaSettings(config={"bootstrap.servers": "k:1", "group.id": "mine"})
+    with pytest.raises(ValueError, match=r"needs 'bootstrap\.servers'"):
+        KafkaSettings(config={})

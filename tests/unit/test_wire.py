@@ -1,0 +1,124 @@
+"""The wire format: what is fixed by the protocol, byte for byte, and clear errors for what is not it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from muster.core import wire
+from muster.core.model import State, TopicAssignment, TopicState
+
+
+def test_paths() -> None:
+    assert wire.assignment_path("c", "flights") == "/consumers/c/assignments/flights"
+    assert wire.partition_path("c", "flights", 45) == "/consumers/c/assignments/flights/45"
+    assert wire.state_path("c", "flights") == "/consumers/c/state/flights"
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a b", "../x", "x" * 250, "\x00"])
+def test_names_that_would_leave_their_folder_are_refused(name: str) -> None:
+    with pytest.raises(wire.WireError, match="topic name"):
+        wire.assignment_path("c", name)
+    with pytest.raises(wire.WireError, match="cluster name"):
+        wire.assignment_path(name, "t")
+
+
+def test_assignment_as_the_protocol_says() -> None:
+    text = json.loads(wire.format_assignment(TopicAssignment("h:9092", "g", {45: "consumer-id"}, 2)))
+    assert text == {
+        "bootstrap.servers": "h:9092",
+        "group.id": "g",
+        "assignments": {"45": "consumer-id"},
+        "epoch": 2,
+    }
+
+
+def test_state_as_the_protocol_says() -> None:
+    state = TopicState(
+        State.CLOSING,
+        {"consumer-id": frozenset({3, 1})},
+        {"other-id": frozenset({1, 3})},
+        4,
+        since=1.5,
+        reason="why",
+        missing={"x": 2.0},
+    )
+    text = json.loads(wire.format_state(state))
+    assert {key: text[key] for key in ("state", "toStart", "toClose")} == {
+        "state": "Closing",
+        "toStart": {"consumer-id": [1, 3]},
+        "toClose": {"other-id": [1, 3]},
+    }
+    assert text["since"] == "1970-01-01T00:00:01.500+00:00"
+    assert wire.parse_state(wire.format_state(state), "/p") == state
+
+
+def test_only_the_fixed_keys_are_needed_and_unknown_ones_are_ignored() -> None:
+    node = b'{"bootstrap.servers":"h:1","group.id":"g","assignments":{"0":"a"},"color":"red"}'
+    assert wire.parse_assignment(node, "/p") == TopicAssignment("h:1", "g", {0: "a"})
+    state = wire.parse_state(b'{"state":"Stable","toStart":{},"toClose":{},"mood":1}', "/p")
+    assert state == TopicState(State.STABLE)
+    answer = wire.parse_status(
+        b'{"consumer":"a","incarnation":"1","topics":{"t":{"running":[0],"starting":[],"closing":[2]}}}', "u"
+    )
+    assert answer.on("t").held == {0, 2}
+    assert answer.has_seen("t", 99)
+
+
+def test_node_without_data_is_no_assignment() -> None:
+    assert wire.parse_assignment(b"", "/p") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (b"\xff\xfe", "whole text"),
+        (b"[]", "whole text"),
+        (b"null", "whole text"),
+        (b'{"group.id":"g","assignments":{}}', "bootstrap.servers"),
+        (b'{"bootstrap.servers":"h","group.id":5,"assignments":{}}', "group.id"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":[]}', "assignments"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"-1":"a"}}', "assignments"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"01":"a"}}', "assignments"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"99999999999":"a"}}', "assignments"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"0":"../x"}}', "assignments"),
+        (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"0":7}}', "assignments"),
+    ],
+)
+def test_rubbish_assignment_names_node_and_key(data: bytes, key: str) -> None:
+    with pytest.raises(wire.WireError, match=f"/consumers/c/assignments/t is not an assignment: .*{key}"):
+        wire.parse_assignment(data, "/consumers/c/assignments/t")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"state":"Sleeping","toStart":{},"toClose":{}}',
+        b'{"state":"Initial","toStart":{},"toClose":{}}',
+        b'{"state":"Stable","toStart":{"a":["1"]},"toClose":{}}',
+        b'{"state":"Stable","toStart":{"a":[true]},"toClose":{}}',
+        b'{"state":"Stable","toStart":{"a":[-1]},"toClose":{}}',
+        b'{"state":"Stable","toStart":{"a":[1.5]},"toClose":{}}',
+    ],
+)
+def test_rubbish_state_names_the_node(data: bytes) -> None:
+    with pytest.raises(wire.WireError, match="/consumers/c/state/t"):
+        wire.parse_state(data, "/consumers/c/state/t")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<html>",
+        b"{}",
+        b'{"consumer":"a","incarnation":"","topics":{}}',
+        b'{"consumer":"a","incarnation":"1"}',
+    ],
+)
+def test_rubbish_status_names_the_source(data: bytes) -> None:
+    with pytest.raises(wire.WireError, match=r"http://h:1/status"):
+        wire.parse_status(data, "http://h:1/status")
