@@ -1,0 +1,138 @@
+"""Partitions that the same consumers may take: who keeps what, and who gets what is left.
+
+Two steps, with the shares decided in between: `Pool.of` keeps what can stay where it is, `Pool.dealt` brings every
+consumer to its share. How many partitions move follows from the shares alone. Which ones they are is free, and
+that freedom is used to spread each topic over the consumers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.core.assignors.subscriptions import Audience
+from muster.core.model import Assignment
+
+_LOOK_AHEAD = 4
+"""How many rounds of the consumers with room are searched for one that the topic may still go to."""
+
+
+@dataclass(slots=True)
+class Pool:
+    """The partitions of one audience's topics.
+
+    `owners` are the partitions that can stay where they are: they still exist, and their consumer is live and
+    subscribed. `free` are the others, in ascending order, only of topics that have some. `held` counts `owners`.
+    """
+
+    audience: Audience
+    owners: dict[str, dict[int, str]]
+    free: dict[str, list[int]]
+    held: Counter[str]
+
+    @classmethod
+    def of(cls, audience: Audience, topics: Mapping[str, frozenset[int]], previous: Assignment) -> Pool:
+        """Keep of `previous` what can stay."""
+        subscribers = frozenset(audience.consumers)
+        pool = cls(audience, {}, {}, Counter())
+        for topic in audience.topics:
+            partitions, before = topics[topic], previous.get(topic, {})
+            if before.keys() == partitions and subscribers.issuperset(before.values()):
+                kept = dict(before)
+            else:
+                kept = {p: c for p, c in before.items() if p in partitions and c in subscribers}
+            pool.owners[topic] = kept
+            pool.held.update(kept.values())
+            if len(kept) < len(partitions):
+                pool.free[topic] = sorted(partitions.difference(kept))
+        return pool
+
+    @property
+    def unowned(self) -> int:
+        """How many partitions nobody keeps."""
+        return sum(map(len, self.free.values()))
+
+    @property
+    def total(self) -> int:
+        """How many partitions there are."""
+        return self.held.total() + self.unowned
+
+    def dealt(self, shares: Mapping[str, int]) -> dict[str, dict[int, str]]:
+        """Give every consumer its share, which must add up to `total`, and return the owners by topic.
+
+        A consumer gives away what it holds above its share, and no other partition moves.
+        """
+        self._release({c: count - shares.get(c, 0) for c, count in self.held.items()})
+        room = {c: shares.get(c, 0) - self.held[c] for c in self.audience.consumers}
+        self._deal({consumer: places for consumer, places in room.items() if places > 0})
+        return self.owners
+
+    def _release(self, excess: Mapping[str, int]) -> None:
+        """Free as many partitions as each consumer has in excess: of the topics it has most of, and so that not
+        all consumers give away partitions of the same topics."""
+        holdings: dict[str, dict[str, list[int]]] = {c: defaultdict(list) for c in excess if excess[c] > 0}
+        if not holdings:
+            return
+        for topic, owners in self.owners.items():
+            for partition, consumer in owners.items():
+                if consumer in holdings:
+                    holdings[consumer][topic].append(partition)
+        released: Counter[str] = Counter()
+        for consumer in sorted(holdings):
+            # A topic's last partition has the highest rank: freeing by rank takes from where there is most.
+            ranked = [
+                (-rank, released[topic], topic, partition)
+                for topic, partitions in holdings[consumer].items()
+                for rank, partition in enumerate(sorted(partitions))
+            ]
+            ranked.sort()
+            for _, _, topic, partition in ranked[: excess[consumer]]:
+                del self.owners[topic][partition]
+                self.free.setdefault(topic, []).append(partition)
+                released[topic] += 1
+            self.held[consumer] -= excess[consumer]
+
+    def _deal(self, room: Mapping[str, int]) -> None:
+        """Give the free partitions to the consumers with `room`, topic by topic.
+
+        Each consumer's places are spread evenly over the whole deal, so that every topic meets all consumers in
+        proportion to their room. A consumer that already has its share of a topic is passed over as long as
+        another one is near.
+        """
+        places = _in_even_turns(room)
+        reach = _LOOK_AHEAD * len(room)
+        for topic in sorted(self.free):
+            owners = self.owners[topic]
+            free = sorted(self.free[topic])
+            enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
+            has = Counter(owners.values())
+            for partition in free:
+                consumer = _next_place(places, has, enough, reach)
+                owners[partition] = consumer
+                has[consumer] += 1
+        self.free.clear()
+
+
+def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
+    """Each consumer as often as it has room, at even distances."""
+    if len(set(room.values())) == 1:  # the common case, for which no sorting is needed
+        return deque(sorted(room) * next(iter(room.values())))
+    turns = [
+        ((2 * turn + 1) / (2 * places), consumer)
+        for consumer, places in room.items()
+        for turn in range(places)
+    ]
+    turns.sort()
+    return deque(consumer for _, consumer in turns)
+
+
+def _next_place(places: deque[str], has: Counter[str], enough: int, reach: int) -> str:
+    """Take the first place within `reach` whose consumer has less than `enough`, else the first place."""
+    for position, consumer in enumerate(places):
+        if position >= reach:
+            break
+        if has[consumer] < enough:
+            del places[position]
+            return consumer
+    return places.popleft()
