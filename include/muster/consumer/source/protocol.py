@@ -1,0 +1,152 @@
+"""The local API between the agent, which knows what this consumer may read, and the planner, which plans it.
+
+The agent serves it on the loopback interface, with a bearer token. Spark runs the planner in a process of its
+own beside the driver; before each micro-batch it makes two calls:
+
+- `GET /source/partitions` -> `SourcePartitions`: what the next batch may hold. A partition that is being closed
+  is left out, and stays out until it is closed and committed; so one that comes back is always new to the
+  planner and starts again from the group's committed offset.
+- `POST /source/planned` with `SourcePlanned` -> 204: what the next batch will hold, sent *before* Spark is told.
+  It repeats `asked`, so the agent knows which answer the plan rests on: a partition left out of answer 7 is in
+  no batch planned from answer 7 or a later one. A batch of which the agent was not told is never planned.
+
+A planning that comes to nothing new is posted as well, with `offsets` equal to `finished`: then Spark runs no
+batch, so the agent must not wait for its progress.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Annotated, Self
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PARTITIONS_PATH = "/source/partitions"
+PLANNED_PATH = "/source/planned"
+
+Offsets = dict[str, dict[str, tuple[int, int]]]
+"""`{topic: {"3": [from, to]}}`, as Spark stores it: the records from `from` up to, not including, `to`.
+Partition numbers are text because Spark keeps offsets as JSON."""
+
+Partition = Annotated[int, Field(ge=0)]
+
+
+class AgentUnreachableError(ConnectionError):
+    """The agent does not answer, or answers that it cannot at present; asking again may help."""
+
+
+class AgentRefusedError(RuntimeError):
+    """The agent answered something that asking again does not change (wrong token, not the agent)."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class TopicSource(_Message):
+    """Where a topic's records are, whose offsets count, and which of its partitions may be read."""
+
+    bootstrap_servers: Annotated[str, Field(alias="bootstrap.servers", min_length=1)]
+    group_id: Annotated[str, Field(alias="group.id", min_length=1)]
+    partitions: list[Partition]
+
+
+class SourcePartitions(_Message):
+    """What the next batch may hold.
+
+    `asked` grows with every answer. `kafka` are librdkafka properties without `bootstrap.servers`, which each
+    topic names itself. `operation_timeout` (seconds) bounds each planning's calls to one Kafka cluster.
+    """
+
+    asked: int
+    topics: dict[str, TopicSource]
+    kafka: dict[str, str] = Field(default_factory=dict, repr=False)
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    operation_timeout: Annotated[float, Field(gt=0)] = 10.0
+
+
+class SourcePlanned(_Message):
+    """What the next batch will hold.
+
+    `asked` is that of the answer it was planned from. `finished` is the end of the last batch that Spark has
+    completed (empty before the first): its records up to each `to` are processed, whether or not a progress event
+    was seen. `offsets` is the end of the batch to come, equal to `finished` when there is none to come. `ends` are the
+    partitions' ends in Kafka at this moment, for the lag. `problems` are sentences for the status page, empty
+    when all is well; they replace those of the last planning.
+    """
+
+    asked: int
+    finished: Offsets
+    offsets: Offsets
+    ends: dict[str, dict[str, int]] = Field(default_factory=dict)
+    problems: list[str] = Field(default_factory=list)
+
+    @property
+    def plans_batch(self) -> bool:
+        """Whether Spark will run a batch for this (perhaps one without records)."""
+        return self.offsets != self.finished
+
+
+class AgentClient:
+    """The planner's end of the local API. `timeout` (seconds) is for one call."""
+
+    def __init__(self, url: str, token: str, timeout: float = 5.0) -> None:
+        self._url = url
+        # The agent is on this machine: a proxy from the environment would only be in the way.
+        self._http = httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout, trust_env=False
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def partitions(self) -> SourcePartitions:
+        """Ask what the next batch may hold.
+
+        Raises `AgentUnreachableError` when asking again may help, else `AgentRefusedError`.
+        """
+        answer = self._call("GET", PARTITIONS_PATH)
+        try:
+            return SourcePartitions.model_validate_json(answer.content)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise AgentRefusedError(
+                f"agent at {self._url}: answer to {PARTITIONS_PATH}: {where}: {first['msg']}; check that the driver "
+                "and this process run the same version of muster"
+            ) from error
+
+    def planned(self, plan: SourcePlanned) -> None:
+        """Tell what the next batch will hold; raises as `partitions` does, and then no batch may be planned."""
+        self._call("POST", PLANNED_PATH, plan.model_dump_json(by_alias=True))
+
+    def _call(self, method: str, path: str, content: str | None = None) -> httpx.Response:
+        headers = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers)
+        except httpx.TransportError as error:
+            raise AgentUnreachableError(
+                f"agent at {self._url}: {method} {path}: {error or type(error).__name__}; it runs in the driver "
+                "script, whose log says whether it is still there"
+            ) from error
+        if answer.is_server_error:
+            raise AgentUnreachableError(
+                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; the driver's log "
+                "says why"
+            )
+        if not answer.is_success:
+            raise AgentRefusedError(
+                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; check the source's "
+                "options 'agent' and 'token'"
+            )
+        return answer
