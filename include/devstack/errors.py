@@ -1,0 +1,5 @@
+"""The one error that the local stack raises."""
+
+
+class DevstackError(RuntimeError):
+    """A local server or its software cannot be had; the message names it, the reason and the next step."""

@@ -1,0 +1,70 @@
+"""The jars of Kafka and ZooKeeper: fetched from Maven Central once, then kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from devstack.cache import cache_dir, locked, tool
+from devstack.errors import DevstackError
+from devstack.progress import step
+
+_POM = Path(__file__).with_name("pom.xml")
+
+
+def java() -> str:
+    """The path of `java`: `$JAVA_HOME`'s, else the PATH's. Raises `DevstackError` if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (found := shutil.which("java", path=str(Path(home) / "bin"))):
+        return found
+    return tool(
+        "java", "to run Kafka, ZooKeeper and Spark", "a Java 17 runtime (Debian: openjdk-17-jre-headless)"
+    )
+
+
+def jars(server: str) -> Path:
+    """Return the folder with the jars of `kafka` or `zookeeper`, after fetching them if need be.
+
+    The folder's name has a hash of pom.xml, so another version there never meets old jars.
+    """
+    digest = hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]
+    folder = cache_dir() / f"{server}-{digest}"
+    if folder.is_dir():
+        return folder
+    with locked("jars"):
+        if not folder.is_dir():
+            _fetch(server, folder)
+    return folder
+
+
+def _fetch(server: str, folder: Path) -> None:
+    mvn = tool("mvn", "to fetch Kafka and ZooKeeper from Maven Central", "Maven 3.8 or newer (Debian: maven)")
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with step(f"Fetching the jars of {server} from Maven Central") as progress:
+        result = subprocess.run(  # noqa: S603  our own pom.xml
+            [
+                mvn,
+                "--batch-mode",
+                "--quiet",
+                f"--file={_POM}",
+                f"--activate-profiles={server}",
+                f"-Dmaven.repo.local={cache_dir() / 'm2'}",
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={partial}",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cache_dir(),
+        )
+        if result.returncode != 0 or not partial.is_dir():
+            end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
+            raise DevstackError(
+                f"Maven could not fetch the jars of {server}; check the network and Maven's settings. It said:\n{end}"
+            )
+        progress.result = f"{sum(1 for _ in partial.glob('*.jar'))} jars"
+    partial.replace(folder)

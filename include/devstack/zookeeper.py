@@ -1,0 +1,67 @@
+"""A local ZooKeeper, standalone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from devstack.jars import jars, java
+from devstack.server import Server
+
+
+class ZooKeeper(Server):
+    """ZooKeeper 3.9 that grants sessions from one second on, so that tests of lost sessions are quick."""
+
+    name = "ZooKeeper"
+    roles = ("client",)
+
+    def prepare(self) -> None:
+        """Write `zoo.cfg`."""
+        settings = {
+            "dataDir": str(self.data_dir / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": "500",
+            "minSessionTimeout": "1000",
+            "maxSessionTimeout": "60000",
+            # 60 by default, and here all consumers come from one address.
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,mntr,cons",
+            "autopurge.purgeInterval": "1",
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.data_dir / "zoo.cfg").write_text(text, encoding="utf-8")
+
+    def command(self) -> Sequence[str | Path]:
+        """Java with a small heap."""
+        return [
+            java(),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Djava.awt.headless=true",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+            # A killed process loses nothing without it, only a machine that loses power does.
+            "-Dzookeeper.forceSync=no",
+            "-cp",
+            f"{jars('zookeeper')}/*",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            self.data_dir / "zoo.cfg",
+        ]
+
+    def healthy(self) -> bool:
+        """Whether the server answers `srvr` as one that serves."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.settimeout(1)
+                connection.sendall(b"srvr")
+                answer = b""
+                while part := connection.recv(4096):
+                    answer += part
+        except OSError:
+            return False
+        return b"Mode: standalone" in answer

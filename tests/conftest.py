@@ -1,0 +1,105 @@
+"""Fixtures that all tests share: real servers, each started when a test first asks for it.
+
+The servers live as long as the test session and end with it, even when pytest is killed. A test that does harm to
+a server (kill, pause) puts it right again, or starts one of its own with `devstack`'s classes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from devstack.consul import Consul
+from devstack.kafka import Kafka
+from devstack.server import Server
+from devstack.zookeeper import ZooKeeper
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+T = TypeVar("T")
+
+SERVER_FIXTURES = {"zookeeper_server", "consul_server", "kafka_server"}
+
+
+class Eventually(Protocol):
+    """`eventually(condition, timeout=30, what="...")` returns the condition's first true value."""
+
+    def __call__(self, condition: Callable[[], T], timeout: float = 30.0, what: str = "") -> T: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever uses a server is marked `stack`, so that `-m "not stack"` needs none."""
+    for item in items:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.stack)
+
+
+def _served(server: Server) -> Iterator[Server]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.resume()
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def servers_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(servers_dir: Path) -> Iterator[Server]:
+    yield from _served(ZooKeeper(servers_dir / "zookeeper", guarded=True))
+
+
+@pytest.fixture(scope="session")
+def consul_server(servers_dir: Path) -> Iterator[Server]:
+    yield from _served(Consul(servers_dir / "consul", guarded=True))
+
+
+@pytest.fixture(scope="session")
+def kafka_server(servers_dir: Path) -> Iterator[Server]:
+    yield from _served(Kafka(servers_dir / "kafka", guarded=True))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(zookeeper_server: ZooKeeper) -> ZooKeeperSettings:
+    return ZooKeeperSettings(hosts=zookeeper_server.address)
+
+
+@pytest.fixture(scope="session")
+def consul(consul_server: Consul) -> ConsulSettings:
+    return ConsulSettings(host="127.0.0.1", port=consul_server.port)
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_server: Kafka) -> KafkaSettings:
+    return KafkaSettings(config={"bootstrap.servers": kafka_server.address})
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Eventually:
+    """Wait for a condition instead of sleeping and hoping.
+
+    An AssertionError within the condition counts as "not yet"; at the deadline it is the failure that is shown.
+    """
+
+    def wait(condition: Callable[[], T], timeout: float = 30.0, what: str = "") -> T:
+        deadline = time.monotonic() + timeout
+        while True:
+            failure: AssertionError | None = None
+            try:
+                if value := condition():
+                    return value
+            except AssertionError as error:
+                failure = error
+            if time.monotonic() > deadline:
+                message = f"not within {timeout:g} s: {what or getattr(condition, '__name__', condition)}"
+                raise AssertionError(message) from failure
+            time.sleep(0.05)
+
+    return wait
