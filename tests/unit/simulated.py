@@ -6,7 +6,7 @@ The store keeps the bytes that the real one would hold, so every test goes throu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.edges.consul import Members, WaitIndex
@@ -38,7 +38,9 @@ class Node:
 
 @dataclass
 class SimulatedStore:
-    """`kill_before` and `kill_after` count writes: the process dies before or after that one (from 1)."""
+    """`kill_before` and `kill_after` count writes: the process dies before or after that one (from 1).
+
+    `group` is how many topics fit into one multi."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class SimulatedStore:
     kill_after: int | None = None
     unreachable: bool = False
     touched: int = 0
+    group: int = 100
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self._reach()
@@ -79,24 +82,28 @@ class SimulatedStore:
         self._reach()
         self._write(lambda: self.partitions.__setitem__(topic, set(partitions)))
 
-    def apply(self, transition: Transition) -> bool:
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         self._reach()
-        before, topic = transition.before, transition.topic
+        results: list[bool] = []
+        for start in range(0, len(transitions), self.group):
+            group = transitions[start : start + self.group]
+            fits = all(self._unchanged(transition.before) for transition in group)
+            if fits:
+                self._write(lambda group=group: [self._put(transition) for transition in group])
+            results += [fits] * len(group)
+        return results
+
+    def _unchanged(self, before: TopicSnapshot) -> bool:
+        node, state = self.nodes[before.topic], self.states.get(before.topic)
+        versions = (node.version, state.version if state else -1)
+        return versions == (before.assignment_version, before.state_version)
+
+    def _put(self, transition: Transition) -> None:
+        topic = transition.topic
         node, state = self.nodes[topic], self.states.get(topic)
-        if (
-            node.version != before.assignment_version
-            or (state.version if state else -1) != before.state_version
-        ):
-            return False
-
-        def write() -> None:
-            if transition.assignment != before.assignment:
-                self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
-            version = state.version + 1 if state else 0
-            self.states[topic] = Node(wire.format_state(transition.state), version)
-
-        self._write(write)
-        return True
+        if transition.assignment != transition.before.assignment:
+            self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
+        self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
 
     def touch(self) -> None:
         self._reach()
@@ -138,7 +145,10 @@ class SimulatedConsumer:
         if self.stuck or not self.alive:
             return
         for topic, node in store.nodes.items():
-            assignment = wire.parse_assignment(node.data, topic)
+            try:
+                assignment = wire.parse_assignment(node.data, topic)
+            except WireError:
+                continue
             assert assignment is not None
             mine = {(topic, p) for p, owner in assignment.owners.items() if owner == self.id}
             held = {tp for tp in self.running | self.starting if tp[0] == topic}

@@ -117,7 +117,7 @@ def test_new_partitions_wake_the_long_poll(world: World) -> None:
 def test_topics_by_pattern_leave_out_internal_ones() -> None:
     world = World()
     topics = Topics(flights=2, trains=2, __consumer_offsets=50)
-    one = coordinator(world, topics, topics={"patterns": [".*s"]})
+    one = coordinator(world, topics, settings={"topics": {"patterns": [".*s"]}})
     assert one.fetch_partitions().new_topics == ["flights", "trains"]
 
 
@@ -133,7 +133,7 @@ def test_rubbish_in_a_node_leaves_that_topic_alone(world: World) -> None:
 def test_unreachable_status_is_asked_again_and_never_given_away(world: World) -> None:
     world.join("d")
     world.consumers["a"].answers = False
-    report = coordinator(world, KAFKA, stuck_after=10).advance(60)
+    report = coordinator(world, KAFKA, settings={"stuck_after": 10}).advance(60)
     assert not report.stable
     assert any("connection refused" in line for line in report.waiting)
     (stuck,) = [message for message in report.stuck if "topic t" in message]
@@ -159,7 +159,7 @@ def test_one_stuck_consumer_holds_up_only_its_own_partitions(world: World) -> No
 
 def test_long_poll_ends_when_a_delay_runs_out(world: World) -> None:
     world.consumers["b"].alive = False
-    one = coordinator(world, KAFKA, rebalance_delay=8)
+    one = coordinator(world, KAFKA, settings={"rebalance_delay": 8})
     one.advance(1)
     began = world.now
     report = one.fetch_consumers(20)

@@ -233,10 +233,11 @@ class Coordinator:
             if view.membership is None or view.held:
                 return AdvanceReport(changes, self._all_stable(view), held=view.held, errors=view.errors)
             statuses, failures = self._ask(view)
+            transitions = self._transitions(view, statuses)
             written = [
                 self._change(transition)
-                for transition in self._transitions(view, statuses)
-                if self.store.apply(transition)
+                for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
+                if done
             ]
             for change in written:
                 log.info("%s", change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot, Transition
@@ -24,8 +24,8 @@ class Store(Protocol):
     def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
         """Make the partition children exactly these."""
 
-    def apply(self, transition: Transition) -> bool:
-        """Write a transition; False if somebody else wrote first."""
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+        """Write transitions in as few multis as they fit in; False for those where somebody else wrote first."""
 
     def touch(self) -> None:
         """Wake whoever waits for a change of partitions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from muster.core.assignors import Assignor, validate
+from muster.core.assignors import Assignor, run_assignor
 from muster.core.model import Assignment, Consumer, Owners, TopicSnapshot
 
 
@@ -42,6 +42,5 @@ def plan(
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}
-    assignment = assignor.assign(topics, consumers, previous)
-    validate(assignment, topics, consumers, assignor=assignor.name)
+    assignment = run_assignor(assignor, topics, consumers, previous)
     return {topic: assignment.get(topic, {}) for topic in topics}
