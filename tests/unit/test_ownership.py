@@ -1,0 +1,298 @@
+"""A consumer's state machine, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Ownership, PlanRefusedError, Source
+
+ME = "flights-1"
+HERE = Source("kafka:9092", "group")
+Ranges = dict[int, tuple[int, int]]
+
+
+def assignment(
+    mine: set[int], epoch: int = 1, others: set[int] = frozenset(), source: Source = HERE
+) -> TopicAssignment:
+    owners = dict.fromkeys(mine, ME) | dict.fromkeys(others, "flights-2")
+    return TopicAssignment(source.bootstrap_servers, source.group_id, owners, epoch)
+
+
+class Consumer:
+    """An `Ownership` with one topic and shorthands for what Spark and Kafka do."""
+
+    def __init__(self) -> None:
+        self.ownership = Ownership(ME)
+        self.zxid = 0
+        self.ownership.query_started()
+
+    def assign(
+        self, mine: set[int], epoch: int = 1, source: Source = HERE, others: set[int] = frozenset()
+    ) -> bool:
+        self.zxid += 1
+        return self.ownership.read("t", assignment(mine, epoch, others, source), self.zxid)
+
+    def offered(self) -> tuple[int, set[int]]:
+        offer = self.ownership.offer()
+        return offer.asked, set(offer.topics["t"].partitions) if "t" in offer.topics else set()
+
+    def plan(self, ranges: Ranges) -> None:
+        asked, _ = self.offered()
+        self.ownership.planned(asked, {"t": ranges} if ranges else {})
+
+    def process(self) -> None:
+        self.ownership.processed(self.ownership.batch())
+
+    def commit(self) -> None:
+        for source, offsets in self.ownership.due().items():
+            self.ownership.committed(source, offsets)
+
+    def batch(self, ranges: Ranges) -> None:
+        self.plan(ranges)
+        self.process()
+        self.commit()
+
+    def lists(self) -> tuple[set[int], set[int], set[int]]:
+        status = self.ownership.status()["t"]
+        return set(status.running), set(status.starting), set(status.closing)
+
+    @property
+    def epoch(self) -> int | None:
+        return self.ownership.status()["t"].epoch
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+def test_takes_up_what_names_it_and_nothing_else(consumer: Consumer) -> None:
+    consumer.assign({0, 1}, others={2})
+    assert consumer.lists() == (set(), {0, 1}, set())
+    consumer.plan({0: (0, 5)})
+    assert consumer.lists() == ({0}, {1}, set())
+
+
+def test_a_topic_of_others_is_reported_with_its_epoch(consumer: Consumer) -> None:
+    consumer.assign(set(), epoch=4, others={0})
+    assert consumer.lists() == (set(), set(), set())
+    assert consumer.epoch == 4
+
+
+def test_closes_only_after_a_later_plan_and_the_acknowledged_commit(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 7)})
+    consumer.assign({0}, epoch=2)
+    assert (consumer.lists(), consumer.epoch) == (({0}, set(), {1}), 2)
+    consumer.process()
+    assert consumer.ownership.due() == {HERE: {("t", 0): 5, ("t", 1): 7}}
+    consumer.ownership.committed(HERE, {("t", 0): 5, ("t", 1): 7})
+    assert consumer.lists() == ({0}, set(), {1}), "Spark still has it in its start offset"
+    consumer.plan({0: (5, 9)})
+    assert consumer.lists() == ({0}, set(), set())
+
+
+def test_closes_only_after_the_commit_even_if_planned_without(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 7)})
+    consumer.assign({0}, epoch=2)
+    consumer.process()
+    consumer.plan({0: (5, 9)})
+    assert consumer.lists() == ({0}, set(), {1})
+    consumer.ownership.committed(HERE, {("t", 0): 5})
+    assert consumer.lists() == ({0}, set(), {1})
+    consumer.ownership.committed(HERE, {("t", 1): 7})
+    assert consumer.lists() == ({0}, set(), set())
+
+
+def test_an_offer_under_way_holds_a_partition_open(consumer: Consumer) -> None:
+    consumer.assign({0})
+    asked, offered = consumer.offered()
+    assert offered == {0}
+    consumer.assign(set(), epoch=2)
+    assert consumer.lists() == (set(), set(), {0})
+    consumer.ownership.planned(asked, {"t": {0: (3, 4)}})
+    assert consumer.lists() == (set(), set(), {0})
+    consumer.process()
+    consumer.commit()
+    consumer.batch({})
+    assert consumer.lists() == (set(), set(), set())
+
+
+def test_an_offer_that_came_to_nothing_lets_go_with_the_next(consumer: Consumer) -> None:
+    consumer.assign({0})
+    asked, _ = consumer.offered()
+    consumer.assign(set(), epoch=2)
+    consumer.offered()
+    assert consumer.lists() == (set(), set(), set())
+    with pytest.raises(PlanRefusedError, match="offer 1 is refused"):
+        consumer.ownership.planned(asked, {"t": {0: (3, 4)}})
+
+
+def test_never_offered_closes_at_once(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.assign(set(), epoch=2)
+    assert consumer.lists() == (set(), set(), set())
+
+
+def test_assigned_again_while_closing_starts_anew_after_it_is_closed(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    consumer.assign(set(), epoch=2)
+    consumer.assign({0}, epoch=3)
+    assert (consumer.lists(), consumer.epoch) == ((set(), set(), {0}), 3)
+    consumer.process()
+    asked, offered = consumer.offered()
+    assert offered == set()
+    consumer.ownership.planned(asked, {})
+    assert consumer.lists() == (set(), set(), {0}), "its commit is not acknowledged"
+    consumer.process()
+    consumer.commit()
+    assert consumer.lists() == (set(), {0}, set())
+    consumer.plan({0: (40, 41)})  # somebody else may have been there in between
+    assert consumer.lists() == ({0}, set(), set())
+
+
+def test_a_failed_query_turns_running_to_starting_and_closes_what_was_closing(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 5)})
+    consumer.assign({0}, epoch=2)
+    consumer.ownership.query_ended()
+    assert consumer.lists() == (set(), {0}, set())
+    assert consumer.ownership.due() == {}
+
+
+def test_after_a_failure_what_was_processed_is_committed_before_it_is_read_again(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 5)})
+    consumer.process()
+    consumer.assign({0}, epoch=2)
+    consumer.ownership.query_ended()
+    consumer.ownership.query_started()
+    assert consumer.lists() == (set(), {0}, {1})
+    assert consumer.offered()[1] == set()
+    consumer.commit()
+    assert consumer.offered()[1] == {0}
+    assert consumer.lists() == (set(), {0}, set())
+
+
+def test_without_a_query_there_is_no_offer(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.ownership.query_ended()
+    with pytest.raises(PlanRefusedError, match="no query"):
+        consumer.ownership.offer()
+
+
+def test_an_older_assignment_is_ignored(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=7)
+    assert not consumer.ownership.read("t", assignment(set(), epoch=6), zxid=0)
+    assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7)
+
+
+def test_a_node_made_anew_counts_though_its_epoch_is_lower(consumer: Consumer) -> None:
+    consumer.assign({0}, epoch=7)
+    assert consumer.assign({1}, epoch=1)
+    assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 1)
+
+
+def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    assert consumer.ownership.keep_only([], zxid=0) == [], "a list from before the node was written"
+    assert consumer.ownership.keep_only([], zxid=9) == ["t"]
+    assert consumer.lists() == (set(), set(), {0})
+    consumer.process()
+    consumer.commit()
+    consumer.batch({})
+    assert consumer.ownership.status() == {}
+    assert not consumer.ownership.read("t", assignment({0}), zxid=8), "read from a server that lags behind"
+    assert consumer.ownership.read("t", assignment({0}), zxid=10)
+
+
+def test_isolation_closes_and_restoring_takes_up_again(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    consumer.ownership.bar("isolated")
+    consumer.ownership.bar("stopping")
+    assert consumer.lists() == (set(), set(), {0})
+    consumer.batch({})
+    assert consumer.ownership.closed
+    consumer.ownership.lift("stopping")
+    assert consumer.ownership.closed
+    consumer.ownership.lift("isolated")
+    assert consumer.lists() == (set(), {0}, set())
+
+
+def test_a_topic_read_while_barred_is_not_taken_up(consumer: Consumer) -> None:
+    consumer.ownership.bar("isolated")
+    consumer.assign({0}, epoch=3)
+    assert (consumer.lists(), consumer.epoch) == ((set(), set(), set()), 3)
+
+
+def test_another_place_to_read_from_closes_the_old_one_first(consumer: Consumer) -> None:
+    there = Source("other:9092", "group")
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    consumer.assign({0, 1}, epoch=2, source=there)
+    assert consumer.lists() == (set(), {1}, {0})
+    consumer.process()
+    assert consumer.ownership.due() == {HERE: {("t", 0): 5}}
+    consumer.commit()
+    offer = consumer.ownership.offer()
+    assert offer.topics["t"].source == there
+    assert offer.topics["t"].partitions == {1}
+    consumer.ownership.planned(offer.asked, {"t": {1: (0, 0)}})
+    assert consumer.lists() == ({1}, {0}, set())
+
+
+@pytest.mark.parametrize(
+    ("ranges", "reason"),
+    [
+        ({1: (0, 5)}, "partition 1: planned, but it was not in the offer"),
+        ({0: (6, 9)}, "planned from offset 6, but the last plan ended at 5"),
+        ({0: (5, 4)}, "no range"),
+    ],
+)
+def test_a_plan_that_does_not_follow_changes_nothing(consumer: Consumer, ranges: Ranges, reason: str) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    with pytest.raises(PlanRefusedError, match=reason):
+        consumer.plan(ranges)
+    assert consumer.lists() == ({0}, set(), set())
+    consumer.batch({0: (5, 6)})
+
+
+def test_no_plan_while_a_batch_is_under_way(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    with pytest.raises(PlanRefusedError, match="still under way"):
+        consumer.plan({0: (5, 9)})
+
+
+def test_the_same_plan_again_is_no_batch(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    consumer.plan({0: (0, 5)})
+    with pytest.raises(PlanRefusedError, match="not planned"):
+        consumer.ownership.batch()
+
+
+def test_a_partition_without_records_is_committed_too(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (8, 8)})
+    assert consumer.ownership.batch().empty
+    consumer.process()
+    assert consumer.ownership.due() == {HERE: {("t", 0): 8}}
+    consumer.commit()
+    assert consumer.ownership.due() == {}
+
+
+def test_a_batch_of_an_ended_query_is_not_taken(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)})
+    plan = consumer.ownership.batch()
+    consumer.ownership.query_ended()
+    consumer.ownership.query_started()
+    with pytest.raises(PlanRefusedError, match="not the one under way"):
+        consumer.ownership.processed(plan)
