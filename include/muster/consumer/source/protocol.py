@@ -55,8 +55,10 @@ class TopicSource(_Message):
 class SourcePartitions(_Message):
     """What the next batch may hold.
 
-    `asked` grows with every answer. `kafka` are librdkafka properties without `bootstrap.servers`, which each
-    topic names itself. `operation_timeout` (seconds) bounds each planning's calls to one Kafka cluster.
+    `asked` grows with every answer. A topic that this agent has given once stays in `topics`, with no partitions
+    if need be: a batch that Spark runs again after a failure may still hold it. `kafka` are librdkafka
+    properties without `bootstrap.servers`, which each topic names itself. `operation_timeout` (seconds) bounds
+    each planning's calls to one Kafka cluster.
     """
 
     asked: int
@@ -71,9 +73,9 @@ class SourcePlanned(_Message):
 
     `asked` is that of the answer it was planned from. `finished` is the end of the last batch that Spark has
     completed (empty before the first): its records up to each `to` are processed, whether or not a progress event
-    was seen. `offsets` is the end of the batch to come, equal to `finished` when there is none to come. `ends` are the
-    partitions' ends in Kafka at this moment, for the lag. `problems` are sentences for the status page, empty
-    when all is well; they replace those of the last planning.
+    was seen. `offsets` is the end of the batch to come, equal to `finished` when there is none to come. `ends`
+    are the partitions' ends in Kafka at this moment, for the lag. `problems` are sentences for the status page,
+    empty when all is well; they replace those of the last planning.
     """
 
     asked: int
@@ -146,7 +148,7 @@ class AgentClient:
             )
         if not answer.is_success:
             raise AgentRefusedError(
-                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; check the source's "
-                "options 'agent' and 'token'"
+                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; check the "
+                "source's options 'agent' and 'token'"
             )
         return answer
