@@ -1,7 +1,7 @@
 """Assignors: who reads which partition. Pure rules behind one interface, by name or by dotted path.
 
-`load_assignor` finds one, `run_assignor` runs it, `validate` checks what it returned. `docs/assignors.md` tells which one to choose and
-how to write one's own.
+`load_assignor` finds one, `run_assignor` runs it, `validate` checks what it returned. `docs/assignors.md` tells
+which one to choose and how to write one's own.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ def mixed_shares(
     pools: Sequence[Pool], weights: Mapping[str, int], budget: int = BUDGET
 ) -> list[dict[str, int]]:
     """Return each consumer's number of partitions of each pool, in the order of `pools`."""
+    if not pools:
+        return []
     exchange = _Exchange(pools, weights)
     exchange.place_unowned()
     exchange.hand_over_directly()
@@ -47,7 +49,7 @@ class _Exchange:
     """
 
     def __init__(self, pools: Sequence[Pool], weights: Mapping[str, int]) -> None:
-        self.names = sorted(weights)
+        self.names = sorted({consumer for pool in pools for consumer in pool.audience.consumers})
         position = {consumer: index for index, consumer in enumerate(self.names)}
         self.weight = [weights[consumer] for consumer in self.names]
         self.takers = [[position[c] for c in pool.audience.consumers] for pool in pools]

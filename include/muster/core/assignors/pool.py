@@ -116,8 +116,11 @@ class Pool:
 
 def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
     """Each consumer as often as it has room, at even distances."""
-    if len(set(room.values())) == 1:  # the common case, for which no sorting is needed
-        return deque(sorted(room) * next(iter(room.values())))
+    if not room:
+        return deque()
+    least, most = min(room.values()), max(room.values())
+    if most - least <= 1:  # the common case: round after round, and no sorting
+        return deque(sorted(room) * least + sorted(c for c in room if room[c] > least))
     turns = [
         ((2 * turn + 1) / (2 * places), consumer)
         for consumer, places in room.items()

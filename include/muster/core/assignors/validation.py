@@ -12,7 +12,7 @@ from muster.core.model import Assignment, Consumer, Owners
 _SHOWN = 5
 
 
-class _Offence(Exception):
+class _OffenceError(Exception):
     """What is wrong, without the assignor's name."""
 
 
@@ -30,7 +30,7 @@ def validate(
     """
     try:
         _check(assignment, topics, consumers)
-    except _Offence as offence:
+    except _OffenceError as offence:
         raise AssignorError(
             f"assignor {assignor!r} returned no valid assignment: {offence}; nothing is moved. Correct the "
             "assignor, or name another one in clusters.yaml"
@@ -39,9 +39,9 @@ def validate(
 
 def _check(assignment: Any, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> None:
     if not isinstance(assignment, Mapping):
-        raise _Offence(f"expected a mapping of topic to owners, found {type(assignment).__name__}")
+        raise _OffenceError(f"expected a mapping of topic to owners, found {type(assignment).__name__}")
     if unknown := assignment.keys() - topics.keys():
-        raise _Offence(f"unknown topic {_listed(unknown)}")
+        raise _OffenceError(f"unknown topic {_listed(unknown)}")
     covered: set[str] = set()
     for audience in audiences(topics, consumers):
         subscribers = frozenset(audience.consumers)
@@ -60,23 +60,23 @@ def _check_topic(
     consumers: Mapping[str, Consumer],
 ) -> None:
     if not isinstance(owners, Mapping):
-        raise _Offence(
+        raise _OffenceError(
             f"topic {topic!r}: expected a mapping of partition to consumer id, found {type(owners).__name__}"
         )
     if strange := [p for p in owners if type(p) is not int]:
-        raise _Offence(f"topic {topic!r}: partition {_listed(strange)} is not a whole number")
+        raise _OffenceError(f"topic {topic!r}: partition {_listed(strange)} is not a whole number")
     for partition, owner in owners.items():
         if not isinstance(owner, str):
-            raise _Offence(f"topic {topic!r}, partition {partition}: {owner!r} is not a consumer id")
+            raise _OffenceError(f"topic {topic!r}, partition {partition}: {owner!r} is not a consumer id")
     if foreign := set(owners.values()) - subscribers:
         owner = min(foreign)
         why = "does not subscribe to the topic" if owner in consumers else "is not a live consumer"
         given = [p for p, c in owners.items() if c == owner]
-        raise _Offence(f"topic {topic!r}, partition {_listed(given)}: given to {owner!r}, which {why}")
+        raise _OffenceError(f"topic {topic!r}, partition {_listed(given)}: given to {owner!r}, which {why}")
     if unknown := owners.keys() - partitions:
-        raise _Offence(f"topic {topic!r}: there is no partition {_listed(unknown)}")
+        raise _OffenceError(f"topic {topic!r}: there is no partition {_listed(unknown)}")
     if left_out := partitions - owners.keys():
-        raise _Offence(
+        raise _OffenceError(
             f"topic {topic!r}, partition {_listed(left_out)}: left out, though somebody subscribes"
         )
 
