@@ -36,7 +36,7 @@ def plan(
 ) -> dict[str, Owners]:
     """Return the owner of each partition of each topic as `assignor` wants it.
 
-    `consumers` are the live ones. Raises `AssignorError` if what the assignor returns is not an assignment;
+    `consumers` are the live ones. Raises `AssignorError` if the assignor fails or returns no valid assignment;
     the caller then leaves all topics as they are.
     """
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)

@@ -179,9 +179,8 @@ class _HandOvers:
         self.exchange = exchange
         self.consumers = len(exchange.names)
         self.hub = self.consumers + len(exchange.takers)
-        self.load_unit = 4 * (
-            self.hub + 1
-        )  # a cycle visits each node once, so it holds fewer moves than this
+        # A cycle visits each node once, so it holds fewer moves than this.
+        self.load_unit = 4 * (self.hub + 1)
         self.looked_at = 0
 
     def arcs(self, node: int) -> Iterable[tuple[int, int]]:
