@@ -1,0 +1,322 @@
+"""What stands in ZooKeeper on the topics of a cluster: read all at once, write against the versions read.
+
+The paths and keys are those of `muster.core.wire`. Every operation ends within `operation_timeout` seconds, or in
+`ZooKeeperError`; after one from a write, read again (`muster.edges.zookeeper_session` says why).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from kazoo.exceptions import NoNodeError, NotEmptyError
+
+from muster.core.model import TopicAssignment, TopicSnapshot, Transition
+from muster.core.wire import (
+    MAX_PARTITION,
+    WireError,
+    assignment_path,
+    assignments_path,
+    format_assignment,
+    parse_assignment,
+    parse_state,
+    partition_path,
+    state_path,
+    states_path,
+)
+from muster.edges.zookeeper_session import (
+    AccessDeniedError,
+    Deadline,
+    Session,
+    ZooKeeperError,
+    make_client,
+    start_client,
+    stop_client,
+)
+from muster.edges.zookeeper_transitions import write_transitions
+from muster.settings.connections import ZooKeeperSettings
+
+__all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
+
+TOPICS_AT_ONCE = 500
+"""So many topics are read in one go: three requests each, on the way together."""
+OPERATIONS_AT_ONCE = 500
+"""So many children are created or deleted in one multi."""
+
+T = TypeVar("T")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+class TopicStore:
+    """The nodes of one cluster's topics. A context manager: connected inside, thread-safe.
+
+    Raises `ZooKeeperError` on entering when ZooKeeper is out of reach, and whenever an operation does not
+    succeed within its deadline.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, cluster: str) -> None:
+        self.cluster = cluster
+        self._session = Session(settings)
+        self._client = self._session.client
+        self._assignments = assignments_path(cluster)
+        self._states = states_path(cluster)
+        self._waiting: set[threading.Event] = set()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> TopicStore:
+        self._session.open()
+        try:
+            self._ensure_parents(self._session.deadline())
+        except ZooKeeperError:
+            self._session.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+    # Reading
+
+    def topics(self) -> list[str]:
+        """The names of the topic nodes, in order."""
+        deadline = self._session.deadline()
+        return sorted(self._children(self._assignments, deadline))
+
+    def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
+        """Read all topics, hundreds of them on the way at once.
+
+        A topic whose nodes hold rubbish, or may not be read, maps to the error that says so. The nodes of a topic
+        are read one after the other; if somebody writes in between, `apply` finds out by the versions.
+        """
+        deadline = self._session.deadline()
+        # A follower may lag behind; what a run before this one wrote has to be seen.
+        self._session.call(f"syncing {self._assignments}", deadline, self._client.sync_async, "/")
+        found: dict[str, TopicSnapshot | WireError] = {}
+        names = sorted(self._children(self._assignments, deadline))
+        for chunk in _chunks(names, TOPICS_AT_ONCE):
+            found.update(self._read(chunk, deadline))
+        return found
+
+    def _read(
+        self, names: Sequence[str], deadline: Deadline
+    ) -> Iterator[tuple[str, TopicSnapshot | WireError]]:
+        reads: dict[str, tuple[Any, Any, Any]] = {}
+        for name in names:
+            try:
+                path, state = assignment_path(self.cluster, name), state_path(self.cluster, name)
+            except WireError as error:
+                yield name, WireError(f"ZooKeeper node {self._assignments}/{name}: {error}; delete the node")
+                continue
+            reads[name] = (
+                self._client.get_async(path),
+                self._client.get_children_async(path),
+                self._client.get_async(state),
+            )
+        for name, results in reads.items():
+            try:
+                if (snapshot := self._snapshot(name, results, deadline)) is not None:
+                    yield name, snapshot
+            except WireError as error:
+                yield name, error
+            except AccessDeniedError as error:
+                yield name, WireError(str(error))
+
+    def _snapshot(
+        self, topic: str, results: tuple[Any, Any, Any], deadline: Deadline
+    ) -> TopicSnapshot | None:
+        """None if the topic vanished while it was read."""
+        path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
+        try:
+            data, stat = self._session.wait(f"reading {path}", deadline, results[0])
+            children = self._session.wait(f"listing {path}", deadline, results[1])
+        except NoNodeError:
+            return None
+        try:
+            state_data, state_stat = self._session.wait(f"reading {state}", deadline, results[2])
+            read_state, state_version = parse_state(state_data, state), state_stat.version
+        except NoNodeError:
+            read_state, state_version = None, -1
+        return TopicSnapshot(
+            topic=topic,
+            partitions=frozenset(_partition(child, path) for child in children),
+            assignment=parse_assignment(data, path),
+            assignment_version=stat.version,
+            state=read_state,
+            state_version=state_version,
+        )
+
+    # Topics and partitions
+
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
+        """Make `topic` known, with nobody owning anything. False if it is known already.
+
+        A node that is there without data gets it; a state that an earlier topic of that name left is deleted.
+        """
+        path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
+        what = f"creating topic {topic}"
+        deadline = self._session.deadline()
+        data = format_assignment(TopicAssignment(bootstrap_servers, group_id))
+        present = self._client.get_async(path)
+        old_state = self._client.exists_async(state)
+        transaction = self._client.transaction()
+        try:
+            found, stat = self._session.wait(what, deadline, present)
+            if found:
+                return False
+            transaction.set_data(path, data, stat.version)
+        except NoNodeError:
+            transaction.create(path, data)
+        if (old := self._session.wait(what, deadline, old_state)) is not None:
+            transaction.delete(state, old.version)
+        refusal = self._session.commit(what, deadline, transaction)
+        if isinstance(refusal, NoNodeError):
+            self._ensure_parents(deadline)
+            raise ZooKeeperError(f"{what}: {path} or its parents were deleted in between; try again")
+        return refusal is None
+
+    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+        """Create the missing partition children and delete those that vanished; others stay as they are.
+
+        Children that are no partition numbers are left alone. Raises `ZooKeeperError` if the topic is unknown.
+        """
+        path = assignment_path(self.cluster, topic)
+        what = f"writing the partitions of {topic}"
+        deadline = self._session.deadline()
+        while True:
+            present = {int(child) for child in self._children(path, deadline) if _is_partition(child)}
+            changes = [(p, True) for p in sorted(partitions - present)]
+            changes += [(p, False) for p in sorted(present - partitions)]
+            refusal = None
+            for chunk in _chunks(changes, OPERATIONS_AT_ONCE):
+                transaction = self._client.transaction()
+                for partition, create in chunk:
+                    child = partition_path(self.cluster, topic, partition)
+                    if create:
+                        transaction.create(child)
+                    else:
+                        transaction.delete(child)
+                if (refusal := self._session.commit(what, deadline, transaction)) is not None:
+                    break
+            if refusal is None:
+                return
+            if isinstance(refusal, NotEmptyError):
+                raise ZooKeeperError(f"{what}: a partition below {path} has children; delete them")
+            # Somebody else created or deleted one of them in between: look again, as long as there is time.
+            if deadline.left() <= 0:
+                raise ZooKeeperError(
+                    f"{what}: {path} keeps changing while it is written; see who else writes it"
+                )
+
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot) -> bool:
+        """Delete all that stands on `topic`. False, and nothing is lost but partition children, if somebody
+        wrote to it since `snapshot` was read."""
+        path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
+        what = f"removing topic {topic}"
+        deadline = self._session.deadline()
+        try:
+            children = self._children(path, deadline)
+        except ZooKeeperError:
+            if self._session.call(what, deadline, self._client.exists_async, path) is None:
+                return False
+            raise
+        chunks = list(_chunks(children, OPERATIONS_AT_ONCE)) or [[]]
+        for number, chunk in enumerate(chunks, start=1):
+            transaction = self._client.transaction()
+            transaction.check(path, snapshot.assignment_version)
+            if snapshot.state is not None:
+                transaction.check(state, snapshot.state_version)
+            for child in chunk:
+                transaction.delete(f"{path}/{child}")
+            if number == len(chunks):
+                transaction.delete(path, snapshot.assignment_version)
+                if snapshot.state is not None:
+                    transaction.delete(state, snapshot.state_version)
+            if self._session.commit(what, deadline, transaction) is not None:
+                return False
+        return True
+
+    # Transitions
+
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+        """Write transitions, both nodes of each against the versions that were read; say which were written.
+
+        As many as fit go into one multi, so a step of many topics is written as a whole where it can be. If
+        somebody else wrote to one of the topics, only that one is left out (False).
+        """
+        deadline = self._session.deadline()
+        written = write_transitions(self._session, self.cluster, transitions, deadline)
+        if not all(written):
+            # A state node's parent that somebody deleted looks like a conflict, and would look so for ever.
+            self._ensure_parents(deadline)
+        return written
+
+    # Waking
+
+    def touch(self) -> None:
+        """Wake everybody who called `watch_changes`: the parent node is written anew, with nothing in it."""
+        self._session.call(
+            f"touching {self._assignments}",
+            self._session.deadline(),
+            self._client.set_async,
+            self._assignments,
+            b"",
+        )
+
+    def watch_changes(self, event: threading.Event) -> None:
+        """Set `event` at the next `touch`, or when the connection is lost. Once: call it again for the next.
+
+        Call it before reading what is to be watched, so that no change falls in between.
+        """
+        with self._lock:
+            self._waiting.add(event)
+        # kazoo keeps watches in a set, and the same bound method counts once however often it is registered.
+        self._session.call(
+            f"watching {self._assignments}",
+            self._session.deadline(),
+            self._client.get_async,
+            self._assignments,
+            self._woken,
+        )
+
+    def _woken(self, _: object) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for event in waiting:
+            event.set()
+
+    # Plumbing
+
+    def _ensure_parents(self, deadline: Deadline) -> None:
+        for path in (self._assignments, self._states):
+            self._session.call(f"creating {path}", deadline, self._client.ensure_path_async, path)
+
+    def _children(self, path: str, deadline: Deadline) -> list[str]:
+        try:
+            children: list[str] = self._session.call(
+                f"listing {path}", deadline, self._client.get_children_async, path
+            )
+        except NoNodeError as error:
+            raise ZooKeeperError(
+                f"ZooKeeper at {self._session.settings.hosts}: node {path} is not there; create the topic first"
+            ) from error
+        return children
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _is_partition(name: str) -> bool:
+    return _NUMBER.fullmatch(name) is not None and int(name) <= MAX_PARTITION
+
+
+def _partition(name: str, path: str) -> int:
+    if not _is_partition(name):
+        raise WireError(f"ZooKeeper node {path}/{name} is not a partition number; delete it")
+    return int(name)

@@ -1,0 +1,240 @@
+"""A ZooKeeper session whose every call ends within a deadline, with TLS, SASL and digest authentication.
+
+kazoo queues requests while the connection is suspended and waits for their answers without end. Here each
+operation gets `operation_timeout` seconds as a whole. A *write* that ran into its deadline, or lost its
+connection, may or may not have happened, and may even still happen: whoever gets `ZooKeeperError` from one reads
+again before it decides anything, and its versions keep a late write from doing harm.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+
+from muster.settings.connections import ZooKeeperSettings
+
+log = logging.getLogger(__name__)
+
+LONGEST_RECONNECT_DELAY = 3.0
+"""Seconds between two attempts to reconnect; kazoo's own limit is an hour."""
+
+ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+"""What ZooKeeper says about the nodes themselves; callers decide what it means."""
+
+
+class ZooKeeperError(RuntimeError):
+    """ZooKeeper did not do what was asked; the message names the servers, the operation and the next step."""
+
+
+class AccessDeniedError(ZooKeeperError):
+    """The session may not do this to this node; other nodes may be open to it."""
+
+
+class Deadline:
+    """A moment by which an operation has to be over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds until then, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+
+class _LastWords(logging.LoggerAdapter[logging.Logger]):
+    """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect."""
+
+    last = ""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log, and remember from WARNING on."""
+        if level >= logging.WARNING:
+            self.last = (str(msg) % args if args else str(msg)).splitlines()[0][:300]
+        super().log(level, msg, *args, **kwargs)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Leave the message as it is."""
+        return msg, kwargs
+
+
+def make_client(settings: ZooKeeperSettings) -> KazooClient:
+    """Return a client that is not started; `start_client` and `stop_client` do that within deadlines.
+
+    With `use_ssl` the server's certificate and its host name (as it stands in `hosts`) are checked unless
+    `verify_certs` or `check_hostname` is off. When the client authenticates (SASL or digest), the nodes it
+    creates belong to whoever is so authenticated and may be read by all: consumers only read, and what they read
+    is no secret. Without authentication they are open to all, which is ZooKeeper's default.
+
+    Raises `ZooKeeperError` for settings that contradict each other.
+    """
+    _check(settings)
+    password = settings.password.get_secret_value() if settings.password else ""
+    sasl: dict[str, str] | None = None
+    auth: list[tuple[str, str]] | None = None
+    if settings.sasl_mechanism == "DIGEST-MD5":
+        sasl = {"mechanism": "DIGEST-MD5", "username": settings.username or "", "password": password}
+    elif settings.sasl_mechanism == "GSSAPI":
+        sasl = {"mechanism": "GSSAPI"} | ({"principal": settings.username} if settings.username else {})
+    elif settings.auth_scheme == "digest":
+        auth = [("digest", f"{settings.username}:{password}")]
+    try:
+        return KazooClient(
+            hosts=settings.hosts,
+            timeout=settings.session_timeout,
+            default_acl=[*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if sasl or auth else None,
+            auth_data=auth,
+            sasl_options=sasl,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=LONGEST_RECONNECT_DELAY),
+            logger=_LastWords(logging.getLogger("kazoo.client"), {}),
+            use_ssl=settings.use_ssl,
+            ca=settings.ca,
+            certfile=settings.certfile,
+            keyfile=settings.keyfile,
+            keyfile_password=settings.keyfile_password.get_secret_value()
+            if settings.keyfile_password
+            else None,
+            verify_certs=settings.verify_certs,
+            check_hostname=settings.use_ssl and settings.verify_certs and settings.check_hostname,
+        )
+    except ValueError as error:
+        raise ZooKeeperError(
+            f"ZooKeeper at {settings.hosts!r}: {error}; write the hosts as host:port,host:port/chroot"
+        ) from error
+
+
+def _check(settings: ZooKeeperSettings) -> None:
+    def refuse(problem: str, step: str) -> None:
+        raise ZooKeeperError(f"ZooKeeper at {settings.hosts}: {problem}; {step}")
+
+    if settings.use_ssl and bool(settings.certfile) != bool(settings.keyfile):
+        # kazoo would silently connect without the client certificate.
+        refuse("of certfile and keyfile only one is set", "set both for a client certificate, or neither")
+    if settings.sasl_mechanism and settings.auth_scheme:
+        refuse("both sasl_mechanism and auth_scheme are set", "choose one of them")
+    if (settings.sasl_mechanism == "DIGEST-MD5" or settings.auth_scheme == "digest") and not (
+        settings.username and settings.password
+    ):
+        refuse("digest authentication needs username and password", "set both")
+    if settings.sasl_mechanism and importlib.util.find_spec("puresasl") is None:
+        refuse("SASL needs a package that is not installed", "pip install 'kazoo[sasl]'")
+
+
+def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
+    """Connect. Raises `ZooKeeperError`, saying what kept it from connecting, after `operation_timeout` seconds."""
+    if not client.start_async().wait(settings.operation_timeout):
+        words = getattr(client.logger, "last", "")
+        stop_client(client, 1.0)
+        raise ZooKeeperError(
+            f"ZooKeeper at {settings.hosts}: no connection within {settings.operation_timeout:g} s"
+            f"{f' ({words})' if words else ''}; check that it runs, and the hosts, TLS and SASL of the connection"
+        )
+
+
+def stop_client(client: KazooClient, timeout: float) -> None:
+    """End the session, waiting at most `timeout` seconds; kazoo itself may take ten when nobody answers."""
+
+    def stop() -> None:
+        try:
+            client.stop()
+            client.close()
+        except (KazooException, OSError) as error:
+            log.warning("ZooKeeper session was not closed in order (%s); it ends with its time-out", error)
+
+    thread = threading.Thread(target=stop, daemon=True, name="zookeeper-stop")
+    thread.start()
+    thread.join(timeout)
+
+
+class Session:
+    """A connected client whose calls are waited for with a deadline and end in `ZooKeeperError`."""
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        self.settings = settings
+        self.client = make_client(settings)
+
+    def open(self) -> None:
+        """Connect, or raise `ZooKeeperError`."""
+        start_client(self.client, self.settings)
+
+    def close(self) -> None:
+        """End the session; never raises, never takes longer than `operation_timeout`."""
+        stop_client(self.client, self.settings.operation_timeout)
+
+    def deadline(self) -> Deadline:
+        """The deadline of an operation that begins now."""
+        return Deadline(self.settings.operation_timeout)
+
+    def call(self, what: str, deadline: Deadline, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        """Call one of kazoo's `..._async` functions and wait for its answer; see `wait`."""
+        return self.wait(what, deadline, function(*args, **kw))
+
+    def wait(self, what: str, deadline: Deadline, result: Any) -> Any:
+        """Return what the asynchronous `result` came to.
+
+        What ZooKeeper says about nodes (`ANSWERS`) is passed on; everything else becomes `ZooKeeperError`.
+        """
+        try:
+            return result.get(timeout=deadline.left())
+        except ANSWERS:
+            raise
+        except (KazooException, KazooTimeoutError, OSError) as error:
+            raise self.error(what, error, deadline) from error
+
+    def commit(self, what: str, deadline: Deadline, transaction: Any) -> Exception | None:
+        """Send a multi and check every result: None if all of it was done, else what ZooKeeper said of a node.
+
+        Raises `ZooKeeperError` for anything that is not about the nodes being otherwise than expected.
+        """
+        return self.outcome(what, deadline, transaction, transaction.commit_async())
+
+    def outcome(self, what: str, deadline: Deadline, transaction: Any, result: Any) -> Exception | None:
+        """As `commit`, of a multi that was sent already and gave the asynchronous `result`."""
+        results: list[object] = self.wait(what, deadline, result)
+        failures = [item for item in results if isinstance(item, Exception)]
+        if not failures and len(results) == len(transaction.operations):
+            return None
+        # Of a multi that failed, one operation has the reason; the others say that they were not done.
+        reasons = [item for item in failures if not isinstance(item, RolledBackError | RuntimeInconsistency)]
+        cause: Exception = reasons[0] if reasons else RuntimeInconsistency(f"{len(results)} results")
+        about_a_node = isinstance(cause, ANSWERS)
+        if about_a_node:
+            return cause
+        raise self.error(what, cause, deadline) from cause
+
+    def error(self, what: str, error: Exception, deadline: Deadline) -> ZooKeeperError:
+        """Say what went wrong while doing `what`, and what to do."""
+        if isinstance(error, NoAuthError | InvalidACLError | AuthFailedError):
+            return AccessDeniedError(
+                f"ZooKeeper at {self.settings.hosts}: {what}: refused ({type(error).__name__}); check the "
+                "connection's username and password, and the ACLs of the node"
+            )
+        if isinstance(error, KazooTimeoutError):
+            state = "" if self.client.connected else ", the connection is lost"
+            problem = f"no answer within {deadline.seconds:g} s{state}"
+            step = "check that it runs and has a leader; a write may still have happened, so read again"
+        else:
+            problem = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+            step = "check that it runs and can be reached; a write may still have happened, so read again"
+        return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")

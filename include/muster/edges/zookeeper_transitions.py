@@ -1,0 +1,107 @@
+"""Transitions to multis: both nodes of a topic in one, several topics in one as far as they fit.
+
+kazoo's `with client.transaction()` throws the results away; here each is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.model import Transition
+from muster.core.wire import assignment_path, format_assignment, format_state, state_path
+from muster.edges.zookeeper_session import Deadline, Session
+
+BYTES_AT_ONCE = 512 * 1024
+"""So much is written in one multi; ZooKeeper refuses requests of a megabyte (`jute.maxbuffer`)."""
+OPERATION_OVERHEAD = 120
+"""Bytes of an operation in a multi besides path and data, generously: headers, lengths and ACL."""
+TOPICS_NAMED = 3
+"""An error names so many topics of a multi."""
+
+
+@dataclass(frozen=True)
+class _Write:
+    """One transition as it goes over the wire."""
+
+    transition: Transition
+    assignment_path: str
+    assignment: bytes
+    state_path: str
+    state: bytes
+
+    @property
+    def size(self) -> int:
+        paths = len(self.assignment_path) + len(self.state_path)
+        return len(self.assignment) + len(self.state) + paths + 2 * OPERATION_OVERHEAD
+
+
+def write_transitions(
+    session: Session, cluster: str, transitions: Sequence[Transition], deadline: Deadline
+) -> list[bool]:
+    """Write each transition against the versions it was computed from; True for each that was written.
+
+    False means that somebody else wrote to that topic first. Raises `ZooKeeperError` when ZooKeeper does not
+    answer in time or refuses; then earlier multis of the same call may have been written.
+    """
+    written: list[bool] = []
+    for batch in _batches(_write(cluster, transition) for transition in transitions):
+        if session.commit(_what(batch), deadline, _transaction(session, batch)) is None:
+            written += [True] * len(batch)
+        elif len(batch) == 1:
+            written.append(False)
+        else:
+            # One topic's conflict is not the others' fault: each by itself, all on the way together.
+            alone = [(write, _transaction(session, [write])) for write in batch]
+            sent = [(write, transaction, transaction.commit_async()) for write, transaction in alone]
+            written += [
+                session.outcome(_what([write]), deadline, transaction, result) is None
+                for write, transaction, result in sent
+            ]
+    return written
+
+
+def _write(cluster: str, transition: Transition) -> _Write:
+    before = transition.before
+    if before.assignment_version < 0 or (before.state is not None and before.state_version < 0):
+        # -1 would mean "whatever the version", and overwrite what others wrote.
+        raise ValueError(f"topic {before.topic}: a transition needs the versions that were read")
+    return _Write(
+        transition,
+        assignment_path(cluster, before.topic),
+        format_assignment(transition.assignment),
+        state_path(cluster, before.topic),
+        format_state(transition.state),
+    )
+
+
+def _transaction(session: Session, writes: Iterable[_Write]) -> Any:
+    transaction = session.client.transaction()
+    for write in writes:
+        before = write.transition.before
+        transaction.set_data(write.assignment_path, write.assignment, before.assignment_version)
+        if before.state is None:
+            transaction.create(write.state_path, write.state)
+        else:
+            transaction.set_data(write.state_path, write.state, before.state_version)
+    return transaction
+
+
+def _what(batch: Sequence[_Write]) -> str:
+    names = ", ".join(write.transition.topic for write in batch[:TOPICS_NAMED])
+    more = len(batch) - TOPICS_NAMED
+    return f"writing {names}" + (f" and {more} more topics" if more > 0 else "")
+
+
+def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
+    batch: list[_Write] = []
+    size = 0
+    for write in writes:
+        if batch and size + write.size > BYTES_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append(write)
+        size += write.size
+    if batch:
+        yield batch
