@@ -1,0 +1,122 @@
+"""Ask consumers for their status, all at once, within one deadline for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from muster.core.model import Consumer, ConsumerStatus
+from muster.core.wire import WireError, parse_status
+
+AT_ONCE = 500
+"""So many requests are on the way together, well below the usual limit of 1,024 open files."""
+LEAST_SHARE = 1.0
+"""Seconds that a consumer is given even when there are very many, since asking hundreds takes its own time."""
+LARGEST_ANSWER = 8 * 1024 * 1024
+"""Bytes; a thousand topics with all their partitions take a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFailure:
+    """A status that could not be had, and why. Whoever needs it asks again."""
+
+    consumer: str
+    reason: str
+
+
+class _UselessAnswerError(Exception):
+    """The answer is of no use; the message says why."""
+
+
+def poll_statuses(consumers: Iterable[Consumer], timeout: float) -> dict[str, ConsumerStatus | StatusFailure]:
+    """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
+
+    Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
+    not a status, or a status under another id are each a `StatusFailure`. Of more than `AT_ONCE` consumers each
+    gets its share of the time, so that frozen ones do not use up that of the others.
+    """
+    return asyncio.run(_poll({consumer.id: consumer for consumer in consumers}.values(), timeout))
+
+
+async def _poll(consumers: Iterable[Consumer], seconds: float) -> dict[str, ConsumerStatus | StatusFailure]:
+    asked = list(consumers)
+    if not asked:
+        return {}
+    rounds = -(-len(asked) // AT_ONCE)
+    share = max(seconds / rounds, min(seconds, LEAST_SHARE))
+    slots = asyncio.Semaphore(AT_ONCE)
+    answers: dict[str, ConsumerStatus | StatusFailure] = {}
+    async with httpx.AsyncClient(
+        timeout=share,
+        limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0),
+        trust_env=False,  # a proxy for the outside world has no business between coordinator and consumers
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # plain HTTP: do not load the system's certificates
+    ) as client:
+
+        async def ask(consumer: Consumer) -> None:
+            async with slots:
+                answers[consumer.id] = await _ask(client, consumer, share)
+
+        tasks = [asyncio.create_task(ask(consumer)) for consumer in asked]
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await _settle(tasks)
+    for consumer in asked:
+        answers.setdefault(consumer.id, _too_late(consumer, seconds))
+    return answers
+
+
+async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for cancelled tasks to end, and let an error of our own making be seen."""
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome
+
+
+async def _ask(
+    client: httpx.AsyncClient, consumer: Consumer, seconds: float
+) -> ConsumerStatus | StatusFailure:
+    if not consumer.address or not consumer.port:
+        return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _get(client, consumer)
+    except (TimeoutError, httpx.TimeoutException):
+        return _too_late(consumer, seconds)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = str(error) or type(error).__name__
+        return StatusFailure(consumer.id, f"its status page {_url(consumer)} cannot be reached: {problem}")
+    except (WireError, _UselessAnswerError) as error:
+        return StatusFailure(consumer.id, str(error))
+
+
+async def _get(client: httpx.AsyncClient, consumer: Consumer) -> ConsumerStatus:
+    url = _url(consumer)
+    async with client.stream("GET", url) as response:
+        if response.status_code != httpx.codes.OK:
+            raise _UselessAnswerError(f"its status page {url} answered {response.status_code}")
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > LARGEST_ANSWER:
+                raise _UselessAnswerError(
+                    f"its status page {url} answered with more than {LARGEST_ANSWER} bytes"
+                )
+    status = parse_status(bytes(body), url)
+    if status.consumer != consumer.id:
+        raise _UselessAnswerError(f"at {url} answers consumer {status.consumer}, not {consumer.id}")
+    return status
+
+
+def _url(consumer: Consumer) -> str:
+    host = f"[{consumer.address}]" if ":" in consumer.address else consumer.address
+    return f"http://{host}:{consumer.port}/status"
+
+
+def _too_late(consumer: Consumer, timeout: float) -> StatusFailure:
+    return StatusFailure(consumer.id, f"its status page {_url(consumer)} did not answer within {timeout:g} s")
