@@ -1,0 +1,146 @@
+"""The arithmetic of a batch's offsets: from positions and ends to ranges and tasks. Pure; no I/O, no clock.
+
+A *position* is the offset of the next record to read, a *range* `(from, to)` holds the records from `from` up to,
+not including, `to`. An offset that Spark stores holds ranges (`muster.consumer.source.protocol.Offsets`), so a
+batch that is planned again is the same batch; the `to` of one batch is the `from` of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from muster.consumer.source.protocol import Offsets
+
+TopicPartition = tuple[str, int]
+Range = tuple[int, int]
+Ranges = Mapping[TopicPartition, Range]
+
+
+class OffsetError(ValueError):
+    """An offset from Spark's checkpoint is not one that this source has written."""
+
+
+def parse_offsets(offsets: object) -> dict[TopicPartition, Range]:
+    """Read `{topic: {"3": [from, to]}}`. Raises `OffsetError` naming what is wrong."""
+    if not isinstance(offsets, Mapping):
+        raise OffsetError(f"offset {offsets!r}: expected topics; use a new checkpoint for this source")
+    ranges: dict[TopicPartition, Range] = {}
+    for topic, partitions in offsets.items():
+        if not isinstance(partitions, Mapping):
+            raise OffsetError(
+                f"offset of topic {topic!r}: {partitions!r}; use a new checkpoint for this source"
+            )
+        for partition, pair in partitions.items():
+            try:
+                start, end = (int(bound) for bound in pair)
+                ranges[str(topic), int(partition)] = (start, end)
+            except (TypeError, ValueError) as error:
+                raise OffsetError(
+                    f"offset of topic {topic!r}, partition {partition!r}: {pair!r} is not [from, to]; use a new "
+                    "checkpoint for this source"
+                ) from error
+    return ranges
+
+
+def format_offsets(ranges: Ranges) -> Offsets:
+    """Write ranges as Spark stores them. Spark compares offsets as text, so topics and partitions are sorted."""
+    offsets: Offsets = {}
+    for topic, partition in sorted(ranges):
+        offsets.setdefault(topic, {})[str(partition)] = ranges[topic, partition]
+    return offsets
+
+
+def nest(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """`{topic: {"3": value}}`, sorted, for what is told to the agent."""
+    nested: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(values):
+        nested.setdefault(topic, {})[str(partition)] = values[topic, partition]
+    return nested
+
+
+def admit(backlogs: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
+    """How many records of each partition the next batch takes, `limit` in total (None: all of them).
+
+    Half of the limit is shared equally, so that a partition with little to read is not kept waiting by those with
+    much; the rest goes by backlog, so that all get to their ends at about the same time. Every partition that
+    has records gets at least one: where the limit is smaller than their number, it is exceeded.
+    """
+    waiting = {tp: backlog for tp, backlog in backlogs.items() if backlog > 0}
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return waiting
+    floor = max(1, limit // (2 * len(waiting)))
+    admitted = {tp: min(backlog, floor) for tp, backlog in waiting.items()}
+    left = limit - sum(admitted.values())
+    if left <= 0:
+        return admitted
+    rest = {tp: backlog - admitted[tp] for tp, backlog in waiting.items()}
+    rest_total = sum(rest.values())
+    for tp, backlog in rest.items():
+        admitted[tp] += left * backlog // rest_total
+    # Rounding down leaves fewer records than there are partitions; the longest backlogs get them.
+    left = limit - sum(admitted.values())
+    for tp in sorted(rest, key=lambda tp: (admitted[tp] - waiting[tp], tp))[:left]:
+        admitted[tp] += 1
+    return admitted
+
+
+def next_ranges(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
+) -> dict[TopicPartition, Range]:
+    """The next batch: for each position a range that begins there; empty where no end is known or none is left."""
+    admitted = admit({tp: ends.get(tp, at) - at for tp, at in positions.items()}, limit)
+    return {tp: (at, at + admitted.get(tp, 0)) for tp, at in positions.items()}
+
+
+def moves(before: Ranges, after: Ranges) -> bool:
+    """Whether `after` is a batch of its own: another set of partitions than `before`, or some record to read."""
+    return before.keys() != after.keys() or any(
+        after[tp][0] != before[tp][1] or after[tp][1] != after[tp][0] for tp in after
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a partition begins to be read, and `skipped`: records that retention deleted before they were."""
+
+    position: int
+    skipped: int = 0
+
+
+def begin(position: int | None, committed: int | None, earliest: int) -> Beginning:
+    """Where to begin a partition that this planner has not read yet.
+
+    `position` is where Spark's last batch ended, None for a partition just added; `committed` the group's
+    committed offset, None if there is none; `earliest` the first offset that Kafka still has. The group's offset
+    is the truth: it is only behind `position` while the last batch's commit is under way, and only ahead of it if
+    somebody else has read on since. Without either the partition is read from its beginning.
+    """
+    known = [offset for offset in (position, committed) if offset is not None]
+    if not known:
+        return Beginning(earliest)
+    at = max(known)
+    return Beginning(max(at, earliest), max(0, earliest - at))
+
+
+def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, Range]]]:
+    """Group the ranges that hold records into at most `parallelism` tasks of about equal size.
+
+    Longest first, each to the task with the least so far: within a third of the best possible, and the same
+    ranges always give the same tasks.
+    """
+    filled = [(tp, ranges[tp]) for tp in ranges if ranges[tp][1] > ranges[tp][0]]
+    filled.sort(key=lambda item: (item[1][0] - item[1][1], item[0]))
+    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(min(parallelism, len(filled)))]
+    sizes = [0] * len(groups)
+    for item in filled:
+        least = sizes.index(min(sizes))
+        groups[least].append(item)
+        sizes[least] += item[1][1] - item[1][0]
+    return [sorted(group) for group in groups]
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many offsets the ranges span: the number of records, where none is compacted away."""
+    return sum(end - start for start, end in ranges)
