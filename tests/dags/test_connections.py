@@ -1,0 +1,131 @@
+"""Airflow connections to settings, and what people are told when one is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster.airflow.connections import (
+    ConnectionSettingsError,
+    aconsul_settings,
+    consul_settings,
+    kafka_settings,
+    zookeeper_settings,
+)
+from tests.dags.conftest import connection
+
+SECRET = "tell-nobody"
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch):
+    def give(**values: object) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_C", connection(**values))
+
+    return give
+
+
+def test_zookeeper_takes_several_hosts_a_chroot_and_the_settings_keys(given):
+    given(conn_type="generic", host="a:1,b:2/root", extra={"use_ssl": True, "ca": "/ca.pem"})
+    settings = zookeeper_settings("c")
+    assert settings.hosts == "a:1,b:2/root"
+    assert settings.use_ssl
+    assert settings.ca == "/ca.pem"
+
+
+def test_zookeeper_takes_a_port_for_every_host_that_has_none(given):
+    given(conn_type="generic", host="a,b:2/root", port=2181)
+    assert zookeeper_settings("c").hosts == "a:2181,b:2/root"
+
+
+def test_zookeeper_credentials(given):
+    given(
+        conn_type="generic", host="a:1", login="me", password=SECRET, extra={"sasl_mechanism": "DIGEST-MD5"}
+    )
+    settings = zookeeper_settings("c")
+    assert settings.username == "me"
+    assert settings.password is not None
+    assert settings.password.get_secret_value() == SECRET
+    assert SECRET not in repr(settings)
+
+
+def test_zookeeper_credentials_must_say_how_they_are_meant(given):
+    given(conn_type="generic", host="a:1", login="me", password=SECRET)
+    with pytest.raises(ConnectionSettingsError, match=r"'c', key 'login'.*auth_scheme.*sasl_mechanism"):
+        zookeeper_settings("c")
+
+
+def test_consul_fields(given):
+    given(
+        conn_type="http",
+        host="h",
+        port=8501,
+        schema="https",
+        password=SECRET,
+        extra={"datacenter": "dc2", "verify": False},
+    )
+    settings = consul_settings("c")
+    assert (settings.host, settings.port, settings.scheme) == ("h", 8501, "https")
+    assert settings.token is not None
+    assert settings.token.get_secret_value() == SECRET
+    assert settings.datacenter == "dc2"
+    assert not settings.verify
+    assert settings == asyncio.run(aconsul_settings("c"))
+
+
+def test_kafka_extra_is_librdkafka_configuration(given):
+    given(
+        conn_type="kafka",
+        extra={
+            "bootstrap.servers": "h:9092",
+            "enable.ssl.certificate.verification": True,
+            "operation_timeout": 3,
+        },
+    )
+    settings = kafka_settings("c")
+    assert settings.config == {"bootstrap.servers": "h:9092", "enable.ssl.certificate.verification": "true"}
+    assert settings.operation_timeout == 3
+
+
+@pytest.mark.parametrize(
+    ("read", "values", "expected"),
+    [
+        (zookeeper_settings, {"conn_type": "generic"}, "key 'host': is empty"),
+        (
+            zookeeper_settings,
+            {"host": "a", "extra": {"tls": SECRET}},
+            r"key 'extra.tls': unknown key; .*use_ssl",
+        ),
+        (
+            zookeeper_settings,
+            {"host": "a", "extra": {"use_ssl": SECRET}},
+            r"key 'extra.use_ssl': .*boolean",
+        ),
+        (consul_settings, {"host": "a", "schema": SECRET}, "key 'schema': .*'http' or 'https'"),
+        (consul_settings, {"host": "a", "port": 70000}, "key 'port': .*less than 65536"),
+        (consul_settings, {"host": "a", "extra": {"token": SECRET}}, "key 'extra.token': unknown key"),
+        (kafka_settings, {"host": "a", "port": 9092}, "key 'extra': needs 'bootstrap.servers'"),
+        (
+            kafka_settings,
+            {"extra": {"bootstrap.servers": "a", "group.id": SECRET}},
+            "key 'extra': group.id: set by Muster",
+        ),
+        (kafka_settings, {"extra": "{" + SECRET}, "key 'extra': is not JSON"),
+        (kafka_settings, {"extra": f'["{SECRET}"]'}, "key 'extra': is not a JSON object"),
+    ],
+)
+def test_a_mistake_names_connection_and_key_and_shows_no_value(given, read, values, expected):
+    given(**({"conn_type": "generic"} | values))
+    with pytest.raises(ConnectionSettingsError, match=expected) as caught:
+        read("c")
+    assert "Airflow connection 'c'" in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_missing_connection_is_named_with_the_next_step():
+    with pytest.raises(ConnectionSettingsError, match="no Airflow connection 'nowhere'; create it"):
+        consul_settings("nowhere")
+    with pytest.raises(ConnectionSettingsError, match="no Airflow connection 'nowhere'; create it"):
+        asyncio.run(aconsul_settings("nowhere"))
