@@ -1,4 +1,4 @@
-"""A consumer as somebody else would write it: the wire protocol and nothing of Muster's code. Prints what it reads."""
+"""A consumer as somebody else would write it: the wire protocol, none of Muster's code. Prints what it reads."""
 
 import json
 import sys
@@ -29,7 +29,8 @@ class Status(BaseHTTPRequestHandler):
 
 def call_consul(path, body=None):
     data = json.dumps(body).encode() if body else b""
-    urllib.request.urlopen(urllib.request.Request(f"{consul}{path}", data=data, method="PUT"), timeout=5).close()
+    request = urllib.request.Request(f"{consul}{path}", data=data, method="PUT")  # noqa: S310
+    urllib.request.urlopen(request, timeout=5).close()  # noqa: S310
 
 
 page = ThreadingHTTPServer(("127.0.0.1", 0), Status)
@@ -37,9 +38,9 @@ threading.Thread(target=page.serve_forever, daemon=True).start()
 zk = KazooClient(hosts=zookeeper)
 zk.start()
 kafka = Consumer({"bootstrap.servers": brokers, "group.id": group, "enable.auto.commit": False})
-check = {"HTTP": f"http://127.0.0.1:{page.server_port}/status", "Interval": "1s", "Timeout": "1s", "Status": "passing"}
-call_consul("/v1/agent/service/register",
-            {"ID": name, "Name": service, "Address": "127.0.0.1", "Port": page.server_port, "Check": check})  # fmt: skip
+check = {"HTTP": f"http://127.0.0.1:{page.server_port}/status", "Interval": "1s", "Status": "passing"}
+entry = {"ID": name, "Name": service, "Address": "127.0.0.1", "Port": page.server_port, "Check": check}
+call_consul("/v1/agent/service/register", entry)
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 mine, leaving = set(), False
 while not (leaving and not mine):

@@ -27,22 +27,33 @@ class Arrivals:
 
 
 def count_arrivals(path: Path) -> Arrivals:
-    """Read every Parquet file below `path`."""
-    files = sorted(str(file) for file in path.rglob("*.parquet") if file.stat().st_size)
+    """Read every Parquet file of flights below `path`."""
+    return _count(path, "carrier")
+
+
+def count_numbers(path: Path) -> Arrivals:
+    """Read every Parquet file of records that carry nothing but their `row`."""
+    return _count(path, None)
+
+
+def _count(path: Path, group: str | None) -> Arrivals:
+    # Spark writes below _temporary first, and renames when a batch is complete.
+    files = sorted(str(file) for file in path.rglob("*.parquet") if "_temporary" not in file.parts)
     if not files:
         return Arrivals(0, 0, 0, 0, Counter())
     table = ds.dataset(files, format="parquet").to_table(columns=["topic", "partition", "offset", "value"])
     places = table.select(["topic", "partition", "offset"]).group_by(["topic", "partition", "offset"])
     distinct = places.aggregate([]).num_rows
-    carriers: Counter[str] = Counter()
+    groups: Counter[str] = Counter()
     seen: set[int] = set()
     again = 0
     for value in table.column("value").cast(pa.binary()).to_pylist():
-        flight = json.loads(value)
-        if flight["row"] in seen:
+        record = json.loads(value)
+        if record["row"] in seen:
             again += 1
             continue
-        seen.add(flight["row"])
-        carriers[flight["carrier"]] += 1
+        seen.add(record["row"])
+        if group:
+            groups[record[group]] += 1
     read_twice = table.num_rows - distinct
-    return Arrivals(table.num_rows, len(seen), read_twice, again - read_twice, carriers)
+    return Arrivals(table.num_rows, len(seen), read_twice, again - read_twice, groups)

@@ -111,12 +111,15 @@ class FlightsProducer:
                     self._producer.poll(0)
                     self._released.wait(1 / self._rate)
                 self._send(flight)
-            if left := self._producer.flush(60):
-                raise RuntimeError(f"{left} flights were not acknowledged by Kafka within 60 s")
-            if self._failures:
-                raise RuntimeError(f"Kafka refused flights: {dict(self._failures)}")
+            self._finish()
         except BaseException as error:
             self.error = error
+
+    def _finish(self) -> None:
+        if left := self._producer.flush(60):
+            raise RuntimeError(f"{left} flights were not acknowledged by Kafka within 60 s")
+        if self._failures:
+            raise RuntimeError(f"Kafka refused flights: {dict(self._failures)}")
 
     def _send(self, flight: Flight) -> None:
         while True:

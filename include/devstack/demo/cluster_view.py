@@ -1,0 +1,84 @@
+"""What the demo and the end-to-end tests look at: the assignment in ZooKeeper, and how far the group has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+from muster.edges.consul import Discovery
+from muster.edges.kafka import GroupOffsets
+
+from muster.core.model import State, TopicSnapshot
+from muster.edges.zookeeper import TopicStore
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+
+class ClusterView:
+    """Reads one cluster; changes nothing. A context manager."""
+
+    def __init__(
+        self,
+        cluster: ClusterSettings,
+        zookeeper: ZooKeeperSettings,
+        consul: ConsulSettings,
+        kafka: KafkaSettings,
+    ) -> None:
+        self.cluster = cluster
+        self._store = TopicStore(zookeeper, cluster.name)
+        self._discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        self._offsets = GroupOffsets(kafka, cluster.group_id)
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        self._store.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        self._offsets.close()
+        self._store.__exit__(kind, error, trace)
+
+    def topic(self, name: str) -> TopicSnapshot | None:
+        """What ZooKeeper holds on a topic, None if it is not known (or unreadable)."""
+        found = self._store.snapshots().get(name)
+        return found if isinstance(found, TopicSnapshot) else None
+
+    def owners(self, topic: str) -> dict[int, str]:
+        """Partition to consumer, as assigned now."""
+        snapshot = self.topic(topic)
+        return {} if snapshot is None or snapshot.assignment is None else dict(snapshot.assignment.owners)
+
+    def shares(self, topic: str) -> dict[str, int]:
+        """How many partitions each consumer has."""
+        return dict(sorted(Counter(self.owners(topic).values()).items()))
+
+    def stable(self, topic: str) -> bool:
+        """Whether every partition runs where it should."""
+        snapshot = self.topic(topic)
+        return snapshot is not None and snapshot.name is State.STABLE
+
+    def live(self) -> set[str]:
+        """The consumers that are live and not isolated."""
+        membership = self._discovery.members().membership
+        return set(membership.live) if membership is not None else set()
+
+    def lag(self, topic: str) -> int:
+        """Records of a topic that the group has not committed yet."""
+        snapshot = self.topic(topic)
+        if snapshot is None:
+            return 0
+        partitions = [(topic, partition) for partition in sorted(snapshot.partitions)]
+        ends = self._offsets.end_offsets(partitions)
+        committed = self._offsets.committed(partitions)
+        return sum(ends[tp] - (committed[tp] or 0) for tp in partitions)
+
+    def describe(self, topic: str) -> str:
+        """One line on how things stand, for progress and for messages when something does not come."""
+        snapshot = self.topic(topic)
+        state = "unknown" if snapshot is None else str(snapshot.name)
+        shares = "/".join(str(count) for count in self.shares(topic).values()) or "nobody"
+        return f"{topic} is {state}, assigned {shares}, live: {', '.join(sorted(self.live())) or 'nobody'}"

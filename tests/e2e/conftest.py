@@ -1,0 +1,129 @@
+"""A whole stack of its own for the end-to-end test, with a cluster of two consumers."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from muster.edges.consul import Discovery
+
+from devstack.airflow_api import AirflowApi
+from devstack.demo.arrivals import count_numbers
+from devstack.demo.cluster_view import ClusterView
+from devstack.stack import Stack
+from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+TOPIC = "numbers"
+PARTITIONS = 6
+
+CLUSTERS = """
+clusters:
+  numbers:
+    consul_service: muster-numbers
+    group_id: numbers-parquet
+    topics: [numbers]
+    tick: 5s
+    consumers:
+      count: 2
+      handler: muster.handlers.parquet.ParquetHandler
+      handler_options: {path: "${MUSTER_DATA}/numbers"}
+      spark_conf: {spark.driver.memory: 512m, spark.ui.enabled: false}
+"""
+
+
+class NumberProducer:
+    """Produces 0, 1, 2 ... as `{"row": n}`, a hundred a second, until it is stopped."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self.produced = 0
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.01):
+            self._producer.produce(TOPIC, json.dumps({"row": self.produced}).encode(), str(self.produced))
+            self.produced += 1
+            self._producer.poll(0)
+
+    def stop(self) -> int:
+        """End and return how many were produced and acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+        return self.produced
+
+
+@dataclass
+class World:
+    """Everything the steps of the test look at and act upon."""
+
+    stack: Stack
+    api: AirflowApi
+    view: ClusterView
+    discovery: Discovery
+    cluster: ClusterSettings
+    producer: NumberProducer
+
+    def status(self, consumer: str) -> dict[str, object]:
+        """The status page of a consumer."""
+        there = self.discovery.members().registered[consumer]
+        answer = httpx.get(f"http://{there.address}:{there.port}/status", timeout=5, trust_env=False)
+        return dict(answer.json())
+
+    def incarnations(self) -> dict[str, str]:
+        """Consumer to incarnation, of those that are live."""
+        return {c: str(self.status(c)["incarnation"]) for c in sorted(self.view.live())}
+
+    def shares(self) -> list[int]:
+        """Partitions a consumer if the topic is Stable, else nothing."""
+        return sorted(self.view.shares(TOPIC).values()) if self.view.stable(TOPIC) else []
+
+    def arrived(self) -> int:
+        """How many different numbers stand in the Parquet files."""
+        return count_numbers(self.stack.data / "numbers").rows
+
+    def describe(self) -> str:
+        """How things stand, for messages."""
+        return self.view.describe(TOPIC)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("e2e")
+    clusters = folder / "clusters.yaml"
+    clusters.write_text(CLUSTERS, encoding="utf-8")
+    stack = Stack(Path(folder / "stack"), guarded=True, environment={"MUSTER_CLUSTERS": str(clusters)})
+    before = dict(os.environ)
+    try:
+        stack.up()
+        admin = AdminClient({"bootstrap.servers": stack.kafka.address})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        cluster = load_clusters(clusters)["numbers"]
+        consul = ConsulSettings(port=stack.consul.port)
+        with (
+            AirflowApi(stack.airflow.url, "admin", stack.airflow.passwords()["admin"]) as api,
+            ClusterView(
+                cluster,
+                ZooKeeperSettings(hosts=stack.zookeeper.address),
+                consul,
+                KafkaSettings(config={"bootstrap.servers": stack.kafka.address}),
+            ) as view,
+        ):
+            discovery = Discovery(consul, cluster.name, cluster.consul_service)
+            producer = NumberProducer(stack.kafka.address)
+            yield World(stack, api, view, discovery, cluster, producer)
+    finally:
+        stack.down()
+        os.environ.clear()
+        os.environ.update(before)

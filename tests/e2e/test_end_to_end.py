@@ -1,0 +1,168 @@
+"""One story through a running Airflow, told in order: every step begins where the one before it ended.
+
+Records flow all the while. At the end every one of them is accounted for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+from tests.conftest import Eventually
+from tests.e2e.conftest import PARTITIONS, TOPIC, World
+
+from devstack.airflow_api import AirflowApiError
+from devstack.demo.arrivals import count_numbers
+from devstack.demo.report import rebalances_of
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
+
+CONSUMERS = "muster_consumers__numbers"
+COORDINATOR = "muster_coordinator__numbers"
+
+
+def consumer_task(world: World, consumer: str) -> tuple[str, int]:
+    """The present run of the consumers DAG and the map index of a consumer's task."""
+    run_id = world.api.runs(CONSUMERS, limit=1)[0]["dag_run_id"]
+    return run_id, world.cluster.consumer_ids().index(consumer)
+
+
+def task_state(world: World, consumer: str) -> str:
+    run_id, index = consumer_task(world, consumer)
+    tasks = world.api.task_instances(CONSUMERS, run_id)
+    return next(str(task["state"]) for task in tasks if task["map_index"] == index)
+
+
+def flows(world: World, eventually: Eventually) -> None:
+    """Whatever was produced by now arrives."""
+    produced = world.producer.produced
+    eventually(lambda: world.arrived() >= produced, 60, f"{produced} records arrive; {world.describe()}")
+
+
+def test_unpausing_starts_consumers_and_assigns(world: World, eventually: Eventually) -> None:
+    for dag in (CONSUMERS, COORDINATOR):
+        eventually(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
+        world.api.set_paused(dag, False)
+    eventually(lambda: world.shares() == [3, 3], 240, "3/3")
+    eventually(lambda: task_state(world, "numbers-1") == "deferred", 60, "the task holds no worker slot")
+    flows(world, eventually)
+
+
+def test_quiet_runs_skip_advance_state(world: World, eventually: Eventually) -> None:
+    def quiet() -> bool:
+        done = [run for run in world.api.runs(COORDINATOR, 5) if run["state"] == "success"]
+        tasks = world.api.task_instances(COORDINATOR, done[0]["dag_run_id"]) if done else []
+        return any(t["task_id"] == "advance_state" and t["state"] == "skipped" for t in tasks)
+
+    eventually(quiet, 60, "a run with nothing to do skips advance_state")
+
+
+def test_pausing_the_coordinator_changes_nothing(world: World, eventually: Eventually) -> None:
+    world.api.set_paused(COORDINATOR, True)
+    eventually(
+        lambda: all(run["state"] not in {"running", "queued"} for run in world.api.runs(COORDINATOR, 3)),
+        60,
+        "the last run ends",
+    )
+    before, owners = world.incarnations(), world.view.topic(TOPIC)
+    flows(world, eventually)
+    assert world.incarnations() == before
+    assert world.view.topic(TOPIC) == owners
+    world.api.set_paused(COORDINATOR, False)
+
+
+def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> None:
+    form = {"cluster": "numbers", "consumer": "numbers-1", "reason": "disk is failing"}
+    run = world.api.trigger("muster_isolate", form)
+    eventually(lambda: world.api.run_state("muster_isolate", run) == "success", 60, "muster_isolate")
+    eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
+    entry = world.discovery.isolated()["numbers-1"]
+    assert (entry.who, entry.why) == ("admin", "disk is failing")
+    eventually(lambda: world.shares() == [PARTITIONS], 60, "Stable")
+    flows(world, eventually)
+    run = world.api.trigger("muster_restore", form)
+    eventually(lambda: world.api.run_state("muster_restore", run) == "success", 60, "muster_restore")
+    eventually(lambda: world.shares() == [3, 3], 60, "3/3 again")
+
+
+def test_isolating_what_is_not_there_is_refused(world: World, eventually: Eventually) -> None:
+    run = world.api.trigger("muster_isolate", {"cluster": "numbers", "consumer": "nobody", "reason": "typo"})
+    eventually(lambda: world.api.run_state("muster_isolate", run) == "failed", 60, "refused")
+    assert "has no consumer 'nobody'" in world.api.log("muster_isolate", run, "isolate", -1, 1)
+    with pytest.raises(AirflowApiError, match="cluster"):
+        world.api.trigger("muster_isolate", {"cluster": "typo", "consumer": "numbers-1", "reason": "x"})
+
+
+def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
+    world: World, eventually: Eventually
+) -> None:
+    before = world.incarnations()
+    run_id, index = consumer_task(world, "numbers-2")
+    world.api.mark(CONSUMERS, run_id, "consumer", index, "failed")
+    eventually(lambda: "numbers-2" not in world.discovery.members().registered, 90, "numbers-2 deregisters")
+    eventually(lambda: world.shares() == [PARTITIONS], 60, "numbers-1 has all")
+    assert world.incarnations() == {"numbers-1": before["numbers-1"]}
+    flows(world, eventually)
+    world.api.clear(CONSUMERS, run_id, "consumer", index)
+    eventually(lambda: world.shares() == [3, 3], 180, "3/3 again")
+    assert world.incarnations()["numbers-2"] != before["numbers-2"]
+    assert count_numbers(world.stack.data / "numbers").read_twice == 0, "nothing so far was read twice"
+
+
+def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventually) -> None:
+    eventually(lambda: task_state(world, "numbers-2") == "deferred", 60, "deferred")
+    before = world.incarnations()
+    world.stack.airflow.stop()
+    flows(world, eventually)
+    world.stack.airflow.start()
+    flows(world, eventually)
+    eventually(
+        lambda: all(task_state(world, c) == "deferred" for c in ("numbers-1", "numbers-2")),
+        90,
+        "still deferred",
+    )
+    assert world.incarnations() == before, "nobody was submitted twice"
+    assert world.shares() == [3, 3]
+
+
+def test_killed_consumer_is_submitted_anew(world: World, eventually: Eventually) -> None:
+    before = world.incarnations()
+    pid = int(str(world.status("numbers-1")["pid"]))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not psutil.pid_exists(pid), 30, "the driver is gone")
+    eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 takes over")
+    eventually(lambda: world.shares() == [3, 3], 180, "3/3 again")
+    after = world.incarnations()
+    assert after["numbers-1"] != before["numbers-1"]
+    assert after["numbers-2"] == before["numbers-2"]
+
+
+def test_the_log_of_the_driver_is_in_the_task(world: World, eventually: Eventually) -> None:
+    run_id, index = consumer_task(world, "numbers-2")
+
+    def shown() -> bool:
+        tasks = world.api.task_instances(CONSUMERS, run_id)
+        attempt = next(t["try_number"] for t in tasks if t["map_index"] == index)
+        return "SparkContext" in world.api.log(CONSUMERS, run_id, "consumer", index, attempt)
+
+    eventually(shown, 60, "lines of the driver's log in the task's log")
+
+
+def test_every_record_is_accounted_for(world: World, eventually: Eventually) -> None:
+    produced = world.producer.stop()
+    eventually(lambda: world.view.lag(TOPIC) == 0, 60, "lag 0")
+    arrivals = count_numbers(world.stack.data / "numbers")
+    assert arrivals.rows == produced
+    assert arrivals.produced_twice == 0
+
+
+def test_the_audit_names_every_rebalance(world: World, eventually: Eventually) -> None:
+    def told() -> list[str]:
+        return [r.reason for r in rebalances_of(world.api.asset_events(COORDINATOR), TOPIC)]
+
+    eventually(lambda: len(told()) >= 7, 30, "all events")
+    reasons = " | ".join(told())
+    for reason in ("first assignment", "numbers-1 was isolated", "numbers-2 left", "numbers-2 joined"):
+        assert reason in reasons
