@@ -1,0 +1,172 @@
+"""Who is there: a cluster's consumers as Consul knows them, and what people said about them.
+
+An empty list is never a fact from one read: Consul can answer 200 with an empty list for a service that is not empty
+(hashicorp/consul#20790). `Discovery.members` reads again, from the catalog and from the health endpoint, both with
+Consul's `consistent` mode and some time apart, and believes it only when all agree.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from muster.core.wire import check_id
+from muster.edges.consul_http import Answer, ConsulApi, ConsulError, not_understood
+from muster.edges.consul_keys import IsolationEntry, Keys, StopRequest
+from muster.edges.consul_members import (
+    Members,
+    Registration,
+    parse_agent_registration,
+    parse_registrations,
+    to_membership,
+)
+from muster.edges.consul_wait import WaitIndex, wait_for_change
+from muster.settings.connections import ConsulSettings
+
+__all__ = [
+    "ConsulError",
+    "Discovery",
+    "IsolationEntry",
+    "Members",
+    "Registration",
+    "StopRequest",
+    "WaitIndex",
+]
+
+T = TypeVar("T")
+
+SECOND_LOOK = 0.3
+"""Seconds between the reads that confirm an empty list; up to half as much again, at random, is added."""
+SHORTEST_REAPING = 60.0
+"""Seconds: Consul takes a shorter `deregister_after` for this."""
+
+
+class Discovery(Keys):
+    """The consumers of `cluster`, registered as `service`, and the cluster's keys.
+
+    Every call ends within the connection's `timeout` (`wait`: plus its own) or raises `ConsulError`. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        settings: ConsulSettings,
+        cluster: str,
+        service: str,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(ConsulApi(settings), cluster)
+        self.service = check_id(service, "Consul service")
+        self._pause = pause
+
+    def members(self) -> Members:
+        """Who is registered, live and isolated, or why that cannot be told. See the module on empty lists."""
+        isolated = self.isolated()
+        answer, registered = self._health()
+        if answer.doubt:
+            return Members(None, registered, answer.index, answer.doubt)
+        if registered:
+            return Members(to_membership(registered.values(), isolated), registered, answer.index)
+        return self._confirm_empty(isolated, answer.index)
+
+    def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
+        """Return at the first change of the service's health or the cluster's keys since `index`, or after
+        `timeout` seconds.
+
+        To miss nothing, take an index with `timeout` 0, read, and wait from that index. Not to be called from
+        within a running event loop.
+        """
+        return wait_for_change(self._api, self.service, self.prefix, index, timeout)
+
+    def register(
+        self,
+        consumer: str,
+        address: str,
+        port: int,
+        meta: Mapping[str, str],
+        check_url: str,
+        check_interval: float,
+        deregister_after: float,
+    ) -> None:
+        """Register a consumer with the local agent, which asks `check_url` every `check_interval` seconds.
+
+        A registration under the same id is replaced. Until the first check has passed the consumer is not live.
+        Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least.
+        """
+        self._api.agent_put(
+            "/v1/agent/service/register",
+            [("replace-existing-checks", "true")],
+            {
+                "ID": check_id(consumer),
+                "Name": self.service,
+                "Address": address,
+                "Port": port,
+                "Meta": dict(meta),
+                "Check": {
+                    "Name": f"status page of {consumer}",
+                    "HTTP": check_url,
+                    "Interval": _duration(check_interval),
+                    # Ten seconds by default; a frozen consumer should be seen sooner.
+                    "Timeout": _duration(max(1.0, check_interval)),
+                    "DeregisterCriticalServiceAfter": _duration(max(SHORTEST_REAPING, deregister_after)),
+                },
+            },
+        )
+
+    def deregister(self, consumer: str, incarnation: str | None = None) -> bool:
+        """Take a consumer out of the local agent; False if it was not there.
+
+        With `incarnation` only if the registration is that incarnation's, so that one that leaves does not take
+        its successor with it.
+        """
+        if incarnation is not None:
+            own = self.own_registration(consumer)
+            if own is None or own.incarnation != incarnation:
+                return False
+        return self._api.deregister(check_id(consumer))
+
+    def own_registration(self, consumer: str) -> Registration | None:
+        """The registration that the local agent holds under this id, None if it holds none."""
+        data = self._api.agent_health(check_id(consumer))
+        if data is None:
+            return None
+        return self._understood(parse_agent_registration, data, "own registration")
+
+    def _health(self, consistent: bool = False) -> tuple[Answer, dict[str, Registration]]:
+        path = f"/v1/health/service/{self.service}"
+        answer = self._api.read(path, consistent=consistent)
+        return answer, self._understood(parse_registrations, answer.data, f"GET {path}")
+
+    def _confirm_empty(self, isolated: Mapping[str, IsolationEntry], index: int) -> Members:
+        doubt = f"Consul at first named no consumer of service {self.service}, and "
+        try:
+            self._look_again()
+            path = f"/v1/catalog/service/{self.service}"
+            catalog = self._api.read(path, consistent=True)
+            self._look_again()
+            answer, registered = self._health(consistent=True)
+        except ConsulError as error:
+            return Members(None, {}, index, f"{doubt}could not be asked again: {error}")
+        if reason := catalog.doubt or answer.doubt:
+            return Members(None, registered, answer.index, reason)
+        if registered:
+            return Members(to_membership(registered.values(), isolated), registered, answer.index)
+        if catalog.data != []:
+            return Members(
+                None, {}, answer.index, f"{doubt}its catalog does not agree; ask again in a moment"
+            )
+        return Members(to_membership((), isolated), {}, answer.index)
+
+    def _look_again(self) -> None:
+        self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  to spread load, not to keep a secret
+
+    def _understood(self, parse: Callable[[Any], T], data: Any, what: str) -> T:
+        try:
+            return parse(data)
+        except ValueError as error:
+            raise not_understood(self._api.settings, what, f"{error}: {data}") from error
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms"

@@ -1,0 +1,201 @@
+"""What Muster keeps in Consul's KV about the consumers of a cluster; Consul's ACL says who may write it.
+
+- `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
+- `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
+- `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
+
+`when` is ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from muster.core.wire import check_id
+from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationEntry:
+    """Who isolated a consumer, when (seconds since the epoch, 0 if unknown) and why."""
+
+    consumer: str
+    by: str
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Who asked which incarnation of a consumer to stop, when (seconds since the epoch) and why."""
+
+    consumer: str
+    incarnation: str
+    by: str
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    name: str
+    value: bytes
+    modified: int
+
+
+class Keys:
+    """The keys of one cluster. Raises `ConsulError` when Consul cannot be asked or does not answer in time."""
+
+    def __init__(self, api: ConsulApi, cluster: str) -> None:
+        self._api = api
+        self.prefix = f"muster/{check_id(cluster, 'cluster name')}/"
+
+    def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
+        """Isolate a consumer. False if it already is: then who did it first, and why, stays."""
+        value = json.dumps({"who": by, "when": _iso(at), "why": why})
+        return self._api.put_key(self._name("isolated", consumer), value, cas=0)
+
+    def restore(self, consumer: str) -> bool:
+        """End a consumer's isolation; False if it is not isolated (by a key; maintenance mode is another thing)."""
+        name = self._name("isolated", consumer)
+        key = self._key(name)
+        if key is None:
+            return False
+        if not self._api.delete_key(name, cas=key.modified):
+            raise self._error(f"key {name} was written while it was deleted; try again")
+        return True
+
+    def isolated(self) -> dict[str, IsolationEntry]:
+        """Every isolated consumer. One whose key holds rubbish is isolated all the same: somebody meant it."""
+        prefix = self.prefix + "isolated/"
+        entries = {}
+        for key in self._keys(prefix):
+            consumer = key.name.removeprefix(prefix)
+            if not consumer:
+                continue  # the "folder" that Consul's UI creates
+            value = _object(key.value)
+            why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
+            entries[consumer] = IsolationEntry(
+                consumer, str(value.get("who", "unknown")), _seconds(value.get("when")), why
+            )
+        return entries
+
+    def request_stop(
+        self, consumer: str, incarnation: str, by: str, why: str, at: float | None = None
+    ) -> None:
+        """Ask this incarnation of a consumer to stop. A request for another incarnation is replaced."""
+        moment = time.time() if at is None else at
+        value = {"incarnation": incarnation, "who": by, "when": _iso(moment), "why": why}
+        self._put("stop", consumer, value)
+
+    def stop_request(self, consumer: str) -> StopRequest | None:
+        """What this consumer was asked, None if nothing. Raises `ConsulError` if the key holds something else."""
+        key = self._key(self._name("stop", consumer))
+        if key is None:
+            return None
+        value = _object(key.value)
+        if not isinstance(value.get("incarnation"), str):
+            raise self._error(
+                f"key {key.name} holds {key.value[:100]!r}, not a stop request with 'incarnation'; delete it"
+            )
+        return StopRequest(
+            consumer,
+            value["incarnation"],
+            str(value.get("who", "unknown")),
+            _seconds(value.get("when")),
+            str(value.get("why", "")),
+        )
+
+    def clear_stop(self, consumer: str, incarnation: str | None = None) -> bool:
+        """Delete a request to stop; with `incarnation` only one that is meant for it. False if there was none."""
+        name = self._name("stop", consumer)
+        key = self._key(name)
+        if key is None:
+            return False
+        if incarnation is not None and _object(key.value).get("incarnation") != incarnation:
+            return False
+        return self._api.delete_key(name, cas=key.modified)
+
+    def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
+        """Note what was submitted for a consumer, in place of what was noted before."""
+        self._put("submitted", consumer, dict(note))
+
+    def claim_submission(
+        self, consumer: str, note: Mapping[str, Any], over: Mapping[str, Any] | None
+    ) -> bool:
+        """Note a submission only if what is noted still is `over` (None: nothing).
+
+        So of two that are about to submit the same consumer, one gets False and submits nothing.
+        """
+        name = self._name("submitted", consumer)
+        key = self._key(name)
+        if (None if key is None else _object(key.value)) != (None if over is None else dict(over)):
+            return False
+        return self._api.put_key(name, json.dumps(dict(note)), cas=key.modified if key else 0)
+
+    def submission(self, consumer: str) -> dict[str, Any] | None:
+        """What was noted of the last submission, None if nothing (or nothing that can be read)."""
+        key = self._key(self._name("submitted", consumer))
+        return None if key is None else _object(key.value) or None
+
+    def clear_submission(self, consumer: str) -> None:
+        """Forget the last submission."""
+        self._api.delete_key(self._name("submitted", consumer))
+
+    def _name(self, kind: str, consumer: str) -> str:
+        return f"{self.prefix}{kind}/{check_id(consumer)}"
+
+    def _put(self, kind: str, consumer: str, value: Mapping[str, Any]) -> None:
+        name = self._name(kind, consumer)
+        if not self._api.put_key(name, json.dumps(value)):
+            raise self._error(f"key {name} was not written; try again")
+
+    def _key(self, name: str) -> _Key | None:
+        keys = self._read(name, recurse=False)
+        return keys[0] if keys else None
+
+    def _keys(self, prefix: str) -> list[_Key]:
+        return self._read(prefix, recurse=True)
+
+    def _read(self, path: str, recurse: bool) -> list[_Key]:
+        answer = self._api.read(f"/v1/kv/{path}", [("recurse", "1")] if recurse else None)
+        if answer.doubt:
+            # Not to see an isolation would be to take the consumer for live.
+            raise ConsulError(answer.doubt)
+        try:
+            return [
+                _Key(entry["Key"], base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
+                for entry in answer.data or []
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise not_understood(self._api.settings, f"GET /v1/kv/{path}", answer.data) from error
+
+    def _error(self, problem: str) -> ConsulError:
+        return ConsulError(f"Consul at {address(self._api.settings)}: {problem}")
+
+
+def _object(value: bytes) -> dict[str, Any]:
+    """The JSON object in `value`, empty if it holds none."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _seconds(text: object) -> float:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,235 @@
+"""What Consul says of a cluster's service, read once into the model's types.
+
+Metadata is written by consumers, so it can be wrong. One bad value counts as not given, with a warning; it never
+takes the other consumers with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from muster.core.model import Consumer, Membership
+from muster.core.wire import WireError, check_id, check_topic
+
+log = logging.getLogger(__name__)
+
+NODE_MAINTENANCE = "_node_maintenance"
+SERVICE_MAINTENANCE = "_service_maintenance:"
+LONGEST_OUTPUT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A consumer as it is registered, whether or not it is live.
+
+    `passing`: all checks of the service and its node pass. `maintenance`: somebody put the service or the node into
+    Consul's maintenance mode. `output` is what the checks that do not pass say.
+    """
+
+    id: str
+    address: str = ""
+    port: int = 0
+    meta: Mapping[str, str] = field(default_factory=dict)
+    passing: bool = False
+    maintenance: bool = False
+    output: str = ""
+    incarnation: str | None = None
+    modified: int = 0
+    """Consul's index of the last change to the registration: of two, the newer one has the higher."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """One reading of the service.
+
+    `membership` is None when the reading is not to be trusted, and `doubt` says why. `registered` is what was read
+    all the same, with those that are not live. `index` is Consul's index of the reading.
+    """
+
+    membership: Membership | None
+    registered: Mapping[str, Registration]
+    index: int
+    doubt: str = ""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Node(_Part):
+    address: str = Field("", alias="Address")
+
+
+class _Service(_Part):
+    id: str = Field(alias="ID")
+    address: str = Field("", alias="Address")
+    port: int = Field(0, alias="Port")
+    meta: dict[str, str] | None = Field(None, alias="Meta")
+    modified: int = Field(0, alias="ModifyIndex")
+
+
+class _Check(_Part):
+    id: str = Field(alias="CheckID")
+    status: str = Field(alias="Status")
+    output: str = Field("", alias="Output")
+
+
+class _Entry(_Part):
+    node: _Node = Field(default_factory=_Node, alias="Node")
+    service: _Service = Field(alias="Service")
+    checks: list[_Check] | None = Field(None, alias="Checks")
+
+
+_ENTRIES = TypeAdapter(list[_Entry])
+
+
+def parse_registrations(data: Any) -> dict[str, Registration]:
+    """Read an answer of `/v1/health/service`.
+
+    An id that is registered on several nodes counts once: a passing registration before one that is not, then the
+    newer one. Ids that cannot stand in ZooKeeper are left out with a warning. Raises ValueError if the answer as a
+    whole is not understood.
+    """
+    try:
+        entries = _ENTRIES.validate_python(data)
+    except ValidationError as error:
+        raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
+    found: dict[str, Registration] = {}
+    for entry in entries:
+        try:
+            check_id(entry.service.id)
+        except WireError as error:
+            _warn(f"a consumer in Consul is left out: {error}; register it under another id")
+            continue
+        registration = _registration(entry)
+        other = found.get(registration.id)
+        if other is None or _rank(registration) > _rank(other):
+            found[registration.id] = registration
+    return found
+
+
+def parse_agent_registration(data: Any) -> Registration:
+    """Read an answer of `/v1/agent/health/service/id`. Raises ValueError if it is not understood."""
+    try:
+        entry = _Entry.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
+    return _registration(entry)
+
+
+def _rank(registration: Registration) -> tuple[bool, int]:
+    return registration.passing, registration.modified
+
+
+def _registration(entry: _Entry) -> Registration:
+    checks = entry.checks or []
+    failing = [check for check in checks if check.status != "passing"]
+    meta = entry.service.meta or {}
+    return Registration(
+        id=entry.service.id,
+        address=entry.service.address or entry.node.address,
+        port=entry.service.port,
+        meta=meta,
+        passing=not failing,
+        maintenance=any(
+            check.id == NODE_MAINTENANCE or check.id.startswith(SERVICE_MAINTENANCE) for check in checks
+        ),
+        output="; ".join(check.output.strip() or check.id for check in failing)[:LONGEST_OUTPUT],
+        incarnation=meta.get("incarnation") or None,
+        modified=entry.service.modified,
+    )
+
+
+def to_membership(registered: Iterable[Registration], isolated: Iterable[str]) -> Membership:
+    """Who is live: passing, and neither isolated by a key (`isolated`) nor in maintenance."""
+    registrations = list(registered)
+    out = frozenset(isolated) | {r.id for r in registrations if r.maintenance}
+    return Membership(
+        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out}, isolated=out
+    )
+
+
+def to_consumer(registration: Registration) -> Consumer:
+    """The consumer as the planner sees it, with defaults for metadata that is missing or wrong."""
+    meta = registration.meta
+    return Consumer(
+        id=registration.id,
+        address=registration.address,
+        port=registration.port,
+        priority=_priority(registration.id, meta.get("priority", "")),
+        weight=_weight(registration.id, meta.get("weight", "")),
+        zone=meta.get("zone") or None,
+        topics=_topics(registration.id, meta.get("topics", "")),
+        incarnation=registration.incarnation,
+    )
+
+
+def _priority(consumer: str, text: str) -> int:
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        _warn_metadata(consumer, "priority", text, "a whole number", "0")
+        return 0
+
+
+def _weight(consumer: str, text: str) -> float:
+    if not text:
+        return 1.0
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight) or weight <= 0:
+        _warn_metadata(consumer, "weight", text, "a number above 0", "1")
+        return 1.0
+    return weight
+
+
+def _topics(consumer: str, text: str) -> frozenset[str] | None:
+    names = {name.strip() for name in text.split(",")} - {""}
+    good = set()
+    for name in names:
+        try:
+            good.add(check_topic(name))
+        except WireError:
+            _warn_metadata(consumer, "topics", name, "names of topics, separated by commas", "without it")
+    return frozenset(good) or None
+
+
+_warned: set[str] = set()
+
+
+def _warn_metadata(consumer: str, key: str, value: str, expected: str, instead: str) -> None:
+    _warn(
+        f"consumer {consumer}: its Consul metadata has {key}={value[:100]!r}, expected is {expected}; taken as "
+        f"{instead}. Correct it where the consumer registers"
+    )
+
+
+def _warn(message: str) -> None:
+    """Warn once a process: the list is read every second."""
+    if message not in _warned:
+        _warned.add(message)
+        log.warning("%s", message)
+
+
+def fingerprint(registered: Mapping[str, Registration]) -> str:
+    """What a change of this text means: somebody joined, left, changed its health, metadata or maintenance.
+
+    A check's output is not in it; it changes all the time and nothing follows from it.
+    """
+    seen = [
+        [r.id, r.address, r.port, sorted(r.meta.items()), r.passing, r.maintenance]
+        for r in sorted(registered.values(), key=lambda r: r.id)
+    ]
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""Wait for a change of a service's health or of the keys below a prefix, whichever comes first.
+
+Two blocking queries on two connections. Consul may answer one of them without a change that matters (its index is
+that of more than what was asked for), so what was seen is compared too. An index that goes backwards, as it does
+after servers were restored, begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from muster.edges.consul_http import (
+    Answer,
+    ConsulApi,
+    Params,
+    async_client,
+    not_understood,
+    read_answer,
+    unreachable,
+)
+from muster.edges.consul_members import fingerprint, parse_registrations
+
+UNCHANGED_PAUSE = 0.1
+"""Seconds until the next query after one that brought nothing new, lest a strange answer make a busy loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitIndex:
+    """A moment in Consul's life, to wait for the next change from. Without arguments: from before everything."""
+
+    health: int = 0
+    keys: int = 0
+    seen_health: str = ""
+    seen_keys: str = ""
+
+
+@dataclass
+class _Track:
+    """One thing that is watched: where to read it, and what was seen of it last."""
+
+    path: str
+    params: Params
+    digest: Callable[[Any], str]
+    index: int
+    seen: str
+
+
+def wait_for_change(api: ConsulApi, service: str, prefix: str, index: WaitIndex, timeout: float) -> WaitIndex:
+    """Return at the first change of `service` or below `prefix` since `index`, or after `timeout` seconds.
+
+    With a `timeout` of 0 it says where things stand. Raises `ConsulError` when Consul cannot be asked.
+    Not to be called from within a running event loop.
+    """
+    health = _Track(f"/v1/health/service/{service}", [], _health_digest, index.health, index.seen_health)
+    keys = _Track(f"/v1/kv/{prefix}", [("recurse", "1")], _keys_digest, index.keys, index.seen_keys)
+    if timeout <= 0:
+        asyncio.run(_read_both(api, health, keys))
+    else:
+        asyncio.run(_first_change(api, health, keys, timeout))
+    return WaitIndex(health.index, keys.index, health.seen, keys.seen)
+
+
+async def _read_both(api: ConsulApi, *tracks: _Track) -> None:
+    async with async_client(api.settings) as client:
+        await asyncio.gather(*(_read(api, client, track, 0, 0.0) for track in tracks))
+
+
+async def _first_change(api: ConsulApi, health: _Track, keys: _Track, seconds: float) -> None:
+    end = asyncio.get_running_loop().time() + seconds
+    async with async_client(api.settings) as client:
+        tasks = [asyncio.create_task(_follow(api, client, track, end)) for track in (health, keys)]
+        done, waiting = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for task in done:
+            task.result()
+
+
+async def _follow(api: ConsulApi, client: httpx.AsyncClient, track: _Track, end: float) -> None:
+    """Return when `track` has changed or its time is over."""
+    loop = asyncio.get_running_loop()
+    while (left := end - loop.time()) > 0:
+        if await _read(api, client, track, track.index, left):
+            return
+        await asyncio.sleep(UNCHANGED_PAUSE)
+
+
+async def _read(api: ConsulApi, client: httpx.AsyncClient, track: _Track, index: int, wait: float) -> bool:
+    """Read once, blocking up to `wait` seconds unless `index` is 0; say whether something changed."""
+    what = f"GET {track.path}"
+    params = api.params(track.params)
+    seconds = api.settings.timeout
+    if index > 0:
+        params += [("index", str(index)), ("wait", f"{max(1, round(wait * 1000))}ms")]
+        # Consul adds up to a sixteenth of the wait, lest all that wait come back at once.
+        seconds += wait + wait / 16
+    try:
+        response = await client.get(track.path, params=params, timeout=seconds)
+    except (httpx.HTTPError, OSError) as error:
+        raise unreachable(api.settings, what, error) from error
+    answer: Answer = read_answer(api.settings, what, response.status_code, response.headers, response.text)
+    try:
+        seen = track.digest(answer.data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise not_understood(api.settings, what, response.text) from error
+    changed = seen != track.seen
+    track.index = 0 if answer.index < track.index else answer.index
+    track.seen = seen
+    return changed
+
+
+def _health_digest(data: Any) -> str:
+    return fingerprint(parse_registrations(data or []))
+
+
+def _keys_digest(data: Any) -> str:
+    keys = sorted((entry["Key"], entry["ModifyIndex"]) for entry in data or [])
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
