@@ -1,0 +1,137 @@
+"""What one Kafka cluster says about offsets, asked so that a cluster in trouble holds up no other.
+
+As long as a cluster answers, each planning asks it and waits. After a failure the next plannings do not wait:
+they try again in the background, plan without this cluster meanwhile, and ask it as before once it has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from muster.consumer.source.offsets import TopicPartition
+from muster.settings.connections import KafkaSettings
+
+
+class Offsets(Protocol):
+    """What the planner needs to know of a group's offsets; `muster.edges.kafka.GroupOffsets` gives it.
+
+    Each call answers for the partitions it can answer for and raises only if the cluster as a whole fails.
+    """
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """The group's committed offsets, None where there is none."""
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The first offsets that Kafka still has."""
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offsets after the last records that may be read."""
+
+    def close(self) -> None:
+        """Leave Kafka."""
+
+
+OpenOffsets = Callable[[KafkaSettings, str], Offsets]
+"""Settings and group id to offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a planning wants to know of a cluster.
+
+    `partitions` by group id: their ends are asked for. `unchecked` are those whose committed offset and
+    beginning are asked for as well; `doubtful` those whose beginning is.
+    """
+
+    partitions: Mapping[str, Collection[TopicPartition]]
+    unchecked: frozenset[TopicPartition] = frozenset()
+    doubtful: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the cluster said. A partition that it cannot answer for at present is missing."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+
+
+class ClusterOffsets:
+    """One Kafka cluster, for one planner. `failures` are the exceptions that mean "not at present"."""
+
+    def __init__(
+        self, settings: KafkaSettings, open_offsets: OpenOffsets, failures: tuple[type[Exception], ...]
+    ) -> None:
+        self._settings = settings
+        self._open = open_offsets
+        self._failures = failures
+        self._groups: dict[str, Offsets] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="muster-offsets")
+        self._probe: Future[Answer] | None = None
+        self.problem = ""
+        """Why the last question found no answer; empty if it found one."""
+
+    def ask(self, question: Question) -> Callable[[], Answer | None]:
+        """Begin to ask; the result waits for the answer, or is None at once while the cluster is in trouble.
+
+        So the questions to several clusters are under way at the same time.
+        """
+        if self._probe is not None:
+            if not self._probe.done():
+                return lambda: None
+            if self._probe.exception() is not None:
+                self._note(self._probe.exception())
+                self._probe = self._thread.submit(self._answer, question)
+                return lambda: None
+            # It answers again. What it answered belongs to an earlier question, so it is asked afresh.
+            self._probe = None
+        future = self._thread.submit(self._answer, question)
+        return lambda: self._await(future)
+
+    def close(self) -> None:
+        """Leave Kafka; does not wait for a call that is under way."""
+        self._thread.submit(self._close_groups)
+        self._thread.shutdown(wait=False)
+
+    def _await(self, future: Future[Answer]) -> Answer | None:
+        if future.exception() is None:
+            self.problem = ""
+            return future.result()
+        self._note(future.exception())
+        self._probe = future
+        return None
+
+    def _note(self, error: BaseException | None) -> None:
+        if not isinstance(error, self._failures):
+            assert error is not None  # noqa: S101  only called with the exception of a failed call
+            raise error
+        self.problem = str(error)
+
+    def _answer(self, question: Question) -> Answer:
+        if not question.partitions:
+            return Answer()
+        ends_of = self._group(next(iter(question.partitions)))
+        everything = [tp for partitions in question.partitions.values() for tp in partitions]
+        ends = ends_of.end_offsets(everything)
+        committed: dict[TopicPartition, int | None] = {}
+        for group, partitions in question.partitions.items():
+            if unchecked := [tp for tp in partitions if tp in question.unchecked]:
+                committed.update(self._group(group).committed(unchecked))
+        doubtful = question.unchecked | question.doubtful
+        # Last, so that retention between two calls shows as a later beginning rather than as a lost one.
+        earliest = ends_of.beginning_offsets(sorted(doubtful)) if doubtful else {}
+        return Answer(ends, earliest, committed)
+
+    def _group(self, group: str) -> Offsets:
+        if group not in self._groups:
+            self._groups[group] = self._open(self._settings, group)
+        return self._groups[group]
+
+    def _close_groups(self) -> None:
+        for group in self._groups.values():
+            group.close()
+        self._groups.clear()

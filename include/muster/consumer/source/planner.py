@@ -1,0 +1,320 @@
+"""The planner: which offsets the next micro-batch holds.
+
+Spark runs it in a process of its own beside the driver and asks it before each batch. It asks the agent which
+partitions may be read and Kafka where they end, and plans a range for each. Neither being out of reach for a
+moment fails the query:
+
+- Kafka: its partitions stay where they are (an empty range), new ones wait, those of other Kafka clusters go
+  on; the agent is told, so that the status page shows it.
+- the agent: the offset stays as it is, no batch is planned. The agent lives in the driver, so if it is gone for
+  longer than `agent_patience`, the driver is dying and the query ends with an error.
+
+A partition that ends before the position it was read to was deleted and created anew (or truncated). If that
+is still so after a while it is read from its beginning, like `auto.offset.reset=earliest`, with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from muster.consumer.source import offsets
+from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
+from muster.consumer.source.offsets import Range, TopicPartition
+from muster.consumer.source.protocol import (
+    AgentClient,
+    AgentUnreachableError,
+    SourcePartitions,
+    SourcePlanned,
+    TopicSource,
+)
+from muster.consumer.source.reader import ClusterRanges, Task
+from muster.edges.kafka import GroupOffsets, KafkaError
+from muster.settings.connections import KafkaSettings
+
+T = TypeVar("T")
+
+LOG = logging.getLogger(__name__)
+
+_RECREATED_AFTER = 10.0
+"""Seconds for which a partition must end before its position until it counts as created anew: a leader that has
+just changed may for a moment know less."""
+
+_REPEAT_LOG, _CHANGE_LOG = 60.0, 10.0
+_RETRY = 0.5
+
+
+@dataclass
+class _Plan:
+    """A planning in the making."""
+
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Planner:
+    """Plans batches for one query. Times are in seconds.
+
+    `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka cluster.
+    """
+
+    def __init__(
+        self,
+        agent: AgentClient,
+        parallelism: int = 1,
+        read_timeout: float = 120.0,
+        agent_patience: float = 30.0,
+        open_offsets: OpenOffsets = GroupOffsets,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._agent = agent
+        self._parallelism = parallelism
+        self._read_timeout = read_timeout
+        self._patience = agent_patience
+        self._open_offsets = open_offsets
+        self._clock = clock
+        self._clusters: dict[str, ClusterOffsets] = {}
+        self._sources: dict[str, TopicSource] = {}
+        self._kafka: dict[str, str] = {}
+        # Partitions in Spark's offset whose position was compared with the group's in this process.
+        self._checked: set[TopicPartition] = set()
+        self._ends_early: dict[TopicPartition, float] = {}
+        self._target: Mapping[TopicPartition, int] | None = None
+        self._newest: Mapping[TopicPartition, int] = {}
+        self._agent_lost: float | None = None
+        self._said: tuple[list[str], float] = ([], 0.0)
+
+    def latest(self, start: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        """The end of the next batch, `start` itself if there is nothing to do.
+
+        At most `limit` records, and at most what the agent allows; None lifts both. Raises
+        `AgentUnreachableError` when the agent was out of reach for too long.
+        """
+        held = offsets.parse_offsets(start)
+        try:
+            answer = self._agent.partitions()
+            plan = self._look(answer, held)
+            most = None if limit is None else min(limit, answer.max_records_per_batch)
+            ranges = offsets.next_ranges(plan.positions, self._readable(plan), most)
+            # Spark compares offsets as text, so what is the same batch must be the same text.
+            end = offsets.format_offsets(ranges) if offsets.moves(held, ranges) else start
+            self._agent.planned(
+                SourcePlanned(
+                    asked=answer.asked,
+                    finished=offsets.format_offsets(held),
+                    offsets=offsets.format_offsets(offsets.parse_offsets(end)),
+                    ends=offsets.nest(plan.ends),
+                    problems=plan.problems,
+                )
+            )
+        except AgentUnreachableError as error:
+            self._without_agent(error)
+            return start
+        self._agent_lost = None
+        self._checked &= ranges.keys()
+        self._newest = plan.ends
+        self._say(plan.problems)
+        return end
+
+    def newest(self) -> dict[str, Any] | None:
+        """The ends that the last planning saw, as an offset, for Spark's progress report."""
+        return dict(offsets.format_offsets({tp: (end, end) for tp, end in self._newest.items()})) or None
+
+    def stop_at_present_end(self) -> None:
+        """From now on plan up to the present ends of the present partitions, and no further (AvailableNow).
+
+        Raises `AgentUnreachableError`, or `KafkaError` if Kafka stays out of reach for `agent_patience`.
+        """
+        deadline = self._clock() + self._patience
+        while True:
+            answer = self._insist(self._agent.partitions)
+            plan = self._look(answer, {})
+            wanted = {(topic, p) for topic, source in answer.topics.items() for p in source.partitions}
+            if wanted <= plan.ends.keys():
+                self._target = plan.ends
+                self._checked.clear()
+                return
+            if self._clock() > deadline:
+                raise KafkaError("; ".join(plan.problems))
+            time.sleep(_RETRY)
+
+    def tasks(self, end: dict[str, Any]) -> list[Task]:
+        """The tasks of the batch that ends with `end`. The same `end` always gives the same records.
+
+        Raises ValueError if `end` holds a topic of which the agent does not know where it is.
+        """
+        ranges = {tp: bounds for tp, bounds in offsets.parse_offsets(end).items() if bounds[1] > bounds[0]}
+        if any(topic not in self._sources for topic, _ in ranges):
+            self._learn(self._insist(self._agent.partitions))
+        if unknown := sorted({topic for topic, _ in ranges} - self._sources.keys()):
+            raise ValueError(
+                f"topic {unknown[0]!r} is in a batch that is run again, but the agent does not know where its "
+                "records are; start the query with a new checkpoint"
+            )
+        return [self._task(dict(group)) for group in offsets.tasks(ranges, self._parallelism)]
+
+    def close(self) -> None:
+        """Leave Kafka and the agent."""
+        for cluster in self._clusters.values():
+            cluster.close()
+        self._clusters.clear()
+        self._agent.close()
+
+    def _task(self, ranges: dict[TopicPartition, Range]) -> Task:
+        clusters: dict[tuple[str, str], dict[TopicPartition, Range]] = {}
+        for (topic, partition), bounds in ranges.items():
+            source = self._sources[topic]
+            clusters.setdefault((source.bootstrap_servers, source.group_id), {})[topic, partition] = bounds
+        return Task(
+            tuple(
+                ClusterRanges(
+                    servers, {**self._kafka, "bootstrap.servers": servers, "group.id": group}, of_cluster
+                )
+                for (servers, group), of_cluster in clusters.items()
+            ),
+            self._read_timeout,
+        )
+
+    def _learn(self, answer: SourcePartitions) -> None:
+        self._kafka = answer.kafka
+        self._sources.update(answer.topics)
+
+    def _look(self, answer: SourcePartitions, held: Mapping[TopicPartition, Range]) -> _Plan:
+        """Ask all Kafka clusters at once; where each partition stands and how far it can be read."""
+        self._learn(answer)
+        self._checked &= held.keys()
+        clusters = self._open_clusters(answer)
+        asked = []
+        for servers, cluster in clusters.items():
+            groups: dict[str, list[TopicPartition]] = {}
+            for topic, source in answer.topics.items():
+                if source.bootstrap_servers == servers and source.partitions:
+                    groups.setdefault(source.group_id, []).extend((topic, p) for p in source.partitions)
+            partitions = frozenset(tp for of_group in groups.values() for tp in of_group)
+            question = Question(groups, partitions - self._checked, partitions & frozenset(self._ends_early))
+            asked.append((servers, cluster, partitions, cluster.ask(question)))
+        plan = _Plan()
+        for servers, cluster, partitions, result in asked:
+            found = result()
+            if found is None:
+                plan.problems.append(
+                    f"Kafka at {servers} is out of reach, its {len(partitions)} partitions wait: {cluster.problem}"
+                )
+                plan.positions.update({tp: held[tp][1] for tp in partitions if tp in held})
+                continue
+            for tp in sorted(partitions):
+                self._place(tp, held[tp][1] if tp in held else None, servers, found, plan)
+        self._ends_early = {tp: at for tp, at in self._ends_early.items() if tp in plan.ends}
+        return plan
+
+    def _open_clusters(self, answer: SourcePartitions) -> dict[str, ClusterOffsets]:
+        """The Kafka clusters of this answer; those that no topic is in any more are left."""
+        wanted = {source.bootstrap_servers for source in answer.topics.values() if source.partitions}
+        for servers in self._clusters.keys() - wanted:
+            self._clusters.pop(servers).close()
+        for servers in sorted(wanted - self._clusters.keys()):
+            settings = KafkaSettings(
+                config={**answer.kafka, "bootstrap.servers": servers},
+                operation_timeout=answer.operation_timeout,
+            )
+            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, (KafkaError,))
+        return self._clusters
+
+    def _place(
+        self, tp: TopicPartition, position: int | None, servers: str, found: Answer, plan: _Plan
+    ) -> None:
+        """Put one partition into the plan: at its position, at the group's offset, or at its beginning."""
+        unchecked = tp not in self._checked
+        end = found.ends.get(tp)
+        if end is None or (unchecked and (tp not in found.committed or tp not in found.earliest)):
+            plan.problems.append(
+                f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: no offsets at present, it waits; does the "
+                "topic still exist?"
+            )
+            if position is not None:
+                plan.positions[tp] = position
+            return
+        plan.ends[tp] = end
+        if unchecked:
+            begin = offsets.begin(position, found.committed[tp], found.earliest[tp])
+            at = begin.position
+        else:
+            begin = None
+            at = position if position is not None else end
+        if at > end:
+            earliest = self._created_anew(tp, at, end, servers, found, plan)
+            if earliest is None:
+                if position is not None:
+                    plan.positions[tp] = position
+                return
+            at, begin = earliest, None
+        else:
+            self._ends_early.pop(tp, None)
+        if begin is not None and begin.skipped:
+            LOG.warning(
+                "Kafka at %s: topic '%s', partition %d: %d records from offset %d on were deleted by retention "
+                "before they were read; lengthen the topic's retention, or add consumers",
+                servers, *tp, begin.skipped, at - begin.skipped,
+            )  # fmt: skip
+        self._checked.add(tp)
+        plan.positions[tp] = at
+
+    def _created_anew(
+        self, tp: TopicPartition, at: int, end: int, servers: str, found: Answer, plan: _Plan
+    ) -> int | None:
+        """The offset to begin a partition with that ends before its position; None: wait and see."""
+        now = self._clock()
+        since = self._ends_early.setdefault(tp, now)
+        where = f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}"
+        text = f"{where}: it ends at {end}, before the offset {at} it was read to"
+        if now - since < _RECREATED_AFTER or tp not in found.earliest:
+            plan.problems.append(f"{text}; was the topic created anew? It waits")
+            return None
+        del self._ends_early[tp]
+        LOG.warning(
+            "%s; the topic was deleted and created anew, or truncated: it is read from its beginning, offset %d",
+            text, found.earliest[tp],
+        )  # fmt: skip
+        return found.earliest[tp]
+
+    def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
+        if self._target is None:
+            return plan.ends
+        return {tp: min(end, self._target[tp]) for tp, end in plan.ends.items() if tp in self._target}
+
+    def _without_agent(self, error: AgentUnreachableError) -> None:
+        now = self._clock()
+        if self._agent_lost is None:
+            self._agent_lost = now
+            LOG.warning("%s; no batch is planned until it answers", error)
+        if now - self._agent_lost > self._patience:
+            raise error
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Call the agent, again and again for `agent_patience`."""
+        deadline = self._clock() + self._patience
+        while True:
+            try:
+                return call()
+            except AgentUnreachableError:
+                if self._clock() > deadline:
+                    raise
+                time.sleep(_RETRY)
+
+    def _say(self, problems: list[str]) -> None:
+        """Log problems when they change, and now and then while they last."""
+        said, at = self._said
+        now = self._clock()
+        if problems == said and (not problems or now - at < _REPEAT_LOG):
+            return
+        if problems and said and now - at < _CHANGE_LOG:
+            return
+        self._said = (problems, now)
+        for problem in problems:
+            LOG.warning("%s", problem)
+        if not problems:
+            LOG.warning("all partitions can be read again")
