@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from muster.consumer.source.offsets import TopicPartition
+from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 
 
 class Offsets(Protocol):
     """What the planner needs to know of a group's offsets; `muster.edges.kafka.GroupOffsets` gives it.
 
-    Each call answers for the partitions it can answer for and raises only if the cluster as a whole fails.
+    Calls raise `PartitionError` if they cannot answer for some partitions, `KafkaError` if for none.
     """
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | None]:
@@ -53,22 +54,20 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the cluster said. A partition that it cannot answer for at present is missing."""
+    """What the cluster said; `errors` says why it could not answer for a partition at present."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    errors: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 class ClusterOffsets:
-    """One Kafka cluster, for one planner. `failures` are the exceptions that mean "not at present"."""
+    """One Kafka cluster, for one planner."""
 
-    def __init__(
-        self, settings: KafkaSettings, open_offsets: OpenOffsets, failures: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, settings: KafkaSettings, open_offsets: OpenOffsets) -> None:
         self._settings = settings
         self._open = open_offsets
-        self._failures = failures
         self._groups: dict[str, Offsets] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="muster-offsets")
         self._probe: Future[Answer] | None = None
@@ -106,9 +105,8 @@ class ClusterOffsets:
         return None
 
     def _note(self, error: BaseException | None) -> None:
-        if not isinstance(error, self._failures):
-            assert error is not None  # noqa: S101  only called with the exception of a failed call
-            raise error
+        if not isinstance(error, KafkaError):
+            raise error or AssertionError("noted the failure of a call that did not fail")
         self.problem = str(error)
 
     def _answer(self, question: Question) -> Answer:
@@ -116,15 +114,18 @@ class ClusterOffsets:
             return Answer()
         ends_of = self._group(next(iter(question.partitions)))
         everything = [tp for partitions in question.partitions.values() for tp in partitions]
-        ends = ends_of.end_offsets(everything)
+        errors: dict[TopicPartition, str] = {}
+        ends = _partly(ends_of.end_offsets, everything, errors)
+        if everything and not ends:
+            raise KafkaError(next(iter(errors.values())))
         committed: dict[TopicPartition, int | None] = {}
         for group, partitions in question.partitions.items():
             if unchecked := [tp for tp in partitions if tp in question.unchecked]:
-                committed.update(self._group(group).committed(unchecked))
+                committed.update(_partly(self._group(group).committed, unchecked, errors))
         doubtful = question.unchecked | question.doubtful
         # Last, so that retention between two calls shows as a later beginning rather than as a lost one.
-        earliest = ends_of.beginning_offsets(sorted(doubtful)) if doubtful else {}
-        return Answer(ends, earliest, committed)
+        earliest = _partly(ends_of.beginning_offsets, sorted(doubtful), errors) if doubtful else {}
+        return Answer(ends, earliest, committed, errors)
 
     def _group(self, group: str) -> Offsets:
         if group not in self._groups:
@@ -135,3 +136,19 @@ class ClusterOffsets:
         for group in self._groups.values():
             group.close()
         self._groups.clear()
+
+
+Value = TypeVar("Value", int, int | None)
+
+
+def _partly(
+    call: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Value]],
+    partitions: Iterable[TopicPartition],
+    errors: dict[TopicPartition, str],
+) -> Mapping[TopicPartition, Value]:
+    """What `call` can answer; why it cannot answer for the others goes to `errors`."""
+    try:
+        return call(partitions)
+    except PartitionError as error:
+        errors.update(error.errors)
+        return cast("Mapping[TopicPartition, Value]", error.offsets)

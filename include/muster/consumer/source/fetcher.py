@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from muster.consumer.source import offsets
 from muster.consumer.source.offsets import Range
 from muster.consumer.source.records import Segment, offset_of, partition_of, topic_of
+from muster.edges.kafka import librdkafka_logger
 
 LOG = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class RangeFetcher:
         self._chunk = 100
         self._one_topic = True
         self._consumer = Consumer(
-            {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=_librdkafka_logger()
+            {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=librdkafka_logger()
         )
 
     def close(self) -> None:
@@ -281,27 +282,29 @@ class RangeFetcher:
         """Kafka does not have the offset that is asked for: before the beginning, or beyond the end."""
         partition, end = self._partitions[tp], pending[tp]
         bounds = self._bounds(tp)
-        if bounds is None:
-            resume = partition.next
-        else:
-            low, high = bounds
-            if partition.next > high:
-                self._give_up(tp, pending, f"the partition ends at {high}")
-                return
-            resume = max(partition.next, min(low, end))
-            if resume > partition.next:
-                LOG.warning(
-                    "Kafka at %s: topic '%s', partition %d: offsets %d to %d were deleted by retention before they "
-                    "were read: %d skipped; lengthen the topic's retention, or add consumers",
-                    self._servers, *tp, partition.next, resume - 1, resume - partition.next,
-                )  # fmt: skip
-        self._unassign([tp])
+        if bounds is None or partition.next > bounds[1]:
+            # Perhaps only a leader that has just changed; `_check_progress` decides later.
+            partition.gone_since = partition.gone_since or time.monotonic()
+            return
+        resume = max(partition.next, min(bounds[0], end))
+        if resume > partition.next:
+            LOG.warning(
+                "Kafka at %s: topic '%s', partition %d: offsets %d to %d were deleted by retention before they "
+                "were read: %d skipped; lengthen the topic's retention, or add consumers",
+                self._servers, *tp, partition.next, resume - 1, resume - partition.next,
+            )  # fmt: skip
         partition.next = partition.start = resume
         if self._complete(tp, end):
+            self._unassign([tp])
             del pending[tp]
-            return
+        else:
+            self._assign_again(tp)
+
+    def _assign_again(self, tp: offsets.TopicPartition) -> None:
+        self._unassign([tp])
+        partition = self._partitions[tp]
         partition.assigned = True
-        self._consumer.incremental_assign([TopicPartition(*tp, resume)])
+        self._consumer.incremental_assign([TopicPartition(*tp, partition.next)])
 
     def _give_up(
         self, tp: offsets.TopicPartition, pending: dict[offsets.TopicPartition, int], why: str
@@ -321,14 +324,18 @@ class RangeFetcher:
         Asked by a consumer of its own, because this one may take an unfinished transaction for the end.
         """
         try:
-            with closing(
-                Consumer({**self._config, **_FIXED, "isolation.level": "read_uncommitted"})
-            ) as consumer:
+            with closing(self._lookup_consumer()) as consumer:
                 bounds = consumer.get_watermark_offsets(TopicPartition(*tp), timeout=_LOOKUP_TIMEOUT)
         except KafkaException as error:
             self._on_error(error.args[0])
             return None
         return None if bounds is None else (bounds[0], bounds[1])
+
+    def _lookup_consumer(self) -> Consumer:
+        return Consumer(
+            {**self._config, **_FIXED, "isolation.level": "read_uncommitted", "error_cb": self._on_error},
+            logger=librdkafka_logger(),
+        )
 
     def _is_missing(self, tp: offsets.TopicPartition) -> bool:
         try:
@@ -355,6 +362,7 @@ class RangeFetcher:
                 if bounds is None and self._is_missing(tp):
                     self._give_up(tp, pending, "there is no such partition")
                     continue
+                self._assign_again(tp)
             if now - partition.progress > self.read_timeout:
                 raise KafkaReadError(
                     f"Kafka at {self._servers}: topic {tp[0]!r}, partition {tp[1]}: nothing at offset "
@@ -392,7 +400,3 @@ def _runs(messages: Sequence[Message], one_topic: bool) -> Iterator[Sequence[Mes
         cuts.update(at for at in range(1, count) if topics[at] != topics[at - 1])
     for start, stop in pairwise(sorted(cuts)):
         yield messages[start:stop]
-
-
-def _librdkafka_logger() -> logging.Logger:
-    return logging.getLogger(f"{__name__}.librdkafka")

@@ -54,6 +54,7 @@ class _Plan:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    waiting: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
 
 
 class Planner:
@@ -208,6 +209,11 @@ class Planner:
                 continue
             for tp in sorted(partitions):
                 self._place(tp, held[tp][1] if tp in held else None, servers, found, plan)
+        for (servers, topic, why), numbers in plan.waiting.items():
+            plan.problems.append(
+                f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets cannot be had: "
+                f"{why}; check that the topic exists and may be read"
+            )
         self._ends_early = {tp: at for tp, at in self._ends_early.items() if tp in plan.ends}
         return plan
 
@@ -221,7 +227,7 @@ class Planner:
                 config={**answer.kafka, "bootstrap.servers": servers},
                 operation_timeout=answer.operation_timeout,
             )
-            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, (KafkaError,))
+            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets)
         return self._clusters
 
     def _place(
@@ -231,10 +237,8 @@ class Planner:
         unchecked = tp not in self._checked
         end = found.ends.get(tp)
         if end is None or (unchecked and (tp not in found.committed or tp not in found.earliest)):
-            plan.problems.append(
-                f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: no offsets at present, it waits; does the "
-                "topic still exist?"
-            )
+            why = found.errors.get(tp, "no answer")
+            plan.waiting.setdefault((servers, tp[0], why), []).append(tp[1])
             if position is not None:
                 plan.positions[tp] = position
             return
