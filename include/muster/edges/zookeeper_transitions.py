@@ -80,7 +80,11 @@ def _transaction(session: Session, writes: Iterable[_Write]) -> Any:
     transaction = session.client.transaction()
     for write in writes:
         before = write.transition.before
-        transaction.set_data(write.assignment_path, write.assignment, before.assignment_version)
+        if write.transition.assignment == before.assignment:
+            # Every consumer of the cluster watches this node: those writes that change nothing would wake them all.
+            transaction.check(write.assignment_path, before.assignment_version)
+        else:
+            transaction.set_data(write.assignment_path, write.assignment, before.assignment_version)
         if before.state is None:
             transaction.create(write.state_path, write.state)
         else:
