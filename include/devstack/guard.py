@@ -2,7 +2,7 @@
 
 `PR_SET_PDEATHSIG` would not do: it fires when the *thread* that started the server ends, and does not exist
 outside Linux. So one small process holds the reading end of a pipe; when the owner ends, however it ends, the
-pipe closes, and the guard kills the process groups that are still on its list.
+pipe closes, and the guard kills the sessions that are still on its list.
 
 This file runs as a script (`python guard.py`), so it imports nothing of the package.
 """
@@ -25,19 +25,23 @@ _START_TOLERANCE = 5.0
 
 
 class Guard:
-    """The owner's end. Starts its process with the first group that it is to watch."""
+    """The owner's end. Starts its process with the first session that it is to watch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pipe: IO[bytes] | None = None
 
     def watch(self, pid: int, started: float) -> None:
-        """See to it that the process group led by `pid`, started at `started`, does not outlive this process."""
+        """See to it that the session led by `pid`, which started at `started`, does not outlive this process."""
         self._send(f"+ {pid} {started}\n")
 
     def forget(self, pid: int) -> None:
-        """The process group has ended."""
+        """The session has ended."""
         self._send(f"- {pid} 0\n")
+
+    def watch_marker(self, variable: str, value: str) -> None:
+        """See to it that no process with `variable`=`value` in its environment outlives this process."""
+        self._send(f"* {variable} {value}\n")
 
     def _send(self, line: str) -> None:
         with self._lock:
@@ -59,22 +63,36 @@ def _kill(pid: int, started: float) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         if abs(psutil.Process(pid).create_time() - started) > _START_TOLERANCE:
             return  # the number belongs to somebody else by now
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == pid:
+                process.kill()
+
+
+def _kill_marked(variable: str, value: str) -> None:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(variable) == value:
+                process.kill()
 
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    groups: dict[int, float] = {}
+    sessions: dict[int, float] = {}
+    markers: set[tuple[str, str]] = set()
     for line in sys.stdin:
-        sign, pid, started = line.split()
+        sign, what, rest = line.rstrip("\n").split(" ", 2)
         if sign == "+":
-            groups[int(pid)] = float(started)
+            sessions[int(what)] = float(rest)
+        elif sign == "-":
+            sessions.pop(int(what), None)
         else:
-            groups.pop(int(pid), None)
-    for pid, start in groups.items():
+            markers.add((what, rest))
+    for pid, start in sessions.items():
         _kill(pid, start)
+    for variable, value in markers:
+        _kill_marked(variable, value)
 
 
 guard = Guard()

@@ -31,9 +31,10 @@ class Kafka(Server):
         data_dir: Path,
         ports: Mapping[str, int] | None = None,
         guarded: bool = False,
+        extra_environment: Mapping[str, str] | None = None,
         heap: str = "512m",
     ) -> None:
-        super().__init__(data_dir, ports, guarded)
+        super().__init__(data_dir, ports, guarded, extra_environment)
         self._heap = heap
 
     def prepare(self) -> None:

@@ -1,7 +1,8 @@
-"""One server process with all its children, addressed as a process group."""
+"""One server process with all its children, addressed as a session."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,9 +21,10 @@ _ROTATE_AT = 20_000_000
 
 @dataclass
 class ServerProcess:
-    """The leader of a process group, known by pid and start time, so that a reused pid is never mistaken for it.
+    """The leader of a session, known by pid and start time, so that a reused pid is never mistaken for it.
 
-    `started` is in seconds since the epoch.
+    A session rather than a process group, because Airflow's tasks move to process groups of their own; what is
+    meant to live longer (a Spark driver) has a session of its own. `started` is in seconds since the epoch.
     """
 
     pid: int
@@ -39,7 +41,7 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         guarded: bool = False,
     ) -> ServerProcess:
-        """Start `command` in a session of its own, with its output appended to `log`.
+        """Start `command` in a new session, with its output appended to `log`.
 
         A `guarded` process is killed when this process ends; another one goes on.
         """
@@ -78,53 +80,58 @@ class ServerProcess:
             return False
 
     def members(self) -> list[psutil.Process]:
-        """The living processes of the group, its leader among them."""
+        """The living processes of the session, its leader among them."""
         if psutil.pid_exists(self.pid) and not self.alive() and not self._zombie():
-            return []  # the number belongs to somebody else, which it can only when the group is empty
+            return []  # the number belongs to somebody else, which it can only when the session is empty
         found = []
         for process in psutil.process_iter():
             try:
-                if os.getpgid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
                 continue
         return found
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group; a group that is gone is no error."""
-        if self.members():
-            try:
-                os.killpg(self.pid, number)
-            except ProcessLookupError:
-                return
+        """Send a signal to every process of the session; a session that is gone is no error."""
+        for process in self.members():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
-    def stop(self, grace: float, leader_only: bool = False) -> bool:
-        """End the group: SIGTERM, up to `grace` seconds, then SIGKILL. Returns whether SIGTERM was enough.
-
-        With `leader_only` the SIGTERM goes to the leader, which is to end its children in its own order.
-        """
-        if leader_only and self.alive():
-            os.kill(self.pid, signal.SIGTERM)
-        else:
-            self.signal(signal.SIGTERM)
+    def stop(self, grace: float) -> bool:
+        """End the session: SIGTERM, up to `grace` seconds, then SIGKILL. Returns whether SIGTERM was enough."""
+        self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a paused process hears SIGTERM only when it goes on
-        deadline = time.monotonic() + grace
+        if not self.wait_ended(grace):
+            self.kill()
+            return False
+        return True
+
+    def kill_children(self) -> None:
+        """Kill all processes of the session but its leader."""
+        for process in self.members():
+            if process.pid != self.pid:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+    def wait_ended(self, timeout: float) -> bool:
+        """Wait until the session has ended; False if it has not within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         while self.members():
             if time.monotonic() > deadline:
-                self.kill()
                 return False
             time.sleep(0.05)
         self._ended()
         return True
 
     def kill(self, timeout: float = 10.0) -> None:
-        """End the group at once with SIGKILL, and wait until it is gone. Raises TimeoutError if it is not."""
+        """End the session at once with SIGKILL, and wait until it is gone. Raises TimeoutError if it is not."""
         deadline = time.monotonic() + timeout
         while self.members():
             self.signal(signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"process group {self.pid} does not end on SIGKILL; look with 'ps -g {self.pid}'"
+                    f"session {self.pid} does not end on SIGKILL; look at it with 'ps -s {self.pid}'"
                 )
             time.sleep(0.02)
         self._ended()

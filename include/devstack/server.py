@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -21,7 +22,8 @@ class Server(ABC):
     """A server on 127.0.0.1 with its data in `data_dir`.
 
     `ports` fixes ports by role (see `roles`); the others are free ones, chosen at the first start and kept for
-    all later ones. With `guarded` the server is killed when this Python process ends. Times are in seconds.
+    all later ones. With `guarded` the server is killed when this Python process ends. `extra_environment` is
+    added to this process's own. Times are in seconds.
     """
 
     name: ClassVar[str]
@@ -29,12 +31,19 @@ class Server(ABC):
     start_timeout: ClassVar[float] = 60.0
     stop_grace: ClassVar[float] = 20.0
 
-    def __init__(self, data_dir: Path, ports: Mapping[str, int] | None = None, guarded: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        ports: Mapping[str, int] | None = None,
+        guarded: bool = False,
+        extra_environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.data_dir = data_dir.resolve()
         self.guarded = guarded
         self.process: ServerProcess | None = None
         self.ports: dict[str, int] = {}
         self._fixed = dict(ports or {})
+        self.extra_environment = dict(extra_environment or {})
         if unknown := sorted(self._fixed.keys() - set(self.roles)):
             raise ValueError(f"{self.name}: no port {', '.join(unknown)}; there are {', '.join(self.roles)}")
 
@@ -73,9 +82,9 @@ class Server(ABC):
     def command(self) -> Sequence[str | Path]:
         """The command line; called after `prepare`."""
 
-    def environment(self) -> Mapping[str, str] | None:
-        """The server's environment, None for this process's own."""
-        return None
+    def environment(self) -> dict[str, str]:
+        """The server's environment."""
+        return {**os.environ, **self.extra_environment}
 
     def start(self, timeout: float | None = None) -> None:
         """Start and wait until healthy; nothing to do if it runs and is healthy.
@@ -86,9 +95,11 @@ class Server(ABC):
         if self.running:
             self._wait_healthy(timeout)
             return
+        if self.process is not None:
+            self.process.kill()  # what a leader that died has left of its session
         self.data_dir.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _ATTEMPTS + 1):
-            chosen_now = self._choose_ports()
+            chosen_now = self.choose_ports()
             self.prepare()
             self.process = ServerProcess.spawn(
                 self.command(), self.log, self.data_dir, self.environment(), self.guarded
@@ -126,22 +137,11 @@ class Server(ABC):
         if self.process is not None:
             self.process.signal(signal.SIGCONT)
 
-    def restart(self, timeout: float | None = None) -> None:
-        """Stop if it runs, and start again on the same ports and data."""
-        self.stop()
-        self.start(timeout)
+    def choose_ports(self) -> set[str]:
+        """Complete `ports`; return the roles for which a free port was chosen just now.
 
-    def log_tail(self) -> str:
-        """The last lines of the log."""
-        if not self.log.exists():
-            return "(no log)"
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 16_384))
-            text = file.read().decode(errors="replace")
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
-
-    def _choose_ports(self) -> set[str]:
-        """Complete `ports`; return the roles for which a free port was chosen just now."""
+        Raises `DevstackError` if a fixed port is in use.
+        """
         chosen = set()
         for role in self.roles:
             if role in self.ports:
@@ -158,6 +158,40 @@ class Server(ABC):
                 chosen.add(role)
         return chosen
 
+    def restore_ports(self, ports: Mapping[str, int]) -> None:
+        """Use the ports of an earlier start again; fixed ones win, unless the server still runs."""
+        for role, port in ports.items():
+            if self.running or role not in self._fixed:
+                self.ports[role] = port
+
+    def release_taken_ports(self) -> set[str]:
+        """Give up ports that were chosen freely and that somebody else has by now; returns their roles.
+
+        Only while the server is down. The next start takes free ones instead.
+        """
+        taken = {role for role, port in self.ports.items() if role not in self._fixed and not is_free(port)}
+        for role in taken:
+            del self.ports[role]
+        return taken
+
+    def restart(self, timeout: float | None = None) -> None:
+        """Stop if it runs, and start again on the same ports and data."""
+        self.stop()
+        self.start(timeout)
+
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        if not self.log.exists():
+            return "(no log)"
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 16_384))
+            text = file.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    @property
+    def _where(self) -> str:
+        return f"{self.name} at {self.address}" if self.roles else self.name
+
     def _wait_healthy(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while not self.healthy():
@@ -167,7 +201,7 @@ class Server(ABC):
                 )
             if time.monotonic() > deadline:
                 raise DevstackError(
-                    f"{self.name} at {self.address} is not healthy after {timeout:g} s; "
+                    f"{self._where} is not healthy after {timeout:g} s; "
                     f"its log {self.log} ends:\n{self.log_tail()}"
                 )
             time.sleep(0.1)

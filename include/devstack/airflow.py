@@ -1,0 +1,280 @@
+"""A local Airflow: API server, scheduler, DAG processor and triggerer, each a process with a log of its own.
+
+Not `airflow standalone`: that is a fifth process with all of Airflow loaded, leaves the others running when it gets
+SIGTERM, and cannot restart one of them while the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar
+
+import httpx
+from cryptography.fernet import Fernet
+
+from devstack.errors import DevstackError
+from devstack.server import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, which is Airflow's home: airflow.cfg, dags and plugins are there."""
+
+USERS = {"admin": "admin", "viewer": "viewer"}
+"""User name to role."""
+
+
+class AirflowComponent(Server):
+    """One of Airflow's processes. Healthy means: its heartbeat is fresh, as the API server sees it."""
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    stop_grace = 10.0
+    start_timeout = 120.0
+    subcommand = ""
+    health_key = ""
+
+    def __init__(
+        self, data_dir: Path, api: AirflowApiServer | None, ports: Mapping[str, int], guarded: bool
+    ) -> None:
+        super().__init__(data_dir, ports, guarded)
+        self._api = api
+
+    def prepare(self) -> None:
+        """Nothing: the environment says it all."""
+
+    def command(self) -> Sequence[str | Path]:
+        """Airflow's command of the component, in this Python."""
+        return [sys.executable, "-m", "airflow", self.subcommand]
+
+    def healthy(self) -> bool:
+        """Whether there was a heartbeat since this process started."""
+        if self._api is None or self.process is None:
+            return False
+        health = self._api.health().get(self.health_key, {})
+        beat = health.get(f"latest_{self.health_key}_heartbeat")
+        if health.get("status") != "healthy" or not beat:
+            return False
+        return bool(datetime.fromisoformat(beat).timestamp() > self.process.started)
+
+
+class AirflowApiServer(AirflowComponent):
+    """The web UI, the public REST API, and the API that tasks talk to."""
+
+    name = "Airflow API server"
+    roles = ("http",)
+    subcommand = "api-server"
+
+    def __init__(self, data_dir: Path, ports: Mapping[str, int], guarded: bool) -> None:
+        super().__init__(data_dir, None, ports, guarded)
+
+    def healthy(self) -> bool:
+        """Whether it answers."""
+        return bool(self.health())
+
+    def health(self) -> dict[str, dict[str, str]]:
+        """What the API server knows of all components; empty if it does not answer."""
+        try:
+            answer = httpx.get(f"http://{self.address}/api/v2/monitor/health", timeout=5, trust_env=False)
+            return dict(answer.json()) if answer.status_code == httpx.codes.OK else {}
+        except (httpx.HTTPError, ValueError):
+            return {}
+
+
+class AirflowScheduler(AirflowComponent):
+    """Starts runs and, with the LocalExecutor, their tasks, which are processes of its session."""
+
+    name = "Airflow scheduler"
+    subcommand = "scheduler"
+    health_key = "scheduler"
+
+    def command(self) -> Sequence[str | Path]:
+        """Without a log server: the API server reads the log files itself, and the other one listens everywhere."""
+        return [*super().command(), "--skip-serve-logs"]
+
+
+class AirflowDagProcessor(AirflowComponent):
+    """Parses the DAG files."""
+
+    name = "Airflow DAG processor"
+    subcommand = "dag-processor"
+    health_key = "dag_processor"
+
+
+class AirflowTriggerer(AirflowComponent):
+    """Runs the triggers, which watch the consumers."""
+
+    name = "Airflow triggerer"
+    subcommand = "triggerer"
+    health_key = "triggerer"
+
+    def command(self) -> Sequence[str | Path]:
+        """Without a log server, as the scheduler."""
+        return [*super().command(), "--skip-serve-logs"]
+
+    def stop(self) -> None:
+        """End its child, upon which it ends by itself and in order.
+
+        At SIGTERM it tells the child to end and, in Airflow 3.3, often waits for it in vain for up to 20 s. Killing
+        both would do harm: until a triggerer counts as dead, its triggers are not given to the next one.
+        """
+        if self.process is not None and self.running:
+            self.resume()
+            self.process.kill_children()
+            if self.process.wait_ended(self.stop_grace):
+                return
+        super().stop()
+
+
+class Airflow:
+    """All of Airflow, with its database, logs and secrets in `data_dir`.
+
+    `extra_environment` is what the stack adds: connections, and where consumers write. `home` is the folder with
+    `airflow.cfg`, `dags` and `plugins`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        extra_environment: Mapping[str, str] | None = None,
+        home: Path = ROOT,
+        guarded: bool = False,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.home = home.resolve()
+        ports = {} if port is None else {"http": port}
+        self.extra_environment = dict(extra_environment or {})
+        self.api = AirflowApiServer(self.data_dir / "api-server", ports, guarded)
+        self.scheduler = AirflowScheduler(self.data_dir / "scheduler", self.api, {}, guarded)
+        self.dag_processor = AirflowDagProcessor(self.data_dir / "dag-processor", self.api, {}, guarded)
+        self.triggerer = AirflowTriggerer(self.data_dir / "triggerer", self.api, {}, guarded)
+
+    @property
+    def components(self) -> tuple[AirflowComponent, ...]:
+        """The API server first, because the others ask it."""
+        return (self.api, self.scheduler, self.dag_processor, self.triggerer)
+
+    @property
+    def url(self) -> str:
+        """Where the UI is, without a slash at the end."""
+        return f"http://{self.api.address}"
+
+    def passwords(self) -> dict[str, str]:
+        """User name to password; empty before the first start."""
+        if not self._passwords_file.exists():
+            return {}
+        return dict(json.loads(self._passwords_file.read_text(encoding="utf-8")))
+
+    def environment(self) -> dict[str, str]:
+        """What has to be added to the environment of everything that belongs to this Airflow.
+
+        It chooses the API server's port if there is none yet, because all have to know it.
+        """
+        self.api.choose_ports()
+        include = str(ROOT / "include")
+        logs = self.data_dir / "logs"
+        no_proxy = ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("NO_PROXY", "")]))
+        return {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._database}",
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
+            "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.api.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{r}" for u, r in USERS.items()),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords_file),
+            # Read from files that only their owner can read, because environments are for more eyes than files.
+            "AIRFLOW__CORE__FERNET_KEY_CMD": self._cat("fernet_key"),
+            "AIRFLOW__API__SECRET_KEY_CMD": self._cat("secret_key"),
+            "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH", "")])),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            # Airflow sets process titles, which by default overwrites the memory that a process's environment is
+            # read from, and with it the mark by which the processes of a stack are found.
+            "SPT_NOENV": "1",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # A proxy that is meant for the internet must not get what is meant for the local servers.
+            "NO_PROXY": no_proxy,
+            "no_proxy": no_proxy,
+            **self.extra_environment,
+        }
+
+    def migrate(self) -> None:
+        """Create the database or bring it up to date, and make the secrets. Raises `DevstackError`."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._secrets_folder.mkdir(mode=0o700, exist_ok=True)
+        self._secret("fernet_key", Fernet.generate_key().decode())
+        self._secret("secret_key", secrets.token_urlsafe(48))
+        self._secret("jwt_secret", secrets.token_urlsafe(48))
+        self._secret("passwords.json", json.dumps({user: secrets.token_urlsafe(9) for user in USERS}))
+        done = self.data_dir / "migrated"
+        wanted = version("apache-airflow")
+        if self._database.exists() and done.exists() and done.read_text(encoding="utf-8") == wanted:
+            return
+        result = subprocess.run(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            env={**os.environ, **self.environment()},
+            cwd=self.data_dir,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            end = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
+            raise DevstackError(f"Airflow's database {self._database} cannot be set up. It said:\n{end}")
+        done.write_text(wanted, encoding="utf-8")
+
+    def start(self) -> None:
+        """Start what does not run, all at once, and wait until all is healthy. Raises `DevstackError`."""
+        self.migrate()
+        environment = self.environment()
+        for component in self.components:
+            component.extra_environment = environment
+        with ThreadPoolExecutor(len(self.components)) as pool:
+            for started in [pool.submit(component.start) for component in self.components]:
+                started.result()
+
+    def stop(self) -> None:
+        """Stop all components, the scheduler first, so that nothing new is started. Consumers go on."""
+        self.scheduler.stop()
+        with ThreadPoolExecutor(len(self.components)) as pool:
+            for stopped in [pool.submit(component.stop) for component in self.components]:
+                stopped.result()
+
+    def restart(self) -> None:
+        """Stop all and start all again, on the same port and database."""
+        self.stop()
+        self.start()
+
+    @property
+    def _database(self) -> Path:
+        return self.data_dir / "airflow.db"
+
+    @property
+    def _secrets_folder(self) -> Path:
+        return self.data_dir / "secrets"
+
+    @property
+    def _passwords_file(self) -> Path:
+        return self._secrets_folder / "passwords.json"
+
+    def _cat(self, name: str) -> str:
+        return f"cat {shlex.quote(str(self._secrets_folder / name))}"
+
+    def _secret(self, name: str, value: str) -> None:
+        path = self._secrets_folder / name
+        if path.exists():
+            return
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(value)
