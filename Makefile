@@ -1,0 +1,84 @@
+# Everything a developer does here. `make help` lists it.
+# Python 3.11, Java 17, Maven and Go (or a Consul on the PATH) have to be there; the rest is fetched.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# The Python to make the environment with. The lock file is for 3.11.
+BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
+# 0: `make demo` stops everything at its end. In a terminal the default is to stay up.
+KEEP ?=
+# More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
+PYTEST ?=
+
+export PYTHONPATH := $(CURDIR)/include
+export KEEP
+
+.PHONY: help env fetch up down status demo test check quick format lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## Make the Python environment in .venv, with exactly what requirements.txt says
+
+$(STAMP): requirements.txt pyproject.toml
+	@if [ -z "$(BASE_PYTHON)" ] || ! "$(BASE_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
+	  echo "Error: Python 3.11 is needed, because requirements.txt is for it. Install it (Debian: python3.11-venv)," \
+	    "or name it: make env BASE_PYTHON=/path/to/python3.11" >&2; exit 1; fi
+	@command -v java > /dev/null || \
+	  { echo "Error: 'java' is not on the PATH; Spark and the local servers need Java 17 (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
+	@if [ ! -x $(PYTHON) ]; then \
+	  echo "Making $(VENV) with $(BASE_PYTHON)"; \
+	  "$(BASE_PYTHON)" -m venv $(VENV) || \
+	    { echo "Error: 'python3 -m venv' failed; install it (Debian: python3.11-venv)" >&2; rm -rf $(VENV); exit 1; }; fi
+	@# uv installs in seconds what takes pip minutes. It comes from the lock file itself, its hash checked.
+	@awk '/^uv==/ {on = 1; print; next} on && /^    --hash/ {print; next} {on = 0}' requirements.txt > $(VENV)/uv.txt
+	@[ -x $(VENV)/bin/uv ] && [ "$$($(VENV)/bin/uv --version | cut -d' ' -f2)" = "$$(sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements.txt)" ] || \
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
+	@# Copies rather than links, which work wherever uv's cache is.
+	@echo "Installing requirements.txt"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+fetch: env ## Fetch Kafka and ZooKeeper, and build Consul if there is none; once, into ~/.cache/muster
+	@$(PYTHON) -m devstack fetch
+
+up: env ## Start Kafka, ZooKeeper, Consul and Airflow; what already runs is left alone
+	@$(PYTHON) -m devstack up
+
+down: env ## Stop consumers, Airflow and the servers; the data in .devstack stays
+	@$(PYTHON) -m devstack down
+
+status: env ## Show what runs, where the UI is, and how to log in
+	@$(PYTHON) -m devstack status
+
+demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops everything at the end
+	@$(PYTHON) -m devstack.demo
+
+test: fetch ## Run all tests; they start servers of their own
+	@$(PYTHON) -m pytest $(PYTEST)
+
+check: env ## Formatter, linter, strict types and the quick tests
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(PYTHON) -m pytest -q -m "not stack and not spark and not airflow" $(PYTEST)
+
+format: env ## Format the code, and mend what the linter can
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+lock: env ## Pin what requirements.in asks for in requirements.txt, with hashes (UPGRADE=1: the newest)
+	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.txt requirements.in
+
+clean: ## Stop everything, and remove the stack's data, the environment and all that tools have left
+	@if [ -x $(PYTHON) ] && [ -d .devstack ]; then $(PYTHON) -m devstack down; fi
+	rm -rf .devstack $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis include/*.egg-info logs spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
