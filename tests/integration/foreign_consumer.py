@@ -6,7 +6,7 @@ import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from kazoo.client import KazooClient
 
 name, cluster, service, zookeeper, consul, brokers, group = sys.argv[1:]
@@ -63,7 +63,11 @@ while not (leaving and not mine):
             for topic, p in gone:
                 lists[topic]["closing"].remove(p)
     if new := wanted - mine:  # then start, where the group left off
-        starts = kafka.committed([TopicPartition(t, p) for t, p in new], timeout=10)
+        try:
+            starts = kafka.committed([TopicPartition(t, p) for t, p in new], timeout=10)
+        except KafkaException:  # the group's coordinator moves; ask again in the next round
+            mine &= wanted
+            continue
         for tp in starts:
             tp.offset = tp.offset if tp.offset >= 0 else OFFSET_BEGINNING
         kafka.incremental_assign(starts)
