@@ -1,0 +1,263 @@
+"""Kafka for those who do not consume: which partitions there are, where they begin and end, what a group committed.
+
+Offsets are committed for a group without being a member of it, which Kafka allows as long as the group has none;
+Muster's groups never have any. Kafka forgets a committed offset that was not written for the broker's
+`offsets.retention.minutes` (7 days), also of a partition that is idle and assigned.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import KafkaError as KafkaError_
+from confluent_kafka import TopicPartition as _TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, though not by name
+
+from muster.edges.kafka_admin import (
+    GRACE,
+    SILENCE,
+    Admin,
+    Failure,
+    KafkaError,
+    PartitionError,
+    TopicPartition,
+    librdkafka_logger,
+    name_partitions,
+)
+from muster.settings.connections import KafkaSettings
+
+__all__ = [
+    "GroupOffsets",
+    "KafkaError",
+    "PartitionError",
+    "TopicLister",
+    "TopicListing",
+    "TopicPartition",
+    "librdkafka_logger",
+]
+
+T = TypeVar("T")
+_Found = dict[TopicPartition, T | Failure]
+
+NO_LEADERS = KafkaError_._NOENT
+"""librdkafka's word for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
+UNREACHABLE = frozenset({KafkaError_._TIMED_OUT, KafkaError_._TRANSPORT, KafkaError_._ALL_BROKERS_DOWN})
+PASSING = frozenset(
+    {
+        NO_LEADERS,
+        KafkaError_.LEADER_NOT_AVAILABLE,
+        KafkaError_.NOT_LEADER_FOR_PARTITION,
+        KafkaError_.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError_.COORDINATOR_NOT_AVAILABLE,
+        KafkaError_.NOT_COORDINATOR,
+        KafkaError_.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Errors of a partition that pass by themselves."""
+PATIENCE = 1.0
+"""Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
+FIRST_PAUSE = 0.05
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TopicListing:
+    """The partitions of every topic, and what Kafka said of topics whose partitions it could not tell."""
+
+    partitions: dict[str, frozenset[int]]
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+class TopicLister:
+    """Lists the topics of a Kafka cluster. Calls end within `operation_timeout` seconds or raise `KafkaError`."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._admin = Admin(settings)
+
+    def list_partitions(self) -> dict[str, frozenset[int]]:
+        """Every topic that may be seen, with its partitions, from one metadata request.
+
+        A topic whose partitions Kafka cannot tell now is left out, with a warning; its absence does not mean that
+        it was deleted. `list_topics` tells the two apart.
+        """
+        listing = self.list_topics()
+        for topic, why in listing.errors.items():
+            log.warning("topic %s is left out for now: Kafka at %s says: %s", topic, self._admin.servers, why)
+        return listing.partitions
+
+    def list_topics(self) -> TopicListing:
+        """As `list_partitions`, with the topics in error beside the others."""
+        try:
+            found = self._admin.client.list_topics(timeout=self._admin.timeout).topics
+        except KafkaException as error:
+            raise self._admin.error("listing topics", Failure.of(error)) from error
+        return TopicListing(
+            {name: frozenset(topic.partitions) for name, topic in found.items() if topic.error is None},
+            {name: topic.error.str() for name, topic in found.items() if topic.error is not None},
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._admin.close()
+
+
+class GroupOffsets:
+    """The offsets of one consumer group and of the partitions it reads. Thread-safe.
+
+    Calls end within `operation_timeout` seconds. They raise `PartitionError` if some partitions could not be had, and
+    `KafkaError` if none could because Kafka is out of reach. What passes by itself within a second (a leader that is
+    being elected, a transaction that is being committed) is waited for.
+    """
+
+    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+        self.group_id = group_id
+        self._admin = Admin(settings)
+        # The reader's own isolation level (librdkafka's default): an end it cannot read up to would stall a batch.
+        committed_only = settings.config.get("isolation.level", "read_committed") == "read_committed"
+        self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The next offset to read of each partition; None where the group has committed none.
+
+        An offset whose commit is part of a transaction under way is not known yet, and is not guessed at.
+        """
+        what = f"reading the committed offsets of group {self.group_id}"
+
+        def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int | None]:
+            futures = self._admin.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self.group_id, [_TopicPartition(*key) for key in asked])],
+                require_stable=True,
+                request_timeout=timeout,
+            )
+            found: _Found[int | None] = {}
+            for item in futures[self.group_id].result(timeout + GRACE).topic_partitions:
+                offset = item.offset if item.offset >= 0 else None
+                found[item.topic, item.partition] = offset if item.error is None else Failure.of(item.error)
+            return found
+
+        return self._all(what, set(partitions), read)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offset to read of each partition, and return when Kafka has acknowledged all of them.
+
+        After an error some may be committed; committing again does no harm.
+        """
+        what = f"committing offsets of group {self.group_id}"
+
+        def write(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
+            wanted = [_TopicPartition(topic, number, offsets[topic, number]) for topic, number in asked]
+            futures = self._admin.client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self.group_id, wanted)], request_timeout=timeout
+            )
+            done: _Found[int] = {}
+            for item in futures[self.group_id].result(timeout + GRACE).topic_partitions:
+                key = item.topic, item.partition
+                done[key] = offsets[key] if item.error is None else Failure.of(item.error)
+            return done
+
+        self._all(what, offsets.keys(), write)
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that each partition still holds."""
+        return self._offsets("reading beginning offsets", partitions, OffsetSpec.earliest)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last one that can be read of each partition.
+
+        With `isolation.level` `read_committed`, which is librdkafka's default, that is where the first transaction
+        under way begins.
+        """
+        return self._offsets("reading end offsets", partitions, OffsetSpec.latest)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._admin.close()
+
+    def _offsets(
+        self, what: str, partitions: Iterable[TopicPartition], spec: Callable[[], OffsetSpec]
+    ) -> dict[TopicPartition, int]:
+        def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
+            futures = self._admin.client.list_offsets(
+                {_TopicPartition(*key): spec() for key in asked},
+                isolation_level=self._isolation,
+                request_timeout=timeout,
+            )
+            found: _Found[int] = {}
+            for item, future in futures.items():
+                try:
+                    offset = future.result(timeout=timeout + GRACE).offset
+                except (KafkaException, concurrent.futures.TimeoutError) as error:
+                    found[item.topic, item.partition] = Failure.of(error)
+                else:
+                    # librdkafka 2.16 answers -1001, and no error, for a broker that did not answer in time.
+                    found[item.topic, item.partition] = offset if offset >= 0 else SILENCE
+            return found
+
+        return self._all(what, set(partitions), read)
+
+    def _all(
+        self,
+        what: str,
+        partitions: Collection[TopicPartition],
+        attempt: Callable[[Collection[TopicPartition], float], _Found[T]],
+    ) -> dict[TopicPartition, T]:
+        """Ask for all partitions, and for a second again for those whose trouble passes."""
+        began = time.monotonic()
+        offsets: dict[TopicPartition, T] = {}
+        failures: dict[TopicPartition, Failure] = {}
+        asked: Collection[TopicPartition] = partitions
+        pause = FIRST_PAUSE
+        while asked:
+            found = self._attempt(attempt, asked, max(0.1, self._admin.timeout - (time.monotonic() - began)))
+            for key in asked:
+                value = found.get(key, SILENCE)
+                if isinstance(value, Failure):
+                    failures[key] = value
+                else:
+                    offsets[key] = value
+                    failures.pop(key, None)
+            asked = [key for key, failure in failures.items() if failure.code in PASSING]
+            if asked and time.monotonic() - began + pause > PATIENCE:
+                break
+            if asked:
+                time.sleep(pause)
+                pause *= 2
+        if not failures:
+            return offsets
+        first = next(iter(failures.values()))
+        if not offsets and all(
+            failure.code is None or failure.code in UNREACHABLE for failure in failures.values()
+        ):
+            raise self._admin.error(what, first)
+        if not offsets and first.code == NO_LEADERS and self._admin.trouble:
+            raise self._admin.error(what, first)
+        errors = {key: failure.text for key, failure in failures.items()}
+        raise PartitionError(
+            f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; check that the topic exists and "
+            "may be read by this user, or try again if its leader is changing",
+            offsets,
+            errors,
+        )
+
+    def _attempt(
+        self,
+        attempt: Callable[[Collection[TopicPartition], float], _Found[T]],
+        asked: Collection[TopicPartition],
+        timeout: float,
+    ) -> _Found[T]:
+        """A request that fails as a whole is a failure of each partition."""
+        try:
+            found = attempt(asked, timeout)
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            failure = Failure.of(error)
+            return dict.fromkeys(asked, failure)
+        if not all(isinstance(value, Failure) for value in found.values()):
+            self._admin.heard()
+        return found

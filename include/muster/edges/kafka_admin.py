@@ -1,0 +1,165 @@
+"""One Kafka admin client with deadlines, errors that say what to do, and a quiet log.
+
+librdkafka logs every refused connection several times a second, and says in its errors only that something timed
+out. Here its log goes to `logging`, each message once a minute, and the last thing that it said about the connection
+stands in the error.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from muster.settings.connections import KafkaSettings
+
+TopicPartition = tuple[str, int]
+"""A topic's name and a partition of it."""
+
+REPEAT_AFTER = 60.0
+"""Seconds until the same message of librdkafka is logged again."""
+GRACE = 2.0
+"""Seconds that librdkafka is given beyond its own time-out to report it."""
+LISTED = 5
+"""An error names so many partitions."""
+
+_NUMBERS = re.compile(r"\d+")
+
+
+class KafkaError(RuntimeError):
+    """Kafka did not do what was asked; the message names the brokers, the operation and the next step."""
+
+
+class PartitionError(KafkaError):
+    """Some partitions could not be had. `errors` says why for each of them, `offsets` holds those that could."""
+
+    def __init__(
+        self, message: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, str]
+    ) -> None:
+        super().__init__(message)
+        self.offsets = dict(offsets)
+        self.errors = dict(errors)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What Kafka or librdkafka said: its code, None if it said nothing, and its words."""
+
+    code: int | None
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException | confluent_kafka.KafkaError) -> Failure:
+        """Read an exception, or an error that stands in an answer."""
+        if isinstance(error, KafkaException) and error.args:
+            error = error.args[0]
+        if isinstance(error, confluent_kafka.KafkaError):
+            return cls(error.code(), error.str())
+        if isinstance(error, concurrent.futures.TimeoutError):
+            return SILENCE
+        return cls(None, str(error) or type(error).__name__)
+
+
+SILENCE = Failure(None, "no answer in time")
+
+
+class _Once(logging.Filter):
+    """Lets a message pass that was not seen for a minute, numbers aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = _NUMBERS.sub("#", record.getMessage().split(" (after ")[0])
+        now = time.monotonic()
+        if now - self._seen.get(key, -REPEAT_AFTER) < REPEAT_AFTER:
+            return False
+        self._seen[key] = now
+        return True
+
+
+def librdkafka_logger() -> logging.Logger:
+    """The logger for `logger=` of confluent-kafka's clients: each message once a minute."""
+    logger = logging.getLogger("muster.librdkafka")
+    if not any(isinstance(present, _Once) for present in logger.filters):
+        logger.addFilter(_Once())
+    return logger
+
+
+class Admin:
+    """An admin client of one Kafka cluster; thread-safe. Raises `KafkaError` for settings librdkafka refuses."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.servers = settings.bootstrap_servers
+        self.timeout = settings.operation_timeout
+        self._last = ""
+        config: dict[str, Any] = {
+            # A broker that is away is asked again every few seconds, not many times a second.
+            "reconnect.backoff.ms": "250",
+            "reconnect.backoff.max.ms": "2000",
+            # Idle connections are closed by brokers all the time; that is no news.
+            "log.connection.close": "false",
+            **settings.config,
+            "error_cb": self._on_error,
+        }
+        config.pop("isolation.level", None)  # of consumers only
+        try:
+            self._client: AdminClient | None = AdminClient(config, logger=librdkafka_logger())
+        except (KafkaException, ValueError, TypeError) as error:
+            raise KafkaError(
+                f"Kafka at {self.servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
+                "correct the connection"
+            ) from error
+
+    @property
+    def client(self) -> AdminClient:
+        """The client. Raises `KafkaError` once it is closed."""
+        if self._client is None:
+            raise KafkaError(f"Kafka at {self.servers}: this client is closed; make a new one")
+        # librdkafka hands over what it has to say only when asked; it would pile up.
+        self._client.poll(0)
+        return self._client
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client = None
+
+    @property
+    def trouble(self) -> str:
+        """The last trouble with a connection since Kafka answered, '' if there was none."""
+        if self._client is not None:
+            self._client.poll(0)
+        return self._last
+
+    def heard(self) -> None:
+        """Take note that Kafka answered."""
+        self._last = ""
+
+    def error(self, what: str, failure: Failure) -> KafkaError:
+        """Say what went wrong while doing `what`, and what to do."""
+        trouble = self.trouble
+        more = f"; last heard: {trouble}" if trouble else ""
+        return KafkaError(
+            f"Kafka at {self.servers}: {what}: {failure.text}{more}; check that the brokers run and can be reached "
+            "from here, and the connection's security settings"
+        )
+
+    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
+        if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
+            self._last = error.str()
+
+
+def name_partitions(errors: Mapping[TopicPartition, str]) -> str:
+    """`flights [3]: why, ...`, the first few of them."""
+    named = [f"{topic} [{partition}]: {why}" for (topic, partition), why in sorted(errors.items())[:LISTED]]
+    more = len(errors) - LISTED
+    return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
