@@ -77,7 +77,7 @@ def env() -> None:
 
 def _show(stack: Stack) -> bool:
     table = Table(box=None)
-    for column in ("server", "state", "pid", "ports"):
+    for column in ("server", "state", "pid", "ports on 127.0.0.1"):
         table.add_column(column)
     good = True
     for server in stack.servers().values():
@@ -86,7 +86,7 @@ def _show(stack: Stack) -> bool:
             state = "healthy" if server.healthy() else "runs, but is not healthy"
         good = good and state == "healthy"
         pid = str(server.process.pid) if server.process and server.running else ""
-        ports = ", ".join(f"{role} 127.0.0.1:{port}" for role, port in server.ports.items())
+        ports = ", ".join(f"{role} {port}" for role, port in server.ports.items())
         table.add_row(server.name, state, pid, ports)
     console.print(table)
     if stack.airflow.api.running:

@@ -1,0 +1,138 @@
+"""`make up`, `make status` and `make down`, as commands that end while the servers go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.conftest import Eventually
+
+from devstack.guard import guard
+from devstack.leftovers import MARKER, processes_of
+from devstack.ports import is_free
+from muster.settings.consumer import VARIABLE as CONSUMER
+
+INCLUDE = Path(__file__).parents[2] / "include"
+
+# Stands for a consumer job: at SIGTERM it writes whether ZooKeeper still answers, and ends.
+CONSUMER_JOB = """
+import signal, socket, sys, time
+def close(*_):
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5).close()
+    open(sys.argv[2], "w").write("closed")
+    sys.exit()
+signal.signal(signal.SIGTERM, close)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@dataclass
+class Commands:
+    """Runs `python -m devstack` on a folder of its own."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(INCLUDE), "MUSTER_DEVSTACK_DIR": str(self.folder)}
+
+    def begin(self, command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "devstack", command],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str, code: int = 0) -> str:
+        with self.begin(command) as process:
+            output, _ = process.communicate(timeout=300)
+        assert process.returncode == code, output
+        return output
+
+    def servers(self) -> dict[str, dict[str, object]]:
+        return dict(json.loads((self.folder / "state.json").read_text())["servers"])
+
+    def pids(self) -> dict[str, int]:
+        return {key: int(str(entry["pid"])) for key, entry in self.servers().items() if entry["pid"]}
+
+    def ports(self) -> list[int]:
+        return [port for entry in self.servers().values() for port in dict(entry["ports"]).values()]  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Commands]:
+    folder = (tmp_path / "stack").resolve()
+    guard.watch_marker(MARKER, str(folder))
+    commands = Commands(folder)
+    yield commands
+    commands.run("down")
+
+
+@pytest.mark.stack
+@pytest.mark.airflow
+def test_up_heals_and_down_leaves_nothing(commands: Commands, tmp_path: Path, eventually: Eventually) -> None:
+    commands.run("up")
+    pids, ports = commands.pids(), commands.ports()
+    assert len(pids) == 7
+    status = commands.run("status")
+    assert status.count("healthy") == 7 and "admin / " in status
+
+    assert "starting" not in commands.run("up"), "a second 'up' starts nothing"
+    assert commands.pids() == pids
+
+    for key in ("consul", "airflow-scheduler"):
+        os.kill(pids[key], signal.SIGKILL)
+    eventually(lambda: commands.run("status", code=1).count("down") == 2, 10)
+    commands.run("up")
+    healed = commands.pids()
+    assert {key for key in pids if pids[key] != healed[key]} == {"consul", "airflow-scheduler"}
+    assert commands.ports() == ports
+    assert commands.run("status").count("healthy") == 7
+
+    zookeeper = dict(commands.servers()["zookeeper"]["ports"])["client"]  # type: ignore[call-overload]
+    closed = tmp_path / "closed"
+    job = subprocess.Popen(
+        [sys.executable, "-c", CONSUMER_JOB, str(zookeeper), str(closed)],
+        env={**os.environ, MARKER: str(commands.folder), CONSUMER: "{}"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with job:
+        assert job.stdout is not None and job.stdout.readline() == b"ready\n"
+        output = commands.run("down")
+    assert "1 stopped" in output and closed.read_text() == "closed", "a consumer closes while servers are up"
+    assert processes_of(commands.folder) == []
+    assert not any(psutil.pid_exists(pid) and _alive(pid) for pid in {*pids.values(), *healed.values()})
+    assert all(is_free(port) for port in ports)
+    assert commands.run("status", code=1).count("down") == 7
+
+
+@pytest.mark.stack
+def test_down_after_an_interrupted_up_leaves_nothing(commands: Commands, eventually: Eventually) -> None:
+    with commands.begin("up") as up:
+        eventually(lambda: len(processes_of(commands.folder)) >= 2, 60, "servers are being started")
+        up.kill()
+    assert processes_of(commands.folder)
+    start = time.monotonic()
+    commands.run("down")
+    assert processes_of(commands.folder) == []
+    assert time.monotonic() - start < 30
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
