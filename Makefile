@@ -11,13 +11,12 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # The Python to make the environment with. The lock file is for 3.11.
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
-# 0: `make demo` stops everything at its end. In a terminal the default is to stay up.
+# `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
 KEEP ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
 export PYTHONPATH := $(CURDIR)/include
-export KEEP
 
 .PHONY: help env fetch up down status demo test check quick format lock clean
 
@@ -52,14 +51,14 @@ fetch: env ## Fetch Kafka and ZooKeeper, and build Consul if there is none; once
 up: env ## Start Kafka, ZooKeeper, Consul and Airflow; what already runs is left alone
 	@$(PYTHON) -m devstack up
 
-down: env ## Stop consumers, Airflow and the servers; the data in .devstack stays
+down: env ## Stop consumers, Airflow and the servers, the demo's too; the data in .devstack stays
 	@$(PYTHON) -m devstack down
 
 status: env ## Show what runs, where the UI is, and how to log in
 	@$(PYTHON) -m devstack status
 
 demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops everything at the end
-	@$(PYTHON) -m devstack.demo
+	@$(PYTHON) -m devstack.demo $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)

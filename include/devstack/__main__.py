@@ -11,7 +11,7 @@ from rich.table import Table
 from devstack.errors import DevstackError
 from devstack.leftovers import MARKER
 from devstack.progress import console, say
-from devstack.stack import Stack
+from devstack.stack import Stack, stacks
 
 _PORT = click.IntRange(1, 65535)
 
@@ -46,15 +46,22 @@ def up(
     "--grace", default=60.0, show_default=True, help="Seconds for consumers to close their partitions."
 )
 def down(grace: float) -> None:
-    """Stop consumers, then Airflow, then the servers. Nothing is left running; the data stays."""
-    Stack().down(grace)
+    """Stop consumers, then Airflow, then the servers, the demo's too. Nothing is left running; the data stays."""
+    for folder in reversed(stacks()):
+        Stack(folder).down(grace)
     say("Everything is stopped.")
 
 
 @main.command()
 def status() -> None:
     """Show what runs and where. Exit code 1 if something does not."""
-    if not _show(Stack()):
+    good = _show(Stack())
+    for folder in stacks()[1:]:
+        other = Stack(folder)
+        if any(server.running for server in other.servers().values()):
+            say(f"\nAnother stack, in {folder}:")
+            _show(other)
+    if not good:
         sys.exit(1)
 
 

@@ -32,6 +32,12 @@ def default_folder() -> Path:
     return Path(os.environ.get("MUSTER_DEVSTACK_DIR") or ROOT / ".devstack").resolve()
 
 
+def stacks() -> list[Path]:
+    """The folder of `make up`, and after it those of stacks that are kept inside it (the demo's)."""
+    folder = default_folder()
+    return [folder, *sorted(state.parent for state in folder.glob("*/state.json"))]
+
+
 class Stack:
     """Brings everything up and down. What runs is written to `state.json`, so any later command finds it.
 
