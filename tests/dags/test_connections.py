@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.dags.conftest import connection
 
 from muster.airflow.connections import (
     ConnectionSettingsError,
@@ -13,9 +14,8 @@ from muster.airflow.connections import (
     kafka_settings,
     zookeeper_settings,
 )
-from tests.dags.conftest import connection
 
-SECRET = "tell-nobody"
+SECRET = "tell-nobody"  # noqa: S105
 
 
 @pytest.fixture

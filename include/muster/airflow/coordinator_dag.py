@@ -1,0 +1,99 @@
+"""The coordinator DAG of a cluster: `[fetch_partitions, fetch_consumers] >> compute_assignment >> advance_state`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+
+from airflow.sdk import DAG, Asset, TriggerRule, get_current_context, task
+
+from muster.settings.clusters import ClusterSettings
+
+_MARGIN = timedelta(minutes=2)
+"""What a task may take on top of its own waiting, before it is stopped as hung."""
+
+_DOC = """
+### The coordinator of cluster `{name}`
+
+Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
+which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
+nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **Pausing this DAG holds
+everything still**: consumers go on with what they have.
+
+What you see, and what to do:
+
+- `advance_state` **skipped**: nothing to do, or nothing could be written yet and its log says for whom it waits.
+- `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
+- `compute_assignment` **skipped**: the status quo is kept, because no consumer is live or Consul's answer is not to
+  be trusted; its log says which. `muster_consumers__{name}` starts consumers.
+- `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
+  other topics go on.
+- `advance_state` **failed**: a topic is not Stable for longer than {stuck:g} s. The message names topic, consumer and
+  partitions; isolate that consumer with `muster_isolate`.
+- **several tasks failed**: ZooKeeper or Consul is out of reach. Nothing is written, and consumers go on.
+
+States of a topic: **Initial** (not planned yet), **Closing** (old owners are closing the partitions that move),
+**Starting** (new owners begin to read), **Stable**. Each partition is handed over as soon as it is closed; one that
+does not move is never touched.
+"""
+
+
+def rebalances(cluster: str) -> Asset:
+    """The Asset whose events are the audit of a cluster's rebalances; other DAGs can be scheduled on it."""
+    return Asset(name=f"muster_{cluster}_rebalances", uri=f"muster://{cluster}/rebalances", group="muster")
+
+
+def coordinator_dag(cluster: ClusterSettings) -> DAG:
+    """Build `muster_coordinator__[cluster]`."""
+    name = cluster.name
+    asset = rebalances(name)
+    with DAG(
+        dag_id=f"muster_coordinator__{name}",
+        dag_display_name=f"Muster coordinator: {name}",
+        description=f"Who reads which partition in cluster {name}: plans it, and walks topics through their states",
+        doc_md=_DOC.format(
+            name=name,
+            service=cluster.consul_service,
+            assignor=cluster.assignor.name,
+            tick=cluster.tick,
+            stuck=cluster.stuck_after,
+            asset=asset.uri,
+        ),
+        schedule=timedelta(seconds=cluster.schedule_interval),
+        start_date=datetime(2024, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        default_args={"owner": "muster", "retries": 0},
+        tags=["muster", "coordinator", name],
+    ) as dag:
+
+        @task(execution_timeout=_MARGIN)
+        def fetch_partitions() -> None:
+            _coordination().fetch_partitions(name, get_current_context())
+
+        @task(execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN)
+        def fetch_consumers() -> None:
+            _coordination().fetch_consumers(name, get_current_context())
+
+        # With ALL_DONE a Kafka that is out of reach does not keep consumers that died from being replaced.
+        @task.short_circuit(trigger_rule=TriggerRule.ALL_DONE, execution_timeout=_MARGIN)
+        def compute_assignment() -> bool:
+            return bool(_coordination().compute_assignment(name, get_current_context()))
+
+        @task(
+            outlets=[asset],
+            multiple_outputs=False,
+            execution_timeout=timedelta(seconds=cluster.advance_budget) + _MARGIN,
+        )
+        def advance_state() -> dict[str, object]:
+            return dict(_coordination().advance_state(name, asset, get_current_context()))
+
+        [fetch_partitions(), fetch_consumers()] >> compute_assignment() >> advance_state()
+    return dag
+
+
+def _coordination() -> ModuleType:
+    """What the tasks do. Imported by tasks only, because it takes the clients of all three servers with it."""
+    from muster.airflow import coordination  # noqa: PLC0415
+
+    return coordination

@@ -1,0 +1,403 @@
+"""The operator that has one consumer running: submits its Spark job, waits until it is live, and defers.
+
+It is the Spark provider's `SparkSubmitOperator` with another life cycle. The job outlives the task's process, so no
+worker slot is held and a restart of Airflow's parts touches nothing. A consumer that is alive is adopted. One that
+dies fails the task, whose retry submits it anew. A person who ends the task stops the job in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
+
+from muster.airflow.connections import (
+    consul_settings,
+    kafka_settings,
+    require_connection,
+    zookeeper_settings,
+)
+from muster.airflow.driver_log import DriverLog
+from muster.airflow.processes import Life, ProcessRef, this_host
+from muster.airflow.startup import Patience, Seen, Step, next_step, stopping
+from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
+from muster.airflow.submission import (
+    Submission,
+    application,
+    consumer_settings,
+    is_cluster_mode,
+    log_path,
+    submit_detached,
+    submit_to_cluster,
+)
+from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of
+from muster.edges.consul import ConsulError, Discovery, Registration
+from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.connections import ConsulSettings
+
+LOOK = 0.5
+"""Seconds between two looks at Consul, process and log while a consumer starts."""
+
+KILL_TIMEOUT = 3.0
+"""Seconds for stopping a job that is just starting: Airflow kills a task's process 5 s after it asks it to end."""
+
+CLEAR_TIMEOUT = 10.0
+"""Seconds for each of asking and SIGTERM, when what is left of an older incarnation has to go."""
+
+DOUBT = 30.0
+"""Seconds that Consul's doubtful word about a consumer keeps it from being submitted. Submitting one that turns out
+to be alive does no harm but a rebalance: the newer incarnation wins."""
+
+GOES_ON = frozenset({"running", "queued", "scheduled", "up_for_retry", ""})
+"""States of a task whose process is asked to end, in which nobody wants the consumer to stop: a worker shuts down, or
+Airflow lost sight of it and retries. '' is that Airflow does not answer, as when all of it shuts down."""
+
+
+class ConsumerStartError(AirflowException):
+    """A consumer did not come up; the message has the end of its driver's log."""
+
+
+class ConsumerGoneError(AirflowException):
+    """A consumer that was live is gone without having been asked to; the message says what was seen of it."""
+
+
+@dataclass
+class _Search:
+    """What `execute` has seen so far of a consumer that is to be live."""
+
+    discovery: Discovery
+    cluster: ClusterSettings
+    noted: dict[str, Any] | None = None
+    submission: Submission | None = None
+    process: subprocess.Popen[bytes] | None = None
+    mine: str = ""
+    log: DriverLog | None = None
+    doubting_since: float | None = None
+    failing_since: float | None = None
+    stopping_since: float | None = None
+    said: str = ""
+
+
+class MusterConsumerOperator(SparkSubmitOperator):
+    """Has the consumer `consumer` of `cluster` running for as long as the task is not ended by a person.
+
+    Everything else comes from `clusters.yaml` and its Airflow connections when the task runs, so a correction
+    there takes effect with the next submission. Arguments of `SparkSubmitOperator` (`py_files`, `packages`,
+    `driver_memory`, ...) are passed on; `conf` is added to the cluster's `spark_conf`.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "cluster", "consumer")
+    ui_color = "#e8f4ea"
+
+    def __init__(self, *, cluster: str, consumer: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+        self.consumer = consumer
+        self._ended = threading.Event()
+
+    def execute(self, context: Context) -> None:
+        """Adopt or submit the consumer, wait until it is live, and defer to `ConsumerTrigger`.
+
+        Raises `ConsumerStartError` if it does not come up, and what the edges raise if Consul is out of reach:
+        then it is not known whether the consumer is there, and nothing is submitted.
+        """
+        cluster = load_clusters()[self.cluster]
+        consul = consul_settings(cluster.consul)
+        discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        search = _Search(discovery, cluster)
+        registration = self._until_live(search, consul, context)
+        self._watch(search, registration, context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
+        """Deal with a consumer that is gone.
+
+        Raises `AirflowSkipException` if a person had asked it to stop, else `ConsumerGoneError`, so that the retry
+        submits it anew. If a task had asked it to stop, which is what clearing this task does to the try before,
+        it is submitted anew at once.
+        """
+        what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
+        stopped_by = event.get("stopped_by")
+        if stopped_by is None:
+            tail = DriverLog(event.get("log", "")).tail()
+            end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
+            raise ConsumerGoneError(f"{what} is gone: {event['why']}; it is submitted anew.{end}")
+        if not stopped_by["who"].startswith(BY_AIRFLOW):
+            raise AirflowSkipException(
+                f"{what} was stopped by {stopped_by['who']}: {stopped_by['why']}. Clear this task to have it back."
+            )
+        self.log.info("%s stopped, because %s; it is submitted anew", what, stopped_by["why"])
+        self.execute(context)
+
+    def on_kill(self) -> None:
+        """Take note that the task's process was asked to end; `execute` sees to it within `LOOK` seconds.
+
+        Airflow calls this, in a signal handler, both when a person ends the task and when a worker shuts down. Only
+        the task's state tells one from the other, and a signal handler cannot ask for it.
+        """
+        self._ended.set()
+
+    def _until_live(self, search: _Search, consul: ConsulSettings, context: Context) -> Registration:
+        settings = search.cluster.consumers
+        patience = Patience(settings.startup_timeout, settings.lost_after, settings.graceful_timeout)
+        while True:
+            if self._ended.is_set():
+                self._end(search, context)
+            seen = self._look(search, patience)
+            if seen is not None:
+                step, why = next_step(seen, patience)
+                if why != search.said:
+                    self.log.info("consumer %s: %s (%s)", self.consumer, step, why)
+                    search.said = why
+                if step is Step.ADOPT and seen.registration is not None:
+                    return seen.registration
+                if step is Step.END:
+                    self._clear_away(search, seen)
+                if step in {Step.END, Step.SUBMIT}:
+                    self._give_up_if_mine(search, why)
+                    self._submit(search, consul, context)
+                    continue
+            self._show_log(search)
+            self._ended.wait(LOOK)
+
+    def _look(self, search: _Search, patience: Patience) -> Seen | None:
+        """See what there is; None while Consul cannot be relied upon."""
+        if search.process is not None:
+            search.process.poll()  # else it would stay a zombie
+        now = time.time()
+        life = _life(search.submission)
+        try:
+            if not search.mine:
+                search.noted = search.discovery.submission(self.consumer)
+                search.submission = Submission.from_dict(search.noted)
+                life = _life(search.submission)
+            members = search.discovery.members()
+            stop = search.discovery.stop_request(self.consumer)
+        except ConsulError as error:
+            # Before anything was submitted this is for the retry. Afterwards Consul may come back in time.
+            if search.submission is None or not search.mine or life is Life.ENDED:
+                raise
+            if now - search.submission.at > patience.startup:
+                raise
+            self._say(search, str(error))
+            return None
+        registration = members.registered.get(self.consumer)
+        if members.membership is None and registration is None and not search.mine:
+            self._say(search, f"waiting until Consul's word can be relied upon: {members.doubt}")
+            search.doubting_since = search.doubting_since or now
+            if now - search.doubting_since < DOUBT:
+                return None
+        if registration is not None and not _same(search.submission, registration):
+            other = driver_life(registration)
+            replaced = search.mine and not (life is Life.ENDED and registration.passing)
+            if replaced or (search.mine and other is Life.ENDED):
+                registration = None  # what is left of the incarnation before this try's own
+            else:
+                life = other
+        failing = registration is not None and not registration.passing
+        search.failing_since = (search.failing_since or now) if failing else None
+        seen = Seen(registration, search.submission, life, stop, 0.0, 0.0, now)
+        search.stopping_since = (search.stopping_since or now) if stopping(seen) else None
+        return replace(
+            seen,
+            failing_for=now - (search.failing_since or now),
+            stopping_for=now - (search.stopping_since or now),
+        )
+
+    def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
+        cluster = search.cluster
+        require_connection(cluster.consumers.spark)
+        incarnation = str(uuid.uuid4())
+        settings = consumer_settings(
+            cluster,
+            self.consumer,
+            incarnation,
+            zookeeper_settings(cluster.zookeeper),
+            consul,
+            kafka_settings(cluster.kafka),
+        )
+        self._conn_id = cluster.consumers.spark
+        self.name = f"muster {cluster.name} {self.consumer}"
+        self.conf = cluster.consumers.spark_conf | (self.conf or {})
+        path = self.application or application()
+        self._hook = hook = self._get_hook()
+        claim = Submission(incarnation, this_host(), time.time(), task=_task_id(context))
+        if not self._claim(search, claim):
+            return
+        try:
+            search.discovery.clear_stop(self.consumer)
+            if is_cluster_mode(hook):
+                note = submit_to_cluster(hook, settings, path, claim.at)
+            else:
+                log_file = log_path(cluster.name, self.consumer, incarnation)
+                note, search.process = submit_detached(hook, settings, path, log_file)
+        except BaseException:
+            search.discovery.clear_submission(self.consumer)
+            raise
+        note = replace(note, task=claim.task)
+        search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
+        search.discovery.note_submission(self.consumer, note.as_dict())
+        where = f", its log is {note.log}" if note.log else ""
+        self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
+
+    def _claim(self, search: _Search, claim: Submission) -> bool:
+        """Say in Consul that a job is being submitted; False if somebody else did since the last look."""
+        if search.discovery.claim_submission(self.consumer, claim.as_dict(), search.noted):
+            return True
+        if search.discovery.submission(self.consumer) is None:
+            search.discovery.clear_submission(self.consumer)  # rubbish that nobody can read
+        return False
+
+    def _give_up_if_mine(self, search: _Search, why: str) -> None:
+        """Raise `ConsumerStartError` if it is this try's own job that will not come up."""
+        if not search.mine:
+            return
+        self._show_log(search, final=True)
+        tail = search.log.tail() if search.log else ""
+        end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
+        raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
+
+    def _clear_away(self, search: _Search, seen: Seen) -> None:
+        """End what is left of a consumer that can no longer be waited for.
+
+        One on another machine that does not react is left: once the new incarnation registers, the old one is
+        fenced off and, when it hears of it, exits.
+        """
+        if (incarnation := _incarnation(seen)) is None:
+            return
+        leader, driver = _processes(seen.submission, seen.registration)
+        ended = self._stop(search, incarnation, search.said, CLEAR_TIMEOUT, leader, driver)
+        self.log.warning("incarnation %s of consumer %s: %s", incarnation, self.consumer, ended)
+
+    def _stop(
+        self,
+        search: _Search,
+        incarnation: str,
+        why: str,
+        timeout: float,
+        leader: ProcessRef | None,
+        driver: ProcessRef | None,
+    ) -> str:
+        return asyncio.run(
+            stop_consumer(
+                search.discovery,
+                self.consumer,
+                incarnation,
+                f"{BY_AIRFLOW}{self.dag_id}",
+                why,
+                timeout,
+                leader=leader,
+                driver=driver,
+                term_patience=timeout,
+            )
+        )
+
+    def _watch(self, search: _Search, registration: Registration, context: Context) -> None:
+        """Defer to the trigger that looks after the consumer `registration`."""
+        settings = search.cluster.consumers
+        incarnation = registration.incarnation or ""
+        note = search.submission
+        if note is None or note.incarnation != incarnation:
+            note = Submission(incarnation, registration.meta.get("host", ""), time.time())
+        note = replace(note, task=_task_id(context))
+        search.discovery.note_submission(self.consumer, note.as_dict())
+        self._show_log(search)
+        leader = note.process
+        self.log.info(
+            "consumer %s is live at %s:%d; its task is deferred now and holds no worker",
+            self.consumer,
+            registration.address,
+            registration.port,
+        )
+        self.defer(
+            trigger=ConsumerTrigger(
+                cluster=search.cluster.name,
+                service=search.cluster.consul_service,
+                connection=search.cluster.consul,
+                consumer=self.consumer,
+                incarnation=incarnation,
+                lost_after=settings.lost_after,
+                graceful_timeout=settings.graceful_timeout,
+                leader=[leader.host, leader.pid, leader.started] if leader else None,
+                driver=driver_of(registration),
+                log=note.log,
+                log_position=search.log.position if search.log and search.log.path == note.log else 0,
+            ),
+            method_name="execute_complete",
+        )
+
+    def _end(self, search: _Search, context: Context) -> None:
+        """React to the task's process having been asked to end while the consumer was starting; always raises."""
+        state = _state(context)
+        if state in GOES_ON:
+            raise AirflowException(
+                f"the worker shuts down; consumer {self.consumer} is left to itself, and the retry adopts it"
+            )
+        if search.submission is not None:
+            leader, driver = _processes(search.submission, None)
+            why = f"its task became {state}"
+            ended = self._stop(search, search.submission.incarnation, why, KILL_TIMEOUT / 2, leader, driver)
+            self.log.info("consumer %s: %s", self.consumer, ended)
+        raise AirflowException(f"the task became {state} while consumer {self.consumer} was starting")
+
+    def _show_log(self, search: _Search, final: bool = False) -> None:
+        note = search.submission
+        if note is not None and note.log and (search.log is None or search.log.path != note.log):
+            search.log = DriverLog(note.log)
+        for line in search.log.new_lines(final) if search.log else ():
+            self.log.info(line)
+
+    def _say(self, search: _Search, message: str) -> None:
+        if message != search.said:
+            self.log.warning(message)
+            search.said = message
+
+
+def _life(submission: Submission | None) -> Life:
+    process = submission.process if submission is not None else None
+    return Life.UNKNOWN if process is None else process.life()
+
+
+def _same(submission: Submission | None, registration: Registration) -> bool:
+    return submission is not None and submission.incarnation == registration.incarnation
+
+
+def _incarnation(seen: Seen) -> str | None:
+    if seen.registration is not None and seen.registration.incarnation:
+        return seen.registration.incarnation
+    return seen.submission.incarnation if seen.submission is not None else None
+
+
+def _processes(
+    submission: Submission | None, registration: Registration | None
+) -> tuple[ProcessRef | None, ProcessRef | None]:
+    """The `spark-submit` and the Python process of the incarnation that is to go, as far as they are known."""
+    driver = driver_of(registration) if registration is not None else None
+    same = registration is None or _same(submission, registration)
+    leader = submission.process if submission is not None and same else None
+    return leader, ProcessRef(*driver) if driver else None
+
+
+def _task_id(context: Context) -> str:
+    return str(context["ti"].id)
+
+
+def _state(context: Context) -> str:
+    """The state that the task has by now in Airflow's database, '' if Airflow does not answer."""
+    ti = context["ti"]
+    try:
+        states = ti.get_task_states(
+            dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id]
+        )
+    except AirflowRuntimeError:
+        return ""
+    found = list(states.get(ti.run_id, {}).values())
+    return str(found[0] or "cleared") if found else "removed"

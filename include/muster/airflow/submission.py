@@ -1,0 +1,246 @@
+"""Submitting a consumer's Spark job so that it lives on its own.
+
+**Client mode**: `spark-submit` gets a session of its own, its output goes to a log file, and nobody waits for it.
+SIGTERM is ignored in it, which the JVM inherits and honours; only the Python driver puts a handler in place. A
+SIGTERM to the whole group therefore reaches the one process that can close partitions in order, with the JVM still
+there to help.
+
+**Cluster mode** (YARN, Kubernetes): Spark's own submission without waiting for the job's end.
+
+What was submitted is noted in Consul (`Submission`), so that a retry, or a scheduler that was restarted, finds the
+job that is under way instead of submitting it twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk.configuration import conf
+
+from muster.airflow.processes import ProcessRef, this_host
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import VARIABLE, ConsumerSettings
+
+log = logging.getLogger(__name__)
+
+APPLICATION = "MUSTER_APPLICATION"
+"""Environment variable that names another application file than `sparkjobs/consume.py` of this checkout."""
+
+_REDACTED = "(?i)secret|password|token|access[.]?key|" + VARIABLE
+
+
+class SubmissionError(RuntimeError):
+    """A job could not be submitted; the message says what to correct."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job that was submitted. `at` and `started` are in seconds since the epoch.
+
+    `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none. `task` is the
+    task instance that watches the job at present.
+    """
+
+    incarnation: str
+    host: str
+    at: float
+    log: str = ""
+    pid: int | None = None
+    started: float = 0.0
+    task: str = ""
+
+    @property
+    def process(self) -> ProcessRef | None:
+        """The `spark-submit` process, None in cluster mode."""
+        return None if self.pid is None else ProcessRef(self.host, self.pid, self.started)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in Consul."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any] | None) -> Submission | None:
+        """Read what stands in Consul; None for nothing, and for what somebody else left there."""
+        if not value:
+            return None
+        pid = value.get("pid")
+        try:
+            return cls(
+                incarnation=str(value["incarnation"]),
+                host=str(value["host"]),
+                at=float(value.get("at", 0.0)),
+                log=str(value.get("log", "")),
+                pid=None if pid is None else int(pid),
+                started=float(value.get("started", 0.0)),
+                task=str(value.get("task", "")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))
+            return None
+
+
+def consumer_settings(
+    cluster: ClusterSettings,
+    consumer: str,
+    incarnation: str,
+    zookeeper: ZooKeeperSettings,
+    consul: ConsulSettings,
+    kafka: KafkaSettings,
+) -> ConsumerSettings:
+    """All that a job is told. Holds secrets."""
+    of = cluster.consumers
+    address = _address(consul.host)
+    return ConsumerSettings(
+        cluster=cluster.name,
+        consumer=consumer,
+        incarnation=incarnation,
+        consul_service=cluster.consul_service,
+        zookeeper=zookeeper,
+        consul=consul,
+        kafka=kafka,
+        handler=of.handler,
+        handler_options=of.handler_options,
+        metadata=of.metadata,
+        bind=address,
+        advertise=address,
+        trigger_interval=of.trigger_interval,
+        max_records_per_batch=of.max_records_per_batch,
+        check_interval=of.check_interval,
+        graceful_timeout=of.graceful_timeout,
+    )
+
+
+def application() -> str:
+    """Path of the job that `spark-submit` runs."""
+    return os.environ.get(APPLICATION) or str(
+        Path(__file__).resolve().parents[3] / "sparkjobs" / "consume.py"
+    )
+
+
+def log_path(cluster: str, consumer: str, incarnation: str) -> Path:
+    """Where the output of one incarnation's driver goes: below Airflow's log folder."""
+    base = Path(conf.get("logging", "base_log_folder")) / "muster"
+    return base / cluster / consumer / f"{incarnation}.log"
+
+
+def is_cluster_mode(hook: SparkSubmitHook) -> bool:
+    """Whether the driver runs in the cluster rather than on this machine."""
+    return bool(hook._connection["deploy_mode"] == "cluster")
+
+
+def submit_detached(
+    hook: SparkSubmitHook, settings: ConsumerSettings, path: str, log_file: Path
+) -> tuple[Submission, subprocess.Popen[bytes]]:
+    """Start the driver on this machine in a session of its own, its output going to `log_file`.
+
+    Raises `SubmissionError` if `spark-submit` or the application is missing.
+    """
+    environment = _environment(hook) | settings.to_environment()
+    command = hook._build_spark_submit_command(_existing(path))
+    binary = shutil.which(command[0], path=environment["PATH"])
+    if binary is None:
+        raise SubmissionError(
+            f"{command[0]} is neither on the PATH nor beside {sys.executable}; install pyspark, or put Spark's bin "
+            "folder on the PATH of Airflow's workers"
+        )
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603 - the command is the Spark provider's own
+            [binary, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_ignore_sigterm,  # noqa: PLW1509 - one system call, no lock can be held
+        )
+    found = ProcessRef.of(this_host(), process.pid)
+    started = found.started if found else 0.0
+    note = Submission(
+        settings.incarnation, this_host(), started, str(log_file), pid=process.pid, started=started
+    )
+    return note, process
+
+
+def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: str, now: float) -> Submission:
+    """Hand the job to YARN or Kubernetes and return as soon as it is accepted. `now` is in epoch seconds.
+
+    The settings hold secrets, so they travel in a properties file that only this user can read, not on the command
+    line. Raises `SubmissionError` for a cluster that takes no Python drivers.
+    """
+    if hook._is_yarn:
+        prefix, wait = "spark.yarn.appMasterEnv.", "spark.yarn.submit.waitAppCompletion"
+    elif hook._is_kubernetes:
+        prefix, wait = "spark.kubernetes.driverEnv.", "spark.kubernetes.submission.waitAppCompletion"
+        hook._track_driver_via_k8s_api = True  # else the hook expects the job's exit code in its output
+    else:
+        raise SubmissionError(
+            f"Spark master {hook._connection['master']} takes no Python drivers in cluster mode; set 'deploy-mode' "
+            "to 'client' in the Spark connection"
+        )
+    properties = {wait: "false", "spark.redaction.regex": _REDACTED} | {
+        str(key): str(value) for key, value in (hook._conf or {}).items()
+    }
+    properties |= {f"{prefix}{key}": value for key, value in settings.to_environment().items()}
+    handle, name = tempfile.mkstemp(prefix="muster-", suffix=".conf")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(
+                f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()
+            )
+        hook._properties_file = name
+        hook.submit(_existing(path))
+    finally:
+        Path(name).unlink()
+    return Submission(settings.incarnation, "", now)
+
+
+def _ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _environment(hook: SparkSubmitHook) -> dict[str, str]:
+    environment = dict(os.environ)
+    # The Python that runs Airflow has what the job needs, so executors and spark-submit are looked for there too.
+    beside = str(Path(sys.executable).parent)
+    environment["PATH"] = os.pathsep.join(filter(None, [environment.get("PATH"), beside]))
+    if "spark.pyspark.python" not in (hook._conf or {}):
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    return environment
+
+
+def _existing(path: str) -> str:
+    if "://" not in path and not Path(path).is_file():
+        raise SubmissionError(
+            f"there is no application {path}; set the environment variable {APPLICATION} to sparkjobs/consume.py"
+        )
+    return path
+
+
+def _address(consul_host: str) -> str:
+    """The address of this machine at which Consul can reach it."""
+    try:
+        if consul_host == "localhost" or ip_address(consul_host).is_loopback:
+            return "127.0.0.1"
+    except ValueError:
+        pass  # a host name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((consul_host, 9))  # sends nothing; it only chooses the local address
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

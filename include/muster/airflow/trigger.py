@@ -1,0 +1,221 @@
+"""The trigger that looks after a live consumer while its task is deferred.
+
+It waits for the consumer to be gone, brings the driver's log into the task's log, and stops the consumer in order
+when a person ends the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
+from muster.airflow.driver_log import DriverLog
+from muster.airflow.presence import Presence
+from muster.airflow.processes import Life, ProcessRef, this_host
+from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
+from muster.airflow.submission import Submission
+from muster.airflow.watcher import Watch, Watched, watching
+from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
+
+LOOK = 1.0
+"""Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""
+
+_stops: set[asyncio.Task[str]] = set()
+"""Stops under way. The event loop keeps only weak references to its tasks."""
+
+
+class ConsumerTrigger(BaseTrigger):
+    """Fires when the consumer is gone, with `{"consumer", "incarnation", "why", "stopped_by", "log"}`.
+
+    `stopped_by` is `{"who", "why"}` if somebody had asked it to stop, else None. `leader` and `driver` are the
+    `spark-submit` and the Python process as `[host, pid, started]`, None where unknown. `log_position` is the byte
+    up to which the log has been shown. No argument is a secret: where Consul is, the connection says.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        service: str,
+        connection: str,
+        consumer: str,
+        incarnation: str,
+        lost_after: float,
+        graceful_timeout: float,
+        leader: list[Any] | None = None,
+        driver: list[Any] | None = None,
+        log: str = "",
+        log_position: int = 0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
+        self.cluster = cluster
+        self.service = service
+        self.connection = connection
+        self.consumer = consumer
+        self.incarnation = incarnation
+        self.lost_after = lost_after
+        self.graceful_timeout = graceful_timeout
+        self.leader = leader
+        self.driver = driver
+        self.log_file = log
+        self.log_position = log_position
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What the triggerer makes this trigger from again."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "cluster": self.cluster,
+                "service": self.service,
+                "connection": self.connection,
+                "consumer": self.consumer,
+                "incarnation": self.incarnation,
+                "lost_after": self.lost_after,
+                "graceful_timeout": self.graceful_timeout,
+                "leader": self.leader,
+                "driver": self.driver,
+                "log": self.log_file,
+                "log_position": self.log_position,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch until the consumer is gone. A restart of the triggerer begins here again, and harms nothing."""
+        presence = Presence(self.incarnation, self.lost_after, self.graceful_timeout)
+        driver_log = DriverLog(self.log_file, self.log_position)
+        doubt = ""
+        async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
+            while True:
+                for line in driver_log.new_lines():
+                    self.log.info(line)
+                if (said := _doubt(watch)) != doubt:
+                    self.log.warning(said or "Consul's word can be relied upon again")
+                    doubt = said
+                members = watch.members
+                registration = members.registered.get(self.consumer) if members else None
+                trusted = members is not None and members.membership is not None
+                why = presence.gone(trusted, registration, self._life(), time.time())
+                if why:
+                    break
+                if registration is not None and presence.incarnation != self.incarnation:
+                    self._follow(registration, presence.incarnation)
+                await watch.changed(LOOK)
+        for line in driver_log.new_lines(final=True):
+            self.log.info(line)
+        yield TriggerEvent(  # type: ignore[no-untyped-call]  # Airflow's is not annotated
+            {
+                "consumer": self.consumer,
+                "incarnation": self.incarnation,
+                "why": why,
+                "stopped_by": await self._stopped_by(),
+                "log": self.log_file,
+            }
+        )
+
+    async def on_kill(self) -> None:
+        """Stop the consumer in order, because a person marked the task, or cleared it.
+
+        Airflow 3.3 cancels this coroutine with every turn of the triggerer's loop, about once a second, until it
+        ends. So the stop is a task of its own which such a cancellation does not reach.
+        """
+        stop = asyncio.create_task(self._stop())
+        _stops.add(stop)
+        stop.add_done_callback(_stops.discard)
+        self.log.info(await asyncio.shield(stop))
+
+    def _life(self) -> Life:
+        return Life.UNKNOWN if self.driver is None else ProcessRef(*self.driver).life()
+
+    def _follow(self, registration: Registration, incarnation: str) -> None:
+        self.log.warning(
+            "incarnation %s of consumer %s was replaced by %s, which somebody else submitted; watching that one",
+            self.incarnation,
+            self.consumer,
+            incarnation,
+        )
+        self.incarnation = incarnation
+        self.leader = None
+        self.driver = driver_of(registration)
+
+    async def _discovery(self) -> Discovery:
+        return Discovery(await aconsul_settings(self.connection), self.cluster, self.service)
+
+    async def _stopped_by(self) -> dict[str, str] | None:
+        try:
+            discovery = await self._discovery()
+            request: StopRequest | None = await asyncio.to_thread(discovery.stop_request, self.consumer)
+        except (ConsulError, ConnectionSettingsError) as error:
+            self.log.warning("cannot see whether it was asked to stop: %s", error)
+            return None
+        if request is None or request.incarnation != self.incarnation:
+            return None
+        return {"who": request.by, "why": request.why}
+
+    async def _stop(self) -> str:
+        try:
+            discovery = await self._discovery()
+            if reason := await self._still_wanted(discovery):
+                return f"consumer {self.consumer} is left alone: {reason}"
+        except (ConsulError, ConnectionSettingsError) as error:
+            return f"consumer {self.consumer} is not stopped: {error}"
+        ti = self.task_instance
+        who = f"{BY_AIRFLOW}{ti.dag_id}, {ti.run_id}" if ti else f"{BY_AIRFLOW}its task"
+        ended = await stop_consumer(
+            discovery,
+            self.consumer,
+            self.incarnation,
+            who,
+            "its task was marked or cleared",
+            self.graceful_timeout,
+            leader=ProcessRef(*self.leader) if self.leader else None,
+            driver=ProcessRef(*self.driver) if self.driver else None,
+        )
+        return f"consumer {self.consumer}: {ended}"
+
+    async def _still_wanted(self, discovery: Discovery) -> str:
+        """Why the consumer must not be stopped, '' if it must.
+
+        Airflow calls `on_kill` also in a triggerer that lost this trigger to another one, after a pause of the
+        machine say. Then the task is still deferred, and the task that watches the consumer is still ours. After a
+        person cleared the task, it is either not deferred, or already deferred again under another id.
+        """
+        ti = self.task_instance
+        if ti is None:
+            return ""
+        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+            dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id]
+        )
+        if "deferred" not in states.get(ti.run_id, {}).values():
+            return ""
+        noted = Submission.from_dict(await asyncio.to_thread(discovery.submission, self.consumer))
+        if noted is not None and noted.task not in {"", str(ti.id)}:
+            return ""
+        return "its task is still deferred, another triggerer watches it"
+
+
+def driver_of(registration: Registration) -> list[Any] | None:
+    """The Python driver that a consumer names in its metadata, if it is on this machine."""
+    pid = registration.meta.get("pid", "")
+    process = ProcessRef.of(registration.meta.get("host", ""), int(pid)) if pid.isdigit() else None
+    return None if process is None else [process.host, process.pid, process.started]
+
+
+def driver_life(registration: Registration) -> Life:
+    """Whether the Python driver that a consumer names in its metadata runs."""
+    pid, host = registration.meta.get("pid", ""), registration.meta.get("host", "")
+    if not pid.isdigit() or host != this_host():
+        return Life.UNKNOWN
+    process = ProcessRef.of(host, int(pid))
+    return Life.ENDED if process is None else process.life()
+
+
+def _doubt(watch: Watch) -> str:
+    if watch.members is None:
+        return watch.error
+    return "" if watch.members.membership is not None else watch.members.doubt

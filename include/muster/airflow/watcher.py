@@ -1,0 +1,142 @@
+"""One watch on Consul for all consumers of a cluster that this process looks after.
+
+Hundreds of triggers in one triggerer share it, so Consul is asked once, by one blocking query at a time. The watch
+begins with its first subscriber and ends with its last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
+from muster.edges.consul import ConsulError, Discovery, Members, WaitIndex
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BLOCK = 30.0
+"""Seconds that one blocking query lasts at most."""
+AGAIN = 2.0
+"""Seconds until Consul is asked again after an error."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Which watch: the cluster, its Consul service, and the Airflow connection that says where Consul is."""
+
+    cluster: str
+    service: str
+    connection: str
+
+
+@dataclass
+class Watch:
+    """The latest word of Consul. `members` is None before the first answer and while Consul is out of reach, with
+    `error` saying why."""
+
+    what: Watched
+    members: Members | None = None
+    error: str = ""
+    subscribers: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+
+    async def changed(self, at_most: float) -> None:
+        """Return at the next word of Consul, after `at_most` seconds at the latest."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), at_most)
+
+    def start(self) -> None:
+        """Begin to watch, in a task of its own that belongs to no trigger."""
+        self._task = asyncio.create_task(self._run(), context=contextvars.Context())
+
+    async def stop(self) -> None:
+        """End the watch. A blocking query that is under way is left to end by itself."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _tell(self, members: Members | None, error: str = "") -> None:
+        if error and error != self.error:
+            log.warning("%s", error)
+        self.members, self.error = members, error
+        # Whoever waits is woken by the old event, whoever comes next waits for the new one.
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+            except (ConsulError, ConnectionSettingsError) as error:
+                self._tell(None, str(error))
+            await asyncio.sleep(AGAIN)
+
+    async def _follow(self) -> None:
+        # Opened anew after each error, so that a connection that was corrected in Airflow takes effect.
+        settings = await aconsul_settings(self.what.connection)
+        discovery = Discovery(settings, self.what.cluster, self.what.service)
+        index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
+        while True:
+            self._tell(await _in_thread(discovery.members))
+            index = await _in_thread(partial(discovery.wait, index, BLOCK))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do `work` in a daemon thread of its own.
+
+    The event loop's few threads would be used up by blocking queries, and threads of an executor keep a process that
+    is to end waiting for them.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def deliver(set_it: Callable[[], None]) -> None:
+        def unless_cancelled() -> None:
+            if not done.done():
+                set_it()
+
+        with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
+            loop.call_soon_threadsafe(unless_cancelled)
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            deliver(partial(done.set_exception, error))
+        else:
+            deliver(partial(done.set_result, result))
+
+    threading.Thread(target=run, daemon=True, name="muster-watch").start()
+    return await done
+
+
+_watches: dict[tuple[asyncio.AbstractEventLoop, Watched], Watch] = {}
+
+
+@asynccontextmanager
+async def watching(what: Watched) -> AsyncIterator[Watch]:
+    """Subscribe to the watch `what` of this event loop for as long as the context lasts."""
+    key = (asyncio.get_running_loop(), what)
+    watch = _watches.get(key)
+    if watch is None:
+        watch = _watches[key] = Watch(what)
+        watch.start()
+    watch.subscribers += 1
+    try:
+        yield watch
+    finally:
+        watch.subscribers -= 1
+        if not watch.subscribers:
+            del _watches[key]
+            await watch.stop()

@@ -1,0 +1,402 @@
+"""One consumer's life under the operator and its trigger: real Consul, real processes, a real `spark-submit`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
+from tests.conftest import Eventually
+from tests.dags.conftest import WriteClusters
+
+from muster.airflow import trigger as module
+from muster.airflow import watcher
+from muster.airflow.operator import ConsumerGoneError, ConsumerStartError, MusterConsumerOperator
+from muster.airflow.processes import Life, ProcessRef, this_host
+from muster.airflow.stopping import BY_AIRFLOW
+from muster.airflow.submission import Submission
+from muster.airflow.trigger import ConsumerTrigger
+from muster.edges.consul import Discovery
+from muster.settings.connections import ConsulSettings
+
+pytestmark = [pytest.mark.spark, pytest.mark.airflow]
+
+
+class Task:
+    """One consumer's task, as Airflow would run it: execute, defer, resume."""
+
+    def __init__(self, cluster: str, discovery: Discovery, task_state: str = "running") -> None:
+        self.consumer = f"{cluster}-1"
+        self.discovery = discovery
+        self.operator = MusterConsumerOperator(task_id="consumer", cluster=cluster, consumer=self.consumer)
+        self.task_state = task_state
+        self.context: Any = {"ti": self.task_instance("try-1")}
+
+    def task_instance(self, ti_id: str) -> Any:
+        def get_task_states(**_: object) -> dict[str, dict[str, str]]:
+            return {"run": {"consumer_0": self.task_state}}
+
+        return SimpleNamespace(
+            id=ti_id,
+            dag_id="d",
+            run_id="run",
+            task_id="consumer",
+            map_index=0,
+            get_task_states=get_task_states,
+        )
+
+    def execute(self) -> ConsumerTrigger:
+        with pytest.raises(TaskDeferred) as deferred:
+            self.operator.execute(self.context)
+        classpath, kwargs = deferred.value.trigger.serialize()
+        assert classpath == "muster.airflow.trigger.ConsumerTrigger"
+        return ConsumerTrigger(**kwargs)
+
+    @property
+    def submission(self) -> Submission:
+        note = Submission.from_dict(self.discovery.submission(self.consumer))
+        assert note is not None
+        return note
+
+    @property
+    def driver(self) -> int:
+        return int(self.discovery.members().registered[self.consumer].meta["pid"])
+
+    def registered(self) -> bool:
+        return self.consumer in self.discovery.members().registered
+
+
+def runs(pid: int) -> bool:
+    """Whether `pid` runs; who has ended and waits to be reaped does not."""
+    process = ProcessRef.of(this_host(), pid)
+    return process is not None and process.life() is Life.RUNNING
+
+
+async def first_event(trigger: ConsumerTrigger) -> dict[str, Any]:
+    async for event in trigger.run():
+        return event.payload
+    raise AssertionError("the trigger ended without an event")
+
+
+@pytest.fixture
+def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
+    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+
+
+@pytest.fixture
+def make(
+    light_connections: None,
+    write_clusters: WriteClusters,
+    discovery: Discovery,
+    cluster_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Task]]:
+    """Make a cluster with one light consumer; whatever it started is ended with the test."""
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path / "logs"))
+    made: list[Task] = []
+
+    def make_life(
+        task_state: str = "running", consumers: dict[str, Any] | None = None, **options: Any
+    ) -> Task:
+        write_clusters(cluster_name, consumers={"handler_options": options} | (consumers or {}))
+        life = Task(cluster_name, discovery, task_state)
+        made.append(life)
+        return life
+
+    yield make_life
+    for log in (tmp_path / "logs").rglob("*.log"):
+        for process in psutil.process_iter(["environ"]):
+            if log.stem in ((process.info["environ"] or {}).get("MUSTER_CONSUMER") or ""):
+                with suppress(psutil.Error):
+                    process.kill()
+    for life in made:
+        discovery.deregister(life.consumer)
+
+
+def test_it_is_submitted_in_a_session_of_its_own_and_its_log_is_in_the_tasks_log(make, capsys):
+    life = make()
+    life.execute()
+    assert life.registered()
+    leader = life.submission.process
+    assert leader is not None
+    assert leader.life() is Life.RUNNING
+    assert os.getsid(leader.pid) == leader.pid != os.getsid(0)
+    assert os.getpgid(life.driver) == leader.pid
+    assert f"light consumer {life.consumer} begins" in capsys.readouterr().out
+    assert "MUSTER_CONSUMER" not in " ".join(psutil.Process(leader.pid).cmdline())
+
+
+def test_sigterm_to_the_whole_group_reaches_the_driver_only(make, eventually: Eventually):
+    life = make()
+    life.execute()
+    leader = life.submission.process
+    assert leader is not None
+    os.killpg(leader.pid, signal.SIGTERM)
+    eventually(lambda: leader.life() is Life.ENDED, 20)
+    assert not life.registered()
+    assert "leaves in order" in Path(life.submission.log).read_text()
+
+
+def test_one_that_is_alive_is_adopted(make):
+    life = make()
+    life.execute()
+    first = life.submission
+    life.context = {"ti": life.task_instance("try-2")}
+    trigger = life.execute()
+    assert life.submission.incarnation == first.incarnation == trigger.incarnation
+    assert life.submission.pid == first.pid
+    assert life.submission.task == "try-2"
+
+
+def test_one_that_is_starting_is_waited_for_and_not_submitted_twice(make, eventually: Eventually):
+    life = make()
+    other = Task(life.operator.cluster, life.discovery)
+    starting = threading.Thread(target=life.execute, daemon=True)
+    starting.start()
+    eventually(lambda: life.discovery.submission(life.consumer), 20)
+    assert not life.registered()
+    trigger = other.execute()
+    starting.join(30)
+    assert trigger.incarnation == life.submission.incarnation
+    assert len(list(Path(life.submission.log).parent.iterdir())) == 1
+
+
+def test_one_that_cannot_start_fails_early_with_the_end_of_its_log(make):
+    life = make(fail=True)
+    began = time.monotonic()
+    with pytest.raises(ConsumerStartError, match=r"did not come up: .* has ended(.|\n)*this is the reason"):
+        life.operator.execute(life.context)
+    assert time.monotonic() - began < 30
+
+
+def test_one_that_never_registers_is_ended_when_its_time_is_up(
+    make, eventually: Eventually, tmp_path, monkeypatch
+):
+    silent = tmp_path / "silent.py"
+    silent.write_text("import time\nprint('waiting for nothing', flush=True)\ntime.sleep(600)\n")
+    monkeypatch.setenv("MUSTER_APPLICATION", str(silent))
+    life = make(consumers={"startup_timeout": "6s"})
+    with pytest.raises(ConsumerStartError, match=r"is not in Consul(.|\n)*waiting for nothing"):
+        life.operator.execute(life.context)
+    leader = life.submission.process
+    assert leader is not None
+    eventually(lambda: leader.life() is Life.ENDED, 10)
+
+
+def test_a_missing_spark_connection_is_named(make, monkeypatch):
+    life = make()
+    monkeypatch.delenv("AIRFLOW_CONN_MUSTER_SPARK")
+    with pytest.raises(ValueError, match="no Airflow connection 'muster_spark'"):
+        life.operator.execute(life.context)
+
+
+def test_the_trigger_fires_when_the_driver_dies_and_the_task_fails_with_its_log(make, eventually: Eventually):
+    life = make(exit_after=3)
+    trigger = life.execute()
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    assert event["why"] == "its driver process has ended"
+    assert event["stopped_by"] is None
+    with pytest.raises(ConsumerGoneError, match=r"submitted anew(.|\n)*light consumer dies, as it was told"):
+        life.operator.execute_complete(life.context, event)
+
+
+def test_a_retry_submits_one_that_died_anew(make):
+    life = make(exit_after=2)
+    trigger = life.execute()
+    asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    again = life.execute()
+    assert again.incarnation != trigger.incarnation
+
+
+def test_one_that_a_person_stopped_ends_as_skipped(make):
+    life = make()
+    trigger = life.execute()
+    life.discovery.request_stop(life.consumer, trigger.incarnation, "anna", "new hardware")
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    with pytest.raises(AirflowSkipException, match=r"stopped by anna: new hardware\. Clear this task"):
+        life.operator.execute_complete(life.context, event)
+
+
+def test_one_that_another_try_of_its_task_stopped_is_submitted_anew_at_once(make):
+    life = make()
+    trigger = life.execute()
+    life.discovery.request_stop(life.consumer, trigger.incarnation, f"{BY_AIRFLOW}d, run", "cleared")
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    with pytest.raises(TaskDeferred) as deferred:
+        life.operator.execute_complete(life.context, event)
+    assert deferred.value.trigger.incarnation != trigger.incarnation
+    assert life.registered()
+
+
+def test_one_that_is_stopping_is_waited_for_before_the_next_is_submitted(make):
+    life = make()
+    first = life.execute()
+    life.discovery.request_stop(life.consumer, first.incarnation, f"{BY_AIRFLOW}d, run", "cleared")
+    second = life.execute()
+    assert second.incarnation != first.incarnation
+    logs = {path.stem: path.read_text() for path in Path(first.log_file).parent.iterdir()}
+    assert "leaves in order" in logs[first.incarnation]
+
+
+def test_a_frozen_one_is_lost_after_its_time_and_replaced(make):
+    life = make()
+    trigger = life.execute()
+    frozen = psutil.Process(life.driver)
+    frozen.suspend()
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 60))
+    assert "its check has failed for" in event["why"]
+    again = life.execute()
+    assert again.incarnation != trigger.incarnation
+    assert not runs(frozen.pid)
+
+
+def test_one_watch_serves_all_triggers_of_a_cluster(make):
+    life = make()
+    trigger = life.execute()
+
+    async def scenario() -> int:
+        triggers = [ConsumerTrigger(**trigger.serialize()[1]) for _ in range(50)]
+        waiting = [asyncio.create_task(first_event(t)) for t in triggers]
+        [watch] = await until(lambda: list(watcher._watches.values()))
+        assert watch.subscribers == 50
+        threads = sum(thread.name == "muster-watch" for thread in threading.enumerate())
+        life.discovery.request_stop(life.consumer, trigger.incarnation, "anna", "test")
+        events = await asyncio.wait_for(asyncio.gather(*waiting), 30)
+        assert len({event["why"] for event in events}) == 1
+        assert not watcher._watches
+        return threads
+
+    assert asyncio.run(scenario()) <= 1
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 20
+    while not (value := condition()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    return value
+
+
+async def killed(trigger: ConsumerTrigger, turns: int = 3) -> None:
+    """What Airflow 3.3 does when a person ends the task: on_kill, cancelled again about once a second."""
+    kill = asyncio.create_task(trigger.on_kill())
+    for _ in range(turns):
+        await asyncio.sleep(0.3)
+        kill.cancel()
+    with suppress(asyncio.CancelledError):
+        await kill
+
+
+@pytest.mark.parametrize("state", ["failed", "success", None])
+def test_ending_the_task_stops_the_job_in_order(make, monkeypatch, state):
+    life = make()
+    trigger = life.execute()
+    pid = life.driver
+    with_task(trigger, life, monkeypatch, state)
+
+    async def scenario() -> None:
+        await killed(trigger)
+        await asyncio.wait_for(asyncio.gather(*module._stops), 60)
+
+    asyncio.run(scenario())
+    assert not runs(pid)
+    assert not life.registered()
+    assert "leaves in order" in Path(trigger.log_file).read_text()
+    request = life.discovery.stop_request(life.consumer)
+    assert request is not None
+    assert request.by.startswith(BY_AIRFLOW)
+
+
+def with_task(
+    trigger: ConsumerTrigger, life: Task, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    trigger._task_instance = life.task_instance("try-1")
+    monkeypatch.setattr(
+        module.RuntimeTaskInstance, "get_task_states", lambda **_: {"run": {"consumer_0": state}}
+    )
+
+
+def test_a_triggerer_that_lost_its_trigger_to_another_stops_nothing(make, monkeypatch):
+    life = make()
+    trigger = life.execute()
+    with_task(trigger, life, monkeypatch, "deferred")
+    asyncio.run(trigger.on_kill())
+    assert life.registered()
+    assert life.discovery.stop_request(life.consumer) is None
+
+
+def test_clearing_stops_even_if_the_next_try_is_deferred_already(make, monkeypatch):
+    life = make()
+    trigger = life.execute()
+    life.context = {"ti": life.task_instance("try-2")}
+    life.execute()
+    with_task(trigger, life, monkeypatch, "deferred")
+    asyncio.run(trigger.on_kill())
+    assert not life.registered()
+
+
+def test_one_that_does_not_listen_gets_signals(make, monkeypatch):
+    monkeypatch.setattr("muster.airflow.stopping.TERM_PATIENCE", 1.0)
+    life = make(deaf=True, stubborn=True, consumers={"graceful_timeout": "1s"})
+    trigger = life.execute()
+    pid = life.driver
+    asyncio.run(trigger.on_kill())
+    assert not runs(pid)
+    assert ProcessRef(*trigger.leader).life() is Life.ENDED
+
+
+def test_a_shut_down_worker_leaves_a_starting_consumer_alone(make):
+    life = make(task_state="running")
+    life.operator.on_kill()
+    with pytest.raises(AirflowException, match="worker shuts down"):
+        life.operator.execute(life.context)
+
+
+def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually: Eventually):
+    life = make(task_state="failed")
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            life.operator.execute(life.context)
+        except BaseException as error:
+            raised.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    eventually(lambda: life.discovery.submission(life.consumer), 20)
+    began = time.monotonic()
+    life.operator.on_kill()
+    running.join(20)
+    assert time.monotonic() - began < 5, "Airflow kills the task's process after 5 s"
+    assert "became failed" in str(raised[0])
+    leader = life.submission.process
+    assert leader is not None
+    eventually(lambda: leader.life() is Life.ENDED, 10)
+
+
+def test_nothing_is_submitted_while_consul_cannot_be_asked(make, monkeypatch, tmp_path):
+    life = make()
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_CONSUL", '{"conn_type": "http", "host": "127.0.0.1", "port": 9}')
+    with pytest.raises(RuntimeError, match=r"Consul at http://127\.0\.0\.1:9"):
+        life.operator.execute(life.context)
+    assert not list((tmp_path / "logs").rglob("*.log"))
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_taken_for_it():
+    mine = ProcessRef.of(this_host(), os.getpid())
+    assert mine is not None
+    assert mine.life() is Life.RUNNING
+    assert ProcessRef(mine.host, mine.pid, mine.started - 60).life() is Life.ENDED
+    assert ProcessRef("elsewhere", mine.pid, mine.started).life() is Life.UNKNOWN

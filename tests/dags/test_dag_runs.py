@@ -1,0 +1,331 @@
+"""Each DAG with `dag.test()`, against real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from tests.conftest import Eventually
+from tests.dags.conftest import WriteClusters
+
+from muster.edges.consul import Discovery
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+pytestmark = pytest.mark.airflow
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).parent
+FOREIGN = ROOT / "tests" / "integration" / "foreign_consumer.py"
+
+
+class Run:
+    """What came of one DAG run: `state`, `tasks`, `xcoms`, `events` and the whole `log`."""
+
+    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
+        self.log = process.stdout + process.stderr
+        assert process.returncode == 0, self.log
+        found = json.loads(process.stdout.splitlines()[-1])
+        self.state: str = found["state"]
+        self.tasks: dict[str, str] = found["tasks"]
+        self.xcoms: dict[str, Any] = found["xcoms"]
+        self.events: list[tuple[str, dict[str, Any]]] = found["events"]
+
+
+RunDag = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    home = tmp_path_factory.mktemp("airflow")
+    environment = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+    }
+    subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=os.environ | environment,
+        check=True,
+        capture_output=True,
+        timeout=180,
+    )
+    return environment
+
+
+@pytest.fixture
+def run_dag(airflow_environment: dict[str, str], connections: None) -> RunDag:
+    def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
+        return Run(
+            subprocess.run(
+                [
+                    sys.executable,
+                    str(HERE / "run_dag.py"),
+                    str(ROOT / "dags" / file),
+                    dag_id,
+                    json.dumps(conf or {}),
+                ],
+                env=os.environ | airflow_environment,
+                capture_output=True,
+                text=True,
+                timeout=180,
+                check=False,
+            )
+        )
+
+    return run
+
+
+@pytest.fixture
+def coordinate(run_dag: RunDag, cluster_name: str) -> Callable[[], Run]:
+    return lambda: run_dag("muster_coordinator.py", f"muster_coordinator__{cluster_name}")
+
+
+@pytest.fixture
+def topic(kafka: KafkaSettings, cluster_name: str) -> str:
+    name = f"t-{cluster_name}"
+    AdminClient(dict(kafka.config)).create_topics([NewTopic(name, 4, 1)])[name].result(20)
+    return name
+
+
+@pytest.fixture
+def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
+    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+
+
+@pytest.fixture
+def start_consumer(
+    cluster_name: str,
+    zookeeper: ZooKeeperSettings,
+    consul: ConsulSettings,
+    kafka: KafkaSettings,
+    discovery: Discovery,
+    eventually: Eventually,
+) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Start a consumer that knows the protocol and shares no code with Muster."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(FOREIGN),
+                name,
+                cluster_name,
+                f"{cluster_name}-service",
+                zookeeper.hosts,
+                f"http://{consul.host}:{consul.port}",
+                kafka.bootstrap_servers,
+                f"{cluster_name}-group",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        started.append(process)
+
+        def live() -> bool:
+            membership = discovery.members().membership
+            return membership is not None and name in membership.live
+
+        eventually(live, 20, f"{name} is live")
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def assigned(zookeeper: ZooKeeperSettings, cluster: str, topic: str) -> dict[str, str]:
+    client = KazooClient(hosts=zookeeper.hosts)
+    client.start()
+    try:
+        data, _ = client.get(f"/consumers/{cluster}/assignments/{topic}")
+        owners: dict[str, str] = json.loads(data)["assignments"]
+        return owners
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_rebalance_is_written_and_audited_and_a_tick_skips(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    start_consumer("one")
+    first = coordinate()
+    assert first.tasks == dict.fromkeys(
+        ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state"), "success"
+    )
+    assert first.state == "success"
+    [(uri, event)] = first.events
+    assert uri == f"muster://{cluster_name}/rebalances"
+    assert event["moved"] == 4
+    assert event["changes"][0]["topic"] == topic
+    assert event["changes"][0]["before"] == "Initial"
+    assert event["changes"][-1]["after"] == "Stable"
+    assert event["summary"] in first.log
+    assert first.xcoms["advance_state.return_value"] == event
+    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+
+    tick = coordinate()
+    assert tick.tasks["compute_assignment"] == "success"
+    assert tick.tasks["advance_state"] == "skipped"
+    assert tick.state == "success"
+    assert not tick.events
+
+    start_consumer("two")
+    joined = coordinate()
+    [(_, event)] = joined.events
+    assert event["moved"] == 2
+    assert sorted(assigned(zookeeper, cluster_name, topic).values()) == ["one", "one", "two", "two"]
+
+
+def test_without_consumers_the_status_quo_is_kept_visibly(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    run = coordinate()
+    assert run.tasks["compute_assignment"] == "skipped"
+    assert run.tasks["advance_state"] == "skipped"
+    assert "status quo kept: no consumer is live" in run.log
+    assert run.state == "success"
+
+
+def test_kafka_out_of_reach_fails_its_task_and_the_run_but_not_the_rebalance(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper, monkeypatch
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    start_consumer("one")
+    coordinate()
+    start_consumer("two")
+    nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 3}
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", json.dumps({"conn_type": "kafka", "extra": nowhere}))
+    rebalance = coordinate()
+    assert rebalance.tasks["fetch_partitions"] == "failed"
+    assert rebalance.tasks["advance_state"] == "success"
+    assert "two" in assigned(zookeeper, cluster_name, topic).values()
+    [(_, event)] = rebalance.events
+    assert "127.0.0.1:9" in event["trouble"][0]
+    after = coordinate()
+    assert after.tasks["compute_assignment"] == "failed"
+    assert after.state == "failed"
+    assert "the last known partitions stand" in after.log
+
+
+def test_a_missing_topic_fails_the_run_after_the_others_were_served(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper
+):
+    write_clusters(cluster_name, count=0, topics=[topic, "not-there"])
+    start_consumer("one")
+    coordinate()
+    assert len(assigned(zookeeper, cluster_name, topic)) == 4
+    run = coordinate()
+    assert run.state == "failed"
+    assert "topic not-there is not in Kafka" in run.log
+
+
+def test_zookeeper_out_of_reach_fails_the_run(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, monkeypatch
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    nowhere = {"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 2}}
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_ZOOKEEPER", json.dumps(nowhere))
+    run = coordinate()
+    assert run.state == "failed"
+    assert run.tasks["fetch_consumers"] == "failed"
+    assert run.tasks["compute_assignment"] == "failed"
+    assert run.tasks["advance_state"] == "upstream_failed"
+    assert "127.0.0.1:9" in run.log
+
+
+def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, consul, zookeeper
+):
+    write_clusters(cluster_name, count=0, topics=[topic], stuck_after="1s", advance_budget="1s")
+    process = start_consumer("one")
+    coordinate()
+    # Frozen, but with a check that still passes as far as Consul is told.
+    url = f"http://{consul.host}:{consul.port}/v1/agent"
+    start_consumer("two")
+    process.send_signal(19)
+    try:
+        answer = httpx.put(
+            f"{url}/service/register",
+            json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": 9},
+        )
+        answer.raise_for_status()
+        coordinate()
+        time.sleep(1)
+        run = coordinate()
+    finally:
+        process.send_signal(18)
+    assert run.tasks["advance_state"] == "failed"
+    assert run.state == "failed"
+    assert topic in run.log
+    assert "isolate" in run.log
+
+
+def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery):
+    write_clusters(cluster_name, count=2)
+    consumer = f"{cluster_name}-2"
+    form = {"cluster": cluster_name, "consumer": consumer, "reason": "swaps all day"}
+    isolate = run_dag("muster_isolation.py", "muster_isolate", form)
+    assert isolate.state == "success"
+    entry = discovery.isolated()[consumer]
+    assert (entry.by, entry.why) == ("dag_test", "swaps all day")
+
+    restore = run_dag("muster_isolation.py", "muster_restore", form | {"reason": "has more memory"})
+    assert restore.state == "success"
+    assert not discovery.isolated()
+
+    again = run_dag("muster_isolation.py", "muster_restore", form)
+    assert again.state == "failed"
+    assert f"consumer '{consumer}' of cluster '{cluster_name}' is not isolated" in again.log
+
+
+def test_isolation_of_what_is_not_there_is_refused(
+    write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery
+):
+    write_clusters(cluster_name, count=1)
+    form = {"cluster": cluster_name, "consumer": "nobody", "reason": "r"}
+    refused = run_dag("muster_isolation.py", "muster_isolate", form)
+    assert refused.state == "failed"
+    assert f"cluster '{cluster_name}' has no consumer 'nobody'" in refused.log
+    assert f"configured are: {cluster_name}-1" in refused.log
+    assert not discovery.isolated()
+
+
+@pytest.mark.spark
+def test_the_consumers_dag_submits_watches_and_ends_when_a_person_stops_the_consumer(
+    write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery, eventually: Eventually
+):
+    write_clusters(cluster_name, count=1)
+    consumer = f"{cluster_name}-1"
+    runs: list[Run] = []
+    running = threading.Thread(
+        target=lambda: runs.append(run_dag("muster_consumers.py", f"muster_consumers__{cluster_name}"))
+    )
+    running.start()
+    try:
+        registration = eventually(lambda: discovery.members().registered.get(consumer), 90)
+    finally:
+        if submitted := discovery.submission(consumer):
+            discovery.request_stop(consumer, submitted["incarnation"], "anna", "the test is over")
+        running.join(120)
+    assert registration.incarnation == submitted["incarnation"]
+    [run] = runs
+    assert run.tasks == {f"consumer[{consumer}]": "skipped"}
+    assert "was stopped by anna: the test is over" in run.log
+    assert not discovery.members().registered

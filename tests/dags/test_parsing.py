@@ -1,0 +1,128 @@
+"""DAG files: thin, light, and parsed without a network, however wrong `clusters.yaml` is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DAG_FILES = sorted(path.name for path in (ROOT / "dags").glob("*.py"))
+
+# Airflow itself is imported before the clock starts: a DAG processor has it in memory already.
+PARSE = """
+import json, socket, sys, time
+def no_network(*_, **__):
+    raise AssertionError("a DAG file used the network")
+from airflow.dag_processing.dagbag import DagBag
+import airflow.serialization.serialized_objects
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = no_network
+before = set(sys.modules)
+began = time.process_time()
+bag = DagBag(sys.argv[1])
+took = time.process_time() - began
+heavy = {"pyspark", "pandas", "pyarrow", "numpy", "kazoo", "confluent_kafka", "fastapi", "uvicorn"}
+print(json.dumps({
+    "took": took,
+    "dags": {
+        dag_id: {"tasks": sorted(dag.task_dict), "schedule": dag.schedule}
+        for dag_id, dag in bag.dags.items()
+    },
+    "errors": list(bag.import_errors.values()),
+    "heavy": sorted(heavy & (set(sys.modules) - before)),
+}, default=str))
+"""
+
+
+def parse(file: str, clusters: Path | None = None) -> dict:
+    environment = {"MUSTER_CLUSTERS": str(clusters)} if clusters else {}
+    answer = subprocess.run(
+        [sys.executable, "-c", PARSE, str(ROOT / "dags" / file)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def clusters(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "clusters.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+GOOD = """
+  good:
+    consul_service: good
+    group_id: good
+    topics: [a]
+    consumers: {count: 2, handler: m.h}
+"""
+
+
+@pytest.mark.parametrize("file", DAG_FILES)
+def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(file):
+    parsed = parse(file)
+    assert parsed["errors"] == []
+    assert parsed["heavy"] == []
+    assert parsed["took"] < 1.0
+
+
+def test_there_is_a_coordinator_and_a_consumers_dag_for_each_cluster(clusters):
+    file = clusters("clusters:" + GOOD + GOOD.replace("good", "other"))
+    coordinators = parse("muster_coordinator.py", file)["dags"]
+    assert sorted(coordinators) == ["muster_coordinator__good", "muster_coordinator__other"]
+    assert coordinators["muster_coordinator__good"]["tasks"] == [
+        "advance_state",
+        "compute_assignment",
+        "fetch_consumers",
+        "fetch_partitions",
+    ]
+    consumers = parse("muster_consumers.py", file)["dags"]
+    assert sorted(consumers) == ["muster_consumers__good", "muster_consumers__other"]
+
+
+def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
+    file = clusters("clusters:" + GOOD + GOOD.replace("good", "bad").replace("count", "cuont"))
+    for name in ("muster_coordinator.py", "muster_consumers.py"):
+        parsed = parse(name, file)
+        assert parsed["errors"] == []
+        assert [dag_id.split("__")[1] for dag_id in parsed["dags"]] == ["good"]
+    [error] = parse("muster_settings.py", file)["errors"]
+    assert "clusters.yaml: cluster 'bad', key 'consumers.cuont': unknown key; allowed are: " in error
+    assert parse("muster_isolation.py", file)["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("clusters: [", "not YAML"),
+        ("clusters: []", "expected a top-level key 'clusters'"),
+    ],
+)
+def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(clusters, text, expected):
+    [error] = parse("muster_coordinator.py", clusters(text))["errors"]
+    assert "clusters.yaml" in error
+    assert expected in error
+
+
+@pytest.mark.parametrize("file", DAG_FILES)
+def test_no_clusters_at_all_break_no_dag_file(clusters, file):
+    assert parse(file, clusters("clusters: {}"))["errors"] == []
+
+
+def test_a_cluster_without_consumers_is_not_run_over_and_over(clusters):
+    parsed = parse("muster_consumers.py", clusters("clusters:" + GOOD.replace("count: 2", "count: 0")))
+    assert parsed["errors"] == []
+    assert parsed["dags"]["muster_consumers__good"]["schedule"] is None
