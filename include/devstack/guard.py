@@ -46,17 +46,22 @@ class Guard:
     def _send(self, line: str) -> None:
         with self._lock:
             if self._pipe is None:
-                process = subprocess.Popen(  # noqa: S603  our own file
-                    [sys.executable, "-I", str(Path(__file__))],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    cwd="/",
-                    start_new_session=True,
-                )
-                self._pipe = process.stdin
-            assert self._pipe is not None  # noqa: S101  stdin=PIPE promises it
+                self._pipe = self._start()
             self._pipe.write(line.encode())
             self._pipe.flush()
+
+    @staticmethod
+    def _start() -> IO[bytes]:
+        process = subprocess.Popen(  # noqa: S603  our own file
+            [sys.executable, "-I", str(Path(__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        if process.stdin is None:
+            raise RuntimeError("no pipe to the guard process, although one was asked for")
+        return process.stdin
 
 
 def _kill(pid: int, started: float) -> None:

@@ -231,11 +231,11 @@ class Stack:
         for key, server in self.servers().items():
             if not isinstance(known, dict) or key not in known:
                 continue
+            if server.running:
+                continue  # started by this object, perhaps after the file was written
             entry = known[key]
             if entry.get("pid"):
-                process = ServerProcess(entry["pid"], entry["started"])
-                if server.process is None or server.process != process:
-                    server.process = process
+                server.process = ServerProcess(entry["pid"], entry["started"])
             server.restore_ports(entry.get("ports", {}))
 
     def _save(self, environment: str | None = None) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.conftest import Eventually
 
 from devstack.errors import DevstackError
+from devstack.kafka import Kafka
 from devstack.ports import free_port, is_free
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -44,6 +46,19 @@ def test_killed_server_comes_back_on_its_port(tmp_path: Path, eventually: Eventu
     finally:
         server.stop()
     assert not server.running and is_free(port)
+
+
+def test_second_kafka_is_a_cluster_of_its_own(tmp_path: Path, kafka: KafkaSettings) -> None:
+    server = Kafka(tmp_path, guarded=True)
+    server.start()
+    try:
+        ids = {
+            AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).cluster_id
+            for address in (kafka.bootstrap_servers, server.address)
+        }
+        assert len(ids) == 2
+    finally:
+        server.stop()
 
 
 def test_taken_port_is_named(tmp_path: Path) -> None:
