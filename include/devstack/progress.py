@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 console = Console(highlight=False, soft_wrap=True)
+_PLAIN_INTERVAL = 30.0
+"""Seconds between two notes of one step where nothing can be replaced, as in a log of continuous integration."""
 _lock = threading.Lock()
 _steps = 0
 _bar: Progress | None = None
@@ -23,13 +25,17 @@ class Step:
     def __init__(self, name: str, bar: Progress | None) -> None:
         self.name = name
         self.result = "done"
+        self._noted = time.monotonic()
         self._bar = bar
         self._task = bar.add_task(escape(name), total=None) if bar else None
 
     def note(self, text: str) -> None:
-        """Show `text` beside the name; only a terminal shows it, where it replaces the last one."""
+        """Show `text` beside the name; in a terminal it replaces the last one, elsewhere it is shown now and then."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=escape(f"{self.name}: {text}"))
+        elif time.monotonic() - self._noted > _PLAIN_INTERVAL:
+            self._noted = time.monotonic()
+            console.print(escape(f"{self.name}: {text}"))
 
     def close(self) -> None:
         """Take the line away."""
