@@ -8,11 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, wait_for
@@ -53,7 +55,7 @@ class Demo:
         self._create_topic()
         with step("Airflow: the DAGs go") as progress:
             for dag in (CONSUMERS_DAG, COORDINATOR_DAG):
-                self._wait(progress, f"DAG {dag} is parsed", lambda dag=dag: self.api.has_dag(dag), 90)
+                self._wait(progress, f"DAG {dag} is parsed", partial(self.api.has_dag, dag), 90)
                 self.api.set_paused(dag, False)
             progress.result = f"{CONSUMERS_DAG} and {COORDINATOR_DAG} are unpaused"
         with step("Consumers: three Spark jobs are submitted by Airflow") as progress:
