@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import pytest
-from tests.unit.simulated import Killed, World
+from tests.unit.simulated import Killed, SimulatedStore, World
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core import wire
@@ -147,11 +147,13 @@ CHANGES: dict[str, list[Change]] = {
 
 
 def play(
-    changes: list[Change], assignor: str, kill: Callable[[World], None] | None, group: int = 100
+    changes: list[Change],
+    assignor: str,
+    kill: Callable[[World], None] | None,
+    store: SimulatedStore | None = None,
 ) -> tuple[dict[str, dict[int, str]], int, int]:
     """Return the final owners, how many writes the last change took, and how often the coordinator died."""
-    world, topics = Watched(), Topics()
-    world.store.group = group
+    world, topics = Watched(store or SimulatedStore()), Topics()
     for change in changes[:-1]:
         change(world, topics)
         settle(world, topics, assignor)
@@ -188,11 +190,14 @@ def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: 
 def test_equally_good_end_where_a_step_does_not_fit_into_one_write(changes: list[Change]) -> None:
     """Between two writes of one step, sticky plans anew from a part of its plan: other partitions may move, but
     the load is as even, and no topic that was written is touched again."""
-    expected, writes, _ = play(changes, "sticky", None, group=1)
+    expected, writes, _ = play(changes, "sticky", None, SimulatedStore(group=1))
     load = Counter(owner for owners in expected.values() for owner in owners.values())
     for number in range(1, writes + 1):
         owners, _, died = play(
-            changes, "sticky", lambda world, n=number: setattr(world.store, "kill_after", n), group=1
+            changes,
+            "sticky",
+            lambda world, n=number: setattr(world.store, "kill_after", n),
+            SimulatedStore(group=1),
         )
         assert died == 1
         now = Counter(owner for topic in owners.values() for owner in topic.values())

@@ -1,0 +1,96 @@
+"""The interrupted writes once more, with a real ZooKeeper holding what the dead coordinator left behind."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pytest
+from tests.unit.simulated import Node, SimulatedStore
+from tests.unit.test_interrupted_writes import CHANGES, play
+
+from muster.core import wire
+from muster.core.model import TopicSnapshot, Transition
+from muster.core.wire import WireError
+from muster.edges.zookeeper import TopicStore
+from muster.settings.connections import ZooKeeperSettings
+
+
+class DyingStore(SimulatedStore):
+    """The real store; the coordinator dies before or after its n-th write."""
+
+    def __init__(self, store: TopicStore) -> None:
+        super().__init__()
+        self._store = store
+        self.results: list[bool] = []
+        del self.nodes, self.states  # from here on they come from ZooKeeper
+
+    def __getattr__(self, name: str) -> dict[str, Node]:
+        if name not in {"nodes", "states"}:
+            raise AttributeError(name)
+        found: dict[str, Node] = {}
+        for topic, read in self._store.snapshots().items():
+            assert isinstance(read, TopicSnapshot)
+            if name == "nodes" and read.assignment is not None:
+                found[topic] = Node(wire.format_assignment(read.assignment), read.assignment_version)
+            elif name == "states" and read.state is not None:
+                found[topic] = Node(wire.format_state(read.state), read.state_version)
+        return found
+
+    def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
+        return self._store.snapshots()
+
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
+        self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id))
+        return True
+
+    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+        self._write(lambda: self._store.set_partitions(topic, partitions))
+
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+        if not transitions:
+            return []
+        self._write(lambda: setattr(self, "results", self._store.apply(transitions)))
+        return self.results
+
+    def touch(self) -> None:
+        self._store.touch()
+
+    def watch_changes(self, event: threading.Event) -> None:
+        self._store.watch_changes(event)
+
+
+@pytest.fixture
+def fresh(zookeeper: ZooKeeperSettings) -> Iterator[list[TopicStore]]:
+    """A stack of stores, closed at the end."""
+    stores: list[TopicStore] = []
+    yield stores
+    for store in stores:
+        store.__exit__(None, None, None)
+
+
+def open_store(zookeeper: ZooKeeperSettings, stores: list[TopicStore]) -> DyingStore:
+    store = TopicStore(zookeeper, f"c-{uuid.uuid4().hex}")
+    store.__enter__()
+    stores.append(store)
+    return DyingStore(store)
+
+
+@pytest.mark.parametrize("name", ["a consumer leaves", "one leaves, two join"])
+def test_same_end_from_every_interrupted_write(
+    name: str, zookeeper: ZooKeeperSettings, fresh: list[TopicStore]
+) -> None:
+    changes = CHANGES[name]
+    expected, writes, _ = play(changes, "sticky", None, open_store(zookeeper, fresh))
+    assert writes > 1
+    for number in range(1, writes + 1):
+        for moment in ("kill_before", "kill_after"):
+            owners, _, died = play(
+                changes,
+                "sticky",
+                lambda world, m=moment, n=number: setattr(world.store, m, n),
+                open_store(zookeeper, fresh),
+            )
+            assert died == 1, f"the coordinator was to die at write {number}"
+            assert owners == expected, f"{moment} {number} of {writes}"
