@@ -123,6 +123,12 @@ class FetcherCache:
                 self._watcher = threading.Thread(target=self._watch, name="muster-fetchers", daemon=True)
                 self._watcher.start()
 
+    @property
+    def idle(self) -> int:
+        """How many fetchers wait for their next use."""
+        with self._lock:
+            return sum(len(entries) for entries in self._idle.values())
+
     def _watch(self) -> None:
         while True:
             time.sleep(min(1.0, self._park_after))

@@ -1,0 +1,93 @@
+"""Topics and records for the tests of the Spark source."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from muster.edges.kafka import librdkafka_logger
+from muster.settings.connections import KafkaSettings
+
+
+def create_topic(kafka: KafkaSettings, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    """A new topic with a name of its own."""
+    topic = f"source-{uuid.uuid4().hex[:12]}"
+    make_topic(kafka, topic, partitions, config)
+    return topic
+
+
+def make_topic(
+    kafka: KafkaSettings, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    admin = _admin(kafka)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result()
+    deadline = time.monotonic() + 20
+    while topic not in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline, f"topic {topic} is not there"
+        time.sleep(0.05)
+
+
+def delete_topic(kafka: KafkaSettings, topic: str) -> None:
+    admin = _admin(kafka)
+    admin.delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 20
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline, f"topic {topic} is still there"
+        time.sleep(0.05)
+
+
+def delete_before(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> None:
+    """What retention does, at once."""
+    admin = _admin(kafka)  # its futures need it alive
+    futures = admin.delete_records([TopicPartition(topic, partition, offset)])
+    for future in futures.values():
+        future.result()
+
+
+def produce(kafka: KafkaSettings, topic: str, values: Mapping[int, Iterable[str]]) -> None:
+    """Write values to partitions and wait until they are there."""
+    producer = producer_of(kafka)
+    failures: list[object] = []
+    for partition, of_partition in values.items():
+        for value in of_partition:
+            producer.produce(
+                topic,
+                value.encode(),
+                partition=partition,
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failures
+
+
+def producer_of(kafka: KafkaSettings, **config: str) -> Producer:
+    return Producer(
+        {**kafka.config, "linger.ms": "2", "queue.buffering.max.messages": "1000000", **config},
+        logger=librdkafka_logger(),
+    )
+
+
+def numbered(prefix: str, count: int, first: int = 0) -> list[str]:
+    return [f"{prefix}{n}" for n in range(first, first + count)]
+
+
+def commit(kafka: KafkaSettings, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets for a group that nobody is in."""
+    consumer = Consumer({**kafka.config, "group.id": group, "enable.auto.commit": "false"})
+    consumer.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def end_offset(kafka: KafkaSettings, topic: str, partition: int) -> int:
+    admin = _admin(kafka)  # its futures need it alive
+    futures = admin.list_offsets({TopicPartition(topic, partition): OffsetSpec.latest()})
+    return int(next(iter(futures.values())).result().offset)
+
+
+def _admin(kafka: KafkaSettings) -> AdminClient:
+    return AdminClient(dict(kafka.config), logger=librdkafka_logger())
