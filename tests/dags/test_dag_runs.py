@@ -95,7 +95,8 @@ def coordinate(run_dag: RunDag, cluster_name: str) -> Callable[[], Run]:
 @pytest.fixture
 def topic(kafka: KafkaSettings, cluster_name: str) -> str:
     name = f"t-{cluster_name}"
-    AdminClient(dict(kafka.config)).create_topics([NewTopic(name, 4, 1)])[name].result(20)
+    admin = AdminClient(dict(kafka.config))
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(20)
     return name
 
 
@@ -262,7 +263,7 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     process.send_signal(19)
     try:
         answer = httpx.put(
-            f"{url}/service/register",
+            f"{url}/service/register?replace-existing-checks=true",
             json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": 9},
         )
         answer.raise_for_status()
