@@ -80,6 +80,7 @@ class _Check(_Part):
     id: str = Field(alias="CheckID")
     status: str = Field(alias="Status")
     output: str = Field("", alias="Output")
+    notes: str = Field("", alias="Notes")  # why somebody put it into maintenance
 
 
 class _Entry(_Part):
@@ -142,7 +143,7 @@ def _registration(entry: _Entry) -> Registration:
         maintenance=any(
             check.id == NODE_MAINTENANCE or check.id.startswith(SERVICE_MAINTENANCE) for check in checks
         ),
-        output="; ".join(check.output.strip() or check.id for check in failing)[:LONGEST_OUTPUT],
+        output="; ".join(check.output.strip() or check.notes or check.id for check in failing)[:LONGEST_OUTPUT],
         incarnation=meta.get("incarnation") or None,
         modified=entry.service.modified,
     )

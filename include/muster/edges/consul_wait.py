@@ -80,8 +80,10 @@ async def _first_change(api: ConsulApi, health: _Track, keys: _Track, seconds: f
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        for task in done:
-            task.result()
+        # Every error is looked at, lest asyncio complain of those that are not; one of them is told.
+        failures = [failure for task in done if (failure := task.exception()) is not None]
+        if failures:
+            raise failures[0]
 
 
 async def _follow(api: ConsulApi, client: httpx.AsyncClient, track: _Track, end: float) -> None:
