@@ -27,6 +27,7 @@ class LocalAgent:
         self.group = group
         self.max_records = max_records_per_batch
         self.refusing = False
+        self.refused = 0
         self.planned: list[SourcePlanned] = []
         self._config = {k: v for k, v in kafka.config.items() if k != "bootstrap.servers"}
         self._servers = kafka.bootstrap_servers
@@ -98,6 +99,7 @@ class LocalAgent:
                 elif self.path != path:
                     status, text = 404, "no such path"
                 elif agent.refusing:
+                    agent.refused += 1
                     status, text = 503, "not now"
                 else:
                     text = produce()

@@ -8,12 +8,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from devstack.kafka import Kafka
-from muster.consumer.source import fetcher as fetcher_module
-from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
-from muster.consumer.source.reader import ClusterRanges, FetcherCache, Task, read
-from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.spark.topics import (
     create_topic,
@@ -25,6 +19,12 @@ from tests.spark.topics import (
     produce,
     producer_of,
 )
+
+from devstack.kafka import Kafka
+from muster.consumer.source import fetcher as fetcher_module
+from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
+from muster.consumer.source.reader import ClusterRanges, FetcherCache, Task, read
+from muster.settings.connections import KafkaSettings
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 
@@ -47,7 +47,8 @@ def fetched(fetcher: RangeFetcher, ranges: Ranges) -> dict[tuple[str, int], list
 
 def expected(ranges: Ranges) -> dict[tuple[str, int], list[tuple[int, str]]]:
     return {
-        (topic, p): [(n, f"{p}:{n}") for n in range(start, end)] for (topic, p), (start, end) in ranges.items()
+        (topic, p): [(n, f"{p}:{n}") for n in range(start, end)]
+        for (topic, p), (start, end) in ranges.items()
     }
 
 
@@ -130,7 +131,9 @@ def test_a_compacted_topic_is_read_to_its_end(
     gone = next(n for n in range(offsets[-1]) if n not in offsets)
     following = next(n for n in offsets if n > gone)
     assert fetched(fetcher, {(name, 0): (gone, gone + 1)}) == {(name, 0): []}
-    assert [offset for offset, _ in fetched(fetcher, {(name, 0): (gone, following + 1)})[name, 0]] == [following]
+    assert [offset for offset, _ in fetched(fetcher, {(name, 0): (gone, following + 1)})[name, 0]] == [
+        following
+    ]
 
 
 def test_a_transactional_topic_is_read_to_its_end(kafka: KafkaSettings, fetcher: RangeFetcher) -> None:
@@ -188,11 +191,17 @@ def test_a_topic_created_anew_does_not_hold_up_a_range_for_ever(
     produce(kafka, name, {0: numbered("0:", 20)})
     found = fetched(fetcher, {(name, 0): (10, 100), (name, 1): (50, 100)})
     assert found == expected({(name, 0): (10, 20), (name, 1): (0, 0)})
-    assert f"topic '{name}', partition 0: the partition ends at 20, so offsets 20 to 99 are gone" in caplog.text
-    assert f"topic '{name}', partition 1: the partition ends at 0, so offsets 50 to 99 are gone" in caplog.text
+    assert (
+        f"topic '{name}', partition 0: the partition ends at 20, so offsets 20 to 99 are gone" in caplog.text
+    )
+    assert (
+        f"topic '{name}', partition 1: the partition ends at 0, so offsets 50 to 99 are gone" in caplog.text
+    )
 
 
-def test_records_that_do_not_come_are_an_error_that_names_them(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_records_that_do_not_come_are_an_error_that_names_them(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """Kafka away for less than the time-out is waited for, for longer it is an error."""
     server = Kafka(tmp_path_factory.mktemp("kafka"), guarded=True)
     server.start()
@@ -213,7 +222,9 @@ def test_records_that_do_not_come_are_an_error_that_names_them(tmp_path_factory:
         assert found == [expected({(name, 0): (0, 10)})]
         server.kill()
         fetcher.read_timeout = 2
-        with pytest.raises(KafkaReadError, match=rf"topic '{name}', partition 0: nothing at offset 0 .*for 2 s"):
+        with pytest.raises(
+            KafkaReadError, match=rf"topic '{name}', partition 0: nothing at offset 0 .*for 2 s"
+        ):
             fetched(fetcher, {(name, 0): (0, 10)})
     finally:
         fetcher.close()
