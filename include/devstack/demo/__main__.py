@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -77,7 +78,8 @@ class Demo:
         return self._account()
 
     def _create_topic(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.stack.kafka.address})
+        quiet = logging.getLogger("devstack.demo.admin")
+        admin = AdminClient({"bootstrap.servers": self.stack.kafka.address}, logger=quiet)
         created = admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])
         created[TOPIC].result(30)
         say(f"Topic {TOPIC}: created with {PARTITIONS} partitions")

