@@ -48,7 +48,9 @@ class AirflowApi:
     def request(self, method: str, path: str, **arguments: Any) -> Any:
         """Call `/api/v2` + `path` and return the JSON answer. Raises `AirflowApiError` with Airflow's words.
 
-        An expired token is renewed once; an API server that is just restarting is asked again for 30 s.
+        An expired token is renewed once. For 30 s it asks again where a person would click again: while the API
+        server restarts, and when SQLite was locked. Airflow writes its audit log from the event loop that
+        a request which holds the lock needs to commit, so on SQLite such a click can end in "Database error".
         """
         deadline = time.monotonic() + 30
         renewed = False
@@ -63,6 +65,9 @@ class AirflowApi:
             if answer.status_code == httpx.codes.UNAUTHORIZED and not renewed:
                 renewed = True
                 self._login()
+                continue
+            if answer.is_server_error and "Database error" in answer.text and time.monotonic() < deadline:
+                time.sleep(0.5)
                 continue
             if answer.is_error:
                 raise AirflowApiError(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
