@@ -10,9 +10,8 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import product
 
-from tests.property.assignor_cases import Case, loads, may_stay, moves
-
 from muster.core.model import Assignment
+from tests.property.assignor_cases import Case, loads, may_stay, moves
 
 _UNIT = 6  # a multiple of every 1 / weight in use, so that costs are whole numbers
 _PER_LOAD = 10**3

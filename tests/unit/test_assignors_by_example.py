@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ import pytest
 from muster.core.assignors import AssignorError, load_assignor, run_assignor, validate
 from muster.core.model import Assignment, Consumer
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "assignors.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "assignors.md"
+INCLUDE = ROOT / "include"
 
 
 def consumers(*ids: str, **with_topics: str) -> dict[str, Consumer]:
@@ -135,6 +138,47 @@ class TestSticky:
         live = consumers("a", "b")
         before = {"t": {0: "b", 1: "a"}, "u": {0: "a", 1: "b"}}
         assert assign("sticky", topics(t=2, u=2), live, before) == before
+
+    def test_who_joins_gets_partitions_of_all_topics(self) -> None:
+        before = assign("sticky", topics(t=6, u=6), consumers("a", "b"))
+        after = assign("sticky", topics(t=6, u=6), consumers("a", "b", "c"), before)
+        for owners in after.values():
+            assert sorted(owners.values()) == ["a", "a", "b", "b", "c", "c"]
+
+    def test_what_is_above_an_even_share_goes_first(self) -> None:
+        before = {"t": dict.fromkeys(range(4), "a"), "u": {0: "a"}, "v": {0: "a"}}
+        after = assign("sticky", topics(t=4, u=1, v=1), consumers("a", "b"), before)
+        assert by_consumer(after) == {"a": "tp0 tp1 vp0", "b": "tp2 tp3 up0"}
+
+    def test_another_process_comes_to_the_same_plan(self) -> None:
+        """Python shuffles sets of text anew in each process, which no test within one process can see."""
+        program = (
+            "import json\n"
+            "from muster.core.assignors import load_assignor\n"
+            "from muster.core.model import Consumer\n"
+            "topics = {f't{i}': frozenset(range(i + 3)) for i in range(12)}\n"
+            "some = frozenset(sorted(topics)[:7])\n"
+            "live = {f'c{i}': Consumer(f'c{i}', topics=some if i % 3 == 0 else None) for i in range(9)}\n"
+            "for wanted in (None, some):\n"
+            "    live['c0'] = Consumer('c0', topics=wanted)\n"
+            "    for count in (4, 9, 6):\n"
+            "        for same in (False, True):\n"
+            "            few = {c: Consumer(c) if same else v for c, v in sorted(live.items())[:count]}\n"
+            "            one = {'c0': Consumer('c0'), 'c1': Consumer('c1'), 'c2': Consumer('c2')}\n"
+            "            before = load_assignor('sticky').assign(topics, one, {})\n"
+            "            print(json.dumps(load_assignor('sticky').assign(topics, few, before), sort_keys=True))\n"
+        )
+        plans = {
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env={"PYTHONPATH": str(INCLUDE), "PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+                timeout=60,
+            ).stdout
+            for seed in ("0", "1", "2", "3")
+        }
+        assert len(plans) == 1
 
     def test_nobody_there(self) -> None:
         assert assign("sticky", topics(t=2), {}, {"t": {0: "gone"}}) == {}

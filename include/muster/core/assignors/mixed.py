@@ -9,9 +9,10 @@ are the numbers with the least sum of costs (`muster.core.assignors.load`) and, 
 3. Chains: A hands to B from one pool, B to C from another, and so on; a chain that ends where it began leaves all
    loads as they are and can still save moves. In the graph of hand-overs each improvement is a cycle of negative
    length, and when there is none left, nothing better exists (the theorem behind min-cost flow). The search looks at
-   every pair of pool and subscriber several times over, so it has a budget; what remains when the budget is spent
-   is a valid assignment that could be somewhat better. Where 1 and 2 already did as well as if every consumer
-   subscribed to everything, there is no search.
+   every pair of pool and subscriber several times over, so it has a budget. If the budget does not suffice, the
+   result of 1 and 2 stands: half of a search would be better balanced, but the next planning would go on from there
+   and move more partitions, and so on, though nothing has happened to the cluster. Where 1 and 2 already did as well
+   as if every consumer subscribed to everything, there is no search.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from muster.core.assignors.load import cost_of_next
 from muster.core.assignors.pool import Pool
 from muster.core.assignors.shares import fair_shares
 
-BUDGET = 4_000_000
-"""How many hand-overs are looked at in search of chains, each some 100 ns: about half a second at the most."""
+BUDGET = 2_000_000
+"""How many hand-overs are looked at in search of chains: some 0.4 seconds at the most."""
 
 
 def mixed_shares(
@@ -98,6 +99,12 @@ class _Exchange:
                 heapreplace(cheapest, (self.cost_up(consumer), consumer))
 
     def hand_over_directly(self) -> None:
+        # Who gave may have become one that others can give to, so one round need not be the last.
+        while self._hand_over_once_round():
+            pass
+
+    def _hand_over_once_round(self) -> bool:
+        any_handed_over = False
         receivers = [[(self.cost_up(c), c) for c in takers] for takers in self.takers]
         for heap in receivers:
             heapify(heap)
@@ -113,6 +120,7 @@ class _Exchange:
             cost, *_, receiver, pool = min(self._offers(giver, receivers))
             if cost >= -saving:
                 continue
+            any_handed_over = True
             self.give(pool, giver, -1)
             self.give(pool, receiver, 1)
             self.load[giver] -= 1
@@ -120,6 +128,7 @@ class _Exchange:
             for consumer in (giver, receiver):
                 if self.load[consumer]:
                     heappush(givers, (-self.cost_down(consumer), consumer))
+        return any_handed_over
 
     def _offers(
         self, giver: int, receivers: list[list[tuple[int, int]]]
@@ -159,10 +168,13 @@ class _Exchange:
         return staying == sum(min(held[consumer], share) for consumer, share in shares.items())
 
     def hand_over_in_chains(self, budget: int) -> None:
+        before = [dict(count) for count in self.count]
         graph = _HandOvers(self)
-        while graph.looked_at < budget and (cycles := graph.negative_cycles(budget)):
+        while cycles := graph.negative_cycles(budget):
             for cycle in cycles:
                 graph.carry_out(cycle)
+        if graph.looked_at > budget:
+            self.count = before
 
 
 class _HandOvers:
@@ -204,7 +216,7 @@ class _HandOvers:
         """Some cycles of negative length that have no node in common; none at all if there is none.
 
         Bellman-Ford from all nodes at once. A cycle among the predecessors is of negative length, and it shows
-        before the distances have settled. Gives up, with none, once `looked_at` exceeds the budget.
+        before the distances have settled. Gives up, with none, as soon as `looked_at` exceeds the budget.
         """
         distance = [0] * (self.hub + 1)
         predecessor = [-1] * (self.hub + 1)
@@ -219,10 +231,10 @@ class _HandOvers:
                         distance[target] = start + length
                         predecessor[target] = node
                         reached.add(target)
-            if cycles := _cycles(predecessor):
-                return cycles
             if self.looked_at > budget:
                 return []
+            if cycles := _cycles(predecessor):
+                return cycles
             changed = sorted(reached)
         return []
 

@@ -69,8 +69,8 @@ class Pool:
         return self.owners
 
     def _release(self, excess: Mapping[str, int]) -> None:
-        """Free as many partitions as each consumer has in excess: of the topics it has most of, and so that not
-        all consumers give away partitions of the same topics."""
+        """Free as many partitions as each consumer has in excess: of the topics of which it has most above an
+        even share, and so that not all consumers give away partitions of the same topics."""
         holdings: dict[str, dict[str, list[int]]] = {c: defaultdict(list) for c in excess if excess[c] > 0}
         if not holdings:
             return
@@ -80,11 +80,10 @@ class Pool:
                     holdings[consumer][topic].append(partition)
         released: Counter[str] = Counter()
         for consumer in sorted(holdings):
-            # A topic's last partition has the highest rank: freeing by rank takes from where there is most.
             ranked = [
-                (-rank, released[topic], topic, partition)
+                (self._even_share(topic) - number, released[topic], topic, partition)
                 for topic, partitions in holdings[consumer].items()
-                for rank, partition in enumerate(sorted(partitions))
+                for number, partition in enumerate(sorted(partitions))
             ]
             ranked.sort()
             for _, _, topic, partition in ranked[: excess[consumer]]:
@@ -92,6 +91,10 @@ class Pool:
                 self.free.setdefault(topic, []).append(partition)
                 released[topic] += 1
             self.held[consumer] -= excess[consumer]
+
+    def _even_share(self, topic: str) -> float:
+        """How many partitions of `topic` each consumer would have if they were spread evenly."""
+        return (len(self.owners[topic]) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
 
     def _deal(self, room: Mapping[str, int]) -> None:
         """Give the free partitions to the consumers with `room`, topic by topic.
