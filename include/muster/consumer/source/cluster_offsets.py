@@ -2,13 +2,18 @@
 
 As long as a cluster answers, each planning asks it and waits. After a failure the next plannings do not wait:
 they try again in the background, plan without this cluster meanwhile, and ask it as before once it has answered.
+Likewise a partition that the cluster cannot answer for is left out of the questions of the next seconds.
+
+After each failure the clients are opened anew. librdkafka's admin client keeps asking with the leader epochs that it
+knows, and does not look for newer ones when a broker that has restarted refuses them: it would fail for minutes.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
 from muster.consumer.source.offsets import TopicPartition
@@ -34,6 +39,9 @@ class Offsets(Protocol):
     def close(self) -> None:
         """Leave Kafka."""
 
+
+_LEAVE_OUT = 2.0
+"""Seconds for which a partition is not asked about after it could not be answered for."""
 
 OpenOffsets = Callable[[KafkaSettings, str], Offsets]
 """Settings and group id to offsets."""
@@ -63,12 +71,19 @@ class Answer:
 
 
 class ClusterOffsets:
-    """One Kafka cluster, for one planner."""
+    """One Kafka cluster, for one planner. `clock` is monotonic, in seconds."""
 
-    def __init__(self, settings: KafkaSettings, open_offsets: OpenOffsets) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        open_offsets: OpenOffsets,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._settings = settings
         self._open = open_offsets
+        self._clock = clock
         self._groups: dict[str, Offsets] = {}
+        self._left_out: dict[TopicPartition, tuple[float, str]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="muster-offsets")
         self._probe: Future[Answer] | None = None
         self.problem = ""
@@ -110,22 +125,44 @@ class ClusterOffsets:
         self.problem = str(error)
 
     def _answer(self, question: Question) -> Answer:
-        if not question.partitions:
-            return Answer()
-        ends_of = self._group(next(iter(question.partitions)))
-        everything = [tp for partitions in question.partitions.values() for tp in partitions]
-        errors: dict[TopicPartition, str] = {}
-        ends = _partly(ends_of.end_offsets, everything, errors)
-        if everything and not ends:
-            raise KafkaError(next(iter(errors.values())))
+        now = self._clock()
+        self._left_out = {tp: (until, why) for tp, (until, why) in self._left_out.items() if until > now}
+        errors = {tp: why for tp, (_, why) in self._left_out.items()}
+        groups = {
+            group: asked
+            for group, partitions in question.partitions.items()
+            if (asked := [tp for tp in partitions if tp not in errors])
+        }
+        if not groups:
+            return Answer(errors=errors)
+        failed: dict[TopicPartition, str] = {}
+        try:
+            answer = self._answer_for(groups, question, failed)
+        except KafkaError:
+            self._close_groups()
+            raise
+        if failed:
+            self._close_groups()
+            self._left_out |= {tp: (now + _LEAVE_OUT, why) for tp, why in failed.items()}
+        return replace(answer, errors=errors | failed)
+
+    def _answer_for(
+        self,
+        groups: Mapping[str, Collection[TopicPartition]],
+        question: Question,
+        failed: dict[TopicPartition, str],
+    ) -> Answer:
+        ends_of = self._group(next(iter(groups)))
+        asked = frozenset(tp for partitions in groups.values() for tp in partitions)
+        ends = _partly(ends_of.end_offsets, sorted(asked), failed)
         committed: dict[TopicPartition, int | None] = {}
-        for group, partitions in question.partitions.items():
-            if unchecked := [tp for tp in partitions if tp in question.unchecked]:
-                committed.update(_partly(self._group(group).committed, unchecked, errors))
-        doubtful = question.unchecked | question.doubtful
+        for group, partitions in groups.items():
+            if unchecked := [tp for tp in partitions if tp in question.unchecked and tp not in failed]:
+                committed.update(_partly(self._group(group).committed, unchecked, failed))
+        doubtful = (question.unchecked | question.doubtful) & asked - failed.keys()
         # Last, so that retention between two calls shows as a later beginning rather than as a lost one.
-        earliest = _partly(ends_of.beginning_offsets, sorted(doubtful), errors) if doubtful else {}
-        return Answer(ends, earliest, committed, errors)
+        earliest = _partly(ends_of.beginning_offsets, sorted(doubtful), failed) if doubtful else {}
+        return Answer(ends, earliest, committed)
 
     def _group(self, group: str) -> Offsets:
         if group not in self._groups:

@@ -227,7 +227,7 @@ class Planner:
                 config={**answer.kafka, "bootstrap.servers": servers},
                 operation_timeout=answer.operation_timeout,
             )
-            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets)
+            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, self._clock)
         return self._clusters
 
     def _place(
