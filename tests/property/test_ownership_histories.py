@@ -31,7 +31,7 @@ class Model(RuleBasedStateMachine):
         self.history: list[tuple[int, dict[str, TopicAssignment]]] = [(0, {})]
         self.group: dict[Key, int] = {}
         self.processed: dict[Key, int] = {}
-        self.running = False
+        self.running = self.first = False
         self.offer: Offer | None = None
         self.start: dict[str, dict[int, tuple[int, int]]] = {}
         self.start_sources: dict[str, Source] = {}
@@ -115,7 +115,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: not self.running)
     @rule()
     def start_query(self) -> None:
-        self.running = True
+        self.running = self.first = True
         self.start, self.start_sources, self.offer, self.batch = {}, {}, None, None
         self.ownership.query_started()
 
@@ -136,9 +136,9 @@ class Model(RuleBasedStateMachine):
     def ask(self) -> None:
         self.offer = self.ownership.offer()
         for topic, offered in self.offer.topics.items():
-            status = self.ownership.status()[topic]
-            assert not offered.partitions & status.closing
-            assert not self.ownership.bars
+            if offered.partitions:
+                assert not offered.partitions & self.ownership.status()[topic].closing
+                assert not self.ownership.bars
 
     @precondition(lambda self: self.running and self.batch is None and self.offer is not None)
     @rule(
@@ -161,8 +161,9 @@ class Model(RuleBasedStateMachine):
                 end.setdefault(topic, {})[partition] = (begin, grown)
                 moved = moved or before is None or grown > begin
         same_set = {t: set(r) for t, r in end.items()} == {t: set(r) for t, r in self.start.items()}
-        if same_set and not moved:
+        if same_set and not moved and not self.first:
             return
+        self.first = False
         self.ownership.planned(offer.asked, end)
         self.start = end
         self.start_sources = {topic: offer.topics[topic].source for topic in end}
@@ -274,7 +275,7 @@ class Model(RuleBasedStateMachine):
         self.commit = None
         if self.running:
             offer = self.ownership.offer()
-            assert not offer.topics
+            assert not any(offered.partitions for offered in offer.topics.values())
             if self.start:
                 self.ownership.planned(offer.asked, {})
                 self.ownership.processed(self.ownership.batch())

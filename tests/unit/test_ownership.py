@@ -278,6 +278,23 @@ def test_the_same_plan_again_is_no_batch(consumer: Consumer) -> None:
         consumer.ownership.batch()
 
 
+def test_spark_runs_the_first_plan_of_a_query_even_if_it_is_empty(consumer: Consumer) -> None:
+    consumer.batch({})
+    with pytest.raises(PlanRefusedError, match="not planned"):
+        consumer.ownership.batch()
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+
+
+def test_spark_begins_with_an_empty_batch_if_its_planner_could_not_ask(consumer: Consumer) -> None:
+    consumer.assign({0})
+    assert consumer.ownership.batch().empty
+    with pytest.raises(PlanRefusedError, match="still under way"):
+        consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.batch({0: (0, 5)})
+
+
 def test_a_partition_without_records_is_committed_too(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (8, 8)})

@@ -69,7 +69,10 @@ class TopicOffer:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An answer to the planner: what the next batch may hold. `asked` numbers the offers of this process."""
+    """An answer to the planner: what the next batch may hold. `asked` numbers the offers of this process.
+
+    A topic that was in an offer stays in those of the same query, without partitions if need be.
+    """
 
     asked: int
     topics: Mapping[str, TopicOffer]
@@ -272,10 +275,12 @@ class Ownership:
         self.owner = owner
         self.topics: dict[str, TopicConsumer] = {}
         self.bars: set[str] = set()
+        self._given: dict[str, Source] = {}
         self._asked = 0
         self._answered = 0
         self._running = False
         self._plan = Plan(0, {})
+        self._first = True
         self._finished = True
 
     def read(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
@@ -302,11 +307,14 @@ class Ownership:
             topic.bar(bool(self.bars))
 
     def query_started(self) -> None:
-        """A new query begins, with an empty start offset."""
+        """A new query begins, with an empty start offset, which Spark runs as its first batch if nothing is
+        planned."""
         self._running = True
+        self._given = {}
         self._answered = self._asked
         self._plan = Plan(self._asked, {})
-        self._finished = True
+        self._first = True
+        self._finished = False
 
     def query_ended(self) -> None:
         """The query is over: its handler has returned and its planner is no longer heard."""
@@ -322,28 +330,30 @@ class Ownership:
         if not self._running:
             raise PlanRefusedError("no query is running; the planner that asks belongs to one that ended")
         self._asked += 1
-        topics: dict[str, TopicOffer] = {}
+        offered: dict[str, frozenset[int]] = {}
         for name, topic in self.topics.items():
-            partitions = topic.offer()
-            if partitions and topic.source is not None:
-                topics[name] = TopicOffer(topic.source, partitions)
+            offered[name] = topic.offer()
+            if offered[name] and topic.source is not None:
+                self._given[name] = topic.source
+        topics = {name: TopicOffer(source, offered[name]) for name, source in self._given.items()}
         return Offer(self._asked, topics)
 
     def planned(self, asked: int, offsets: Mapping[str, Mapping[int, Range]]) -> None:
         """The planner planned a batch from the offer numbered `asked`, which must be the newest.
 
-        A plan equal to the one before is no batch. Raises `PlanRefusedError` and changes nothing if the plan does not
-        follow from the newest offer, or if the batch planned before has not been processed.
+        A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
+        changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
+        been processed.
         """
         plan = Plan(asked, {name: dict(ranges) for name, ranges in offsets.items() if ranges})
         if not self._running or asked != self._asked or asked == self._answered:
             raise PlanRefusedError(
                 f"plan made from offer {asked} is refused, the newest open offer is {self._asked}; ask again"
             )
-        if plan.offsets == self._plan.offsets:
+        if plan.offsets == self._plan.offsets and not self._first:
             self._answered = asked
             return
-        if not self._finished:
+        if not self._finished and not self._first:
             raise PlanRefusedError(
                 f"plan made from offer {asked} is refused, the batch planned from offer {self._plan.asked} is "
                 "still under way"
@@ -354,18 +364,25 @@ class Ownership:
             self.topics[name].check(ranges)
         self._answered = asked
         self._plan = plan
+        self._first = False
         self._finished = False
         for name, topic in self.topics.items():
             topic.planned(plan.offsets.get(name, {}))
+
+    @property
+    def stands_at(self) -> Mapping[str, Mapping[int, Range]]:
+        """The last plan's ranges: where Spark stands once that batch is processed."""
+        return self._plan.offsets
 
     def batch(self) -> Plan:
         """The plan of the batch that begins now. Raises `PlanRefusedError` if every plan was processed already."""
         if self._finished:
             raise PlanRefusedError("a batch begins that was not planned; the query has to be restarted")
+        self._first = False
         return self._plan
 
     def processed(self, plan: Plan) -> None:
-        """The handler finished the batch planned as `plan`. Raises `PlanRefusedError` if that is not the last plan."""
+        """The handler finished the batch planned as `plan`. Raises `PlanRefusedError` if it is not the last."""
         if not self._running or plan is not self._plan:
             raise PlanRefusedError(
                 f"the batch of offer {plan.asked} is not the one under way; restart the query"

@@ -1,0 +1,281 @@
+"""What all threads of a consumer share: its ownership, its problems, its counters, behind one lock.
+
+The agent decides nothing that `muster.core.ownership` does not decide. It serialises the events, wakes those who
+wait for a change, and remembers what people want to see.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster.core.model import TopicAssignment, TopicStatus
+from muster.core.ownership import (
+    Offer,
+    Ownership,
+    PartitionReport,
+    Plan,
+    PlanRefusedError,
+    Range,
+    Source,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+LOG_AGAIN = 60.0
+"""Seconds until a problem that lasts is logged again, if it is put in other words by then."""
+
+
+class StaleTokenError(PermissionError):
+    """The caller belongs to a query that ended, or is none of ours."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was done since the process started."""
+
+    records: int = 0
+    batches: int = 0
+    batch_seconds: float = 0.0
+    commits: int = 0
+    failed_commits: int = 0
+    query_failures: int = 0
+    last_batch_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The agent at one moment, for status page and metrics."""
+
+    topics: Mapping[str, TopicStatus]
+    sources: Mapping[str, Source]
+    held: Mapping[TopicPartition, PartitionReport]
+    ends: Mapping[TopicPartition, int]
+    problems: Mapping[str, str]
+    bars: frozenset[str]
+    query_running: bool
+    counters: Counters
+
+
+@dataclass
+class Agent:
+    """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O."""
+
+    owner: str
+    _ownership: Ownership = field(init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
+    _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
+    _counters: Counters = field(default_factory=Counters, init=False)
+    _logged: dict[str, float] = field(default_factory=dict, init=False)
+    _token: str | None = field(default=None, init=False)
+    _batch_began: float = field(default=0.0, init=False)
+    _batch_under_way: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._ownership = Ownership(self.owner)
+
+    # -- from ZooKeeper -----------------------------------------------------------------------------------
+
+    def assigned(self, topic: str, assignment: TopicAssignment, zxid: int) -> None:
+        """An assignment node was read as it stands since transaction `zxid`."""
+        with self._changed:
+            before = self._ownership.status().get(topic)
+            if not self._ownership.read(topic, assignment, zxid):
+                log.warning("topic %r: ignored an assignment older than the one known", topic)
+                return
+            after = self._ownership.status()[topic]
+            if before != after:
+                log.info(
+                    "topic %r: epoch %s: running %s, starting %s, closing %s",
+                    topic,
+                    after.epoch,
+                    sorted(after.running),
+                    sorted(after.starting),
+                    sorted(after.closing),
+                )
+            self._changed.notify_all()
+
+    def listed(self, topics: Iterable[str], zxid: int) -> None:
+        """The list of topics was read as it stands since transaction `zxid`."""
+        with self._changed:
+            for topic in self._ownership.keep_only(topics, zxid):
+                log.info("topic %r: its assignment node is gone; closing", topic)
+                self._problems.pop(f"topic {topic}", None)
+            self._changed.notify_all()
+
+    # -- from discovery and the process's own end ---------------------------------------------------------
+
+    def bar(self, reason: str) -> None:
+        """Close everything, because of `reason`, until it is lifted."""
+        with self._changed:
+            if reason not in self._ownership.bars:
+                log.info("%s: closing all partitions", reason)
+                self._ownership.bar(reason)
+                self._changed.notify_all()
+
+    def lift(self, reason: str) -> None:
+        """Take back `reason`; without another one, take up what is assigned."""
+        with self._changed:
+            if reason in self._ownership.bars:
+                log.info("no longer %s", reason)
+                self._ownership.lift(reason)
+                self._changed.notify_all()
+
+    def wait_closed(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until nothing is held; returns whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ownership.closed, timeout)
+
+    # -- from Spark ---------------------------------------------------------------------------------------
+
+    def query_started(self) -> str:
+        """A query begins; returns the token that its planner has to show."""
+        with self._changed:
+            self._token = secrets.token_urlsafe(32)
+            self._ownership.query_started()
+            self._changed.notify_all()
+            return self._token
+
+    def query_ended(self, failed: bool) -> None:
+        """The query is over. Waits for a handler that is still at work, whose outcome counts."""
+        with self._changed:
+            self._token = None
+            self._changed.wait_for(lambda: not self._batch_under_way)
+            self._ownership.query_ended()
+            self._problems.pop("source", None)
+            self._counters.query_failures += failed
+            self._changed.notify_all()
+
+    def offer(self, token: str) -> Offer:
+        """What the next batch may hold. Raises `StaleTokenError` or `PlanRefusedError`."""
+        with self._changed:
+            self._check(token)
+            offer = self._ownership.offer()
+            self._changed.notify_all()
+            return offer
+
+    def planned(
+        self,
+        token: str,
+        asked: int,
+        finished: Mapping[str, Mapping[int, Range]],
+        offsets: Mapping[str, Mapping[int, Range]],
+        ends: Mapping[TopicPartition, int],
+        problems: Iterable[str],
+    ) -> None:
+        """The planner planned a batch, or none (`offsets` equal to `finished`, where Spark stands).
+
+        Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
+        """
+        with self._changed:
+            self._check(token)
+            if finished != self._ownership.stands_at:
+                raise PlanRefusedError(
+                    f"Spark begins at {finished}, but the last batch that was processed ended at "
+                    f"{self._ownership.stands_at}; the query has to be restarted"
+                )
+            self._ownership.planned(asked, offsets)
+            self._ends.update(ends)
+            self._set_problem("source", "; ".join(problems) or None)
+            self._changed.notify_all()
+
+    def batch_started(self) -> Plan:
+        """Spark hands over a batch; returns its plan. Raises `PlanRefusedError` if it was not planned."""
+        with self._changed:
+            plan = self._ownership.batch()
+            self._batch_under_way = True
+            self._batch_began = time.monotonic()
+            return plan
+
+    def batch_done(self, plan: Plan, processed: bool) -> None:
+        """The handler is done with a batch, `processed` if without an exception."""
+        with self._changed:
+            self._batch_under_way = False
+            if processed:
+                self._ownership.processed(plan)
+                self._counters.batches += 1
+                self._counters.batch_seconds += time.monotonic() - self._batch_began
+                self._counters.last_batch_at = time.time()
+                self._counters.records += sum(
+                    end - begin for ranges in plan.offsets.values() for begin, end in ranges.values()
+                )
+            self._changed.notify_all()
+
+    # -- from Kafka ---------------------------------------------------------------------------------------
+
+    def wait_for_source(self, known: Collection[Source], timeout: float) -> set[Source]:
+        """Wait up to `timeout` seconds until offsets are due at a place that is not `known`; returns the new ones."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._ownership.due().keys() - set(known)), timeout)
+            return self._ownership.due().keys() - set(known)
+
+    def wait_for_due(self, source: Source, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until offsets are due at `source`; returns whether some are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: source in self._ownership.due(), timeout)
+
+    def due(self, source: Source) -> dict[TopicPartition, int]:
+        """The offsets to commit at `source` now."""
+        with self._changed:
+            return self._ownership.due().get(source, {})
+
+    def committed(self, source: Source, offsets: Mapping[TopicPartition, int]) -> None:
+        """Kafka acknowledged these offsets."""
+        with self._changed:
+            self._ownership.committed(source, offsets)
+            self._counters.commits += 1
+            self._changed.notify_all()
+
+    def commit_failed(self) -> None:
+        """A commit was not acknowledged and will be tried again."""
+        with self._changed:
+            self._counters.failed_commits += 1
+
+    # -- for people ---------------------------------------------------------------------------------------
+
+    def problem(self, key: str, message: str | None) -> None:
+        """Say what is wrong with `key` now; None when all is well again. Changes are logged."""
+        with self._changed:
+            self._set_problem(key, message)
+
+    def view(self) -> View:
+        """Everything at one moment."""
+        with self._changed:
+            held = self._ownership.held()
+            self._ends = {key: end for key, end in self._ends.items() if key in held}
+            return View(
+                topics=self._ownership.status(),
+                sources={
+                    name: topic.source
+                    for name, topic in self._ownership.topics.items()
+                    if topic.source is not None
+                },
+                held=held,
+                ends=dict(self._ends),
+                problems=dict(self._problems),
+                bars=frozenset(self._ownership.bars),
+                query_running=self._token is not None,
+                counters=Counters(**{name: getattr(self._counters, name) for name in Counters.__slots__}),
+            )
+
+    def _check(self, token: str) -> None:
+        if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
+            raise StaleTokenError("the token is not that of the running query")
+
+    def _set_problem(self, key: str, message: str | None) -> None:
+        if message is None:
+            if self._problems.pop(key, None) is not None:
+                log.info("%s: all is well again", key)
+            return
+        now = time.monotonic()
+        new = key not in self._problems
+        if new or (self._problems[key] != message and now - self._logged.get(key, 0.0) > LOG_AGAIN):
+            log.warning("%s: %s", key, message)
+            self._logged[key] = now
+        self._problems[key] = message

@@ -1,0 +1,167 @@
+"""The only ZooKeeper client of the consumer: tells the agent what stands under `assignments/`.
+
+Watches make it quick, reading again every `reread_interval` makes it sure, because watches can get lost. While
+ZooKeeper is out of reach nothing changes: the consumer goes on with what it has. A topic whose node holds rubbish
+stays as it is, and the status says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import WatchedEvent
+
+from muster.consumer.agent import Agent
+from muster.consumer.loop import Beat
+from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
+from muster.edges.zookeeper import make_client, stop_client
+from muster.settings.connections import ZooKeeperSettings
+
+log = logging.getLogger(__name__)
+
+PROBLEM = "zookeeper"
+TOPICS_PER_SECOND = 100
+"""Reading everything again is spread so that many topics times many consumers do not weigh on ZooKeeper."""
+
+
+class _AwayError(Exception):
+    """ZooKeeper does not answer now."""
+
+
+class AssignmentWatch:
+    """Reads the assignments of `cluster` into `agent`. `run` is the loop, until `stop`."""
+
+    def __init__(
+        self, settings: ZooKeeperSettings, cluster: str, agent: Agent, reread_interval: float
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._agent = agent
+        self._interval = reread_interval
+        self._root = assignments_path(cluster)
+        self._lock = threading.Lock()
+        self._dirty: set[str] = set()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._topics: list[str] = []
+
+    def stop(self) -> None:
+        """End the loop."""
+        self._stopped.set()
+        self._wake.set()
+
+    def run(self, beat: Beat) -> None:
+        """Keep the agent informed."""
+        client = make_client(self._settings)
+        client.add_listener(self._on_state)
+        client.start_async().wait(1.0)
+        try:
+            due = 0.0
+            while not self._stopped.is_set():
+                beat()
+                full = time.monotonic() >= due
+                try:
+                    self._round(client, full)
+                except _AwayError as away:
+                    self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
+                    due = 0.0
+                    self._wake.wait(1.0)
+                else:
+                    self._agent.problem(PROBLEM, None)
+                    if full:
+                        due = time.monotonic() + max(self._interval, len(self._topics) / TOPICS_PER_SECOND)
+                    self._wake.wait(max(0.05, min(due - time.monotonic(), 1.0)))
+        finally:
+            stop_client(client, 1.0)
+
+    def _round(self, client: KazooClient, full: bool) -> None:
+        self._wake.clear()
+        if not client.connected:
+            raise _AwayError(f"ZooKeeper at {self._settings.hosts} is not connected")
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+        try:
+            if full or self._root in dirty:
+                before = set(self._topics)
+                self._read_list(client)
+                dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
+            paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
+            self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+        except (_AwayError, KazooException, KazooTimeoutError) as error:
+            with self._lock:
+                self._dirty |= dirty
+            if isinstance(error, _AwayError):
+                raise
+            reason = str(error) or type(error).__name__
+            raise _AwayError(
+                f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}"
+            ) from error
+
+    def _read_list(self, client: KazooClient) -> None:
+        limit = self._settings.operation_timeout
+        try:
+            children, stat = client.get_children_async(
+                self._root, watch=self._on_event, include_data=True
+            ).get(timeout=limit)
+            zxid = stat.pzxid
+        except NoNodeError:
+            # A server that lags behind may not know the node yet; after a sync its word counts.
+            client.sync_async("/").get(timeout=limit)
+            if client.exists_async(self._root, watch=self._on_event).get(timeout=limit) is not None:
+                self._on_event(None)
+                return
+            children, zxid = [], client.last_zxid
+        topics = []
+        for name in sorted(children):
+            try:
+                topics.append(check_topic(name))
+            except WireError as error:
+                log.warning("ZooKeeper node %s/%s is left alone: %s", self._root, name, error)
+        self._topics = topics
+        self._agent.listed(topics, zxid)
+
+    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> None:
+        deadline = time.monotonic() + self._settings.operation_timeout
+        reads = [(path, topic, client.get_async(path, watch=self._on_event)) for path, topic in paths.items()]
+        for path, topic, read in reads:
+            try:
+                data, stat = read.get(timeout=max(0.0, deadline - time.monotonic()))
+            except NoNodeError:
+                self._mark(self._root)  # it went between the list and now
+                continue
+            self._take(path, topic, data, stat)
+
+    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> None:
+        try:
+            assignment = parse_assignment(data, path)
+        except WireError as error:
+            self._agent.problem(
+                f"topic {topic}", f"{error}; until then this consumer keeps what it has of the topic"
+            )
+            return
+        self._agent.problem(f"topic {topic}", None)
+        if assignment is not None:
+            self._agent.assigned(topic, assignment, stat.mzxid)
+
+    def _on_event(self, event: WatchedEvent | None) -> None:
+        """A watch fired (in kazoo's thread, so nothing may block here)."""
+        self._mark(self._root if event is None or event.path is None else event.path)
+
+    def _on_state(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            # Watches of a session that ended are gone, and one that was only suspended may have missed nothing;
+            # reading everything is right in both cases.
+            self._mark(self._root, everything=True)
+
+    def _mark(self, path: str, everything: bool = False) -> None:
+        with self._lock:
+            self._dirty.add(path)
+            if everything:
+                self._dirty.update(assignment_path(self._cluster, topic) for topic in self._topics)
+        self._wake.set()

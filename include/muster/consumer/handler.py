@@ -1,0 +1,76 @@
+"""The user's code: `process(batch_df, batch_id)`, found by its dotted path.
+
+The path names a function, or a class that is called with `handler_options` and gives a callable. It is called
+once for each batch that has records, in order; when it returns, the batch's offsets are committed, and when it
+raises, the query is restarted and the batch read again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Handler = Callable[["DataFrame", int], None]
+
+
+class HandlerError(ValueError):
+    """The handler cannot be used; the message names its path and what to do."""
+
+
+def load_handler(path: str, options: Mapping[str, Any]) -> Handler:
+    """Import the handler at `path`. Raises `HandlerError` if it is not there or cannot be called so."""
+    module_name, _, name = path.rpartition(".")
+    if not module_name:
+        raise HandlerError(f"handler {path!r}: not a dotted path; write it as 'package.module.function'")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise HandlerError(
+            f"handler {path!r}: module {module_name!r} cannot be imported: {error}; put it on the PYTHONPATH of the "
+            "driver and of the executors"
+        ) from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise HandlerError(f"handler {path!r}: module {module_name!r} has no {name!r}")
+    if inspect.isclass(found):
+        try:
+            handler = found(**options)
+        except (TypeError, ValueError) as error:
+            raise HandlerError(f"handler {path!r}: handler_options {sorted(options)}: {error}") from error
+    elif options:
+        raise HandlerError(
+            f"handler {path!r}: a function takes no handler_options; make it a class that takes them, or remove them"
+        )
+    else:
+        handler = found
+    _check(path, handler)
+    return cast(Handler, handler)
+
+
+def _check(path: str, handler: Any) -> None:
+    if not callable(handler):
+        raise HandlerError(
+            f"handler {path!r}: a {type(handler).__name__} cannot be called with (batch_df, batch_id)"
+        )
+    called = handler if inspect.isroutine(handler) else type(handler).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise HandlerError(
+            f"handler {path!r}: is async; Spark calls it in a plain thread, so write it with 'def'"
+        )
+    if inspect.isgeneratorfunction(called):
+        raise HandlerError(
+            f"handler {path!r}: is a generator, whose body would never run; remove the 'yield'"
+        )
+    try:
+        inspect.signature(handler).bind(None, 0)
+    except TypeError as error:
+        raise HandlerError(
+            f"handler {path!r}: cannot be called with (batch_df, batch_id): {error}"
+        ) from error
+    except ValueError:
+        return  # something compiled that does not tell its signature

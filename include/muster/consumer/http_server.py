@@ -1,0 +1,53 @@
+"""A small HTTP server in a thread: a FastAPI application on a socket that is bound before anyone is told of it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+
+class HttpServer:
+    """Serves `app` on `host` and `port`; port 0 takes a free one, which is known at once.
+
+    Raises OSError naming host and port if the address cannot be had.
+    """
+
+    def __init__(self, name: str, app: FastAPI, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise OSError(
+                error.errno,
+                f"{name} cannot listen on {host}:{port}: {error.strerror}; set another 'port' (0 is any)",
+            ) from error
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name=f"muster-{name}", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it answers, for callers on this machine."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Start to answer."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Stop to answer, waiting at most `timeout` seconds for calls under way."""
+        self._server.should_exit = True
+        self._thread.join(timeout)

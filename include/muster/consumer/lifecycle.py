@@ -1,0 +1,155 @@
+"""When the consumer ends: asked to by signal or request, by the death of a loop, or because its JVM is gone.
+
+The end in order is the caller's business (`muster.consumer.main`); here is what starts it, and what ends the
+process when there is nothing left to do in order.
+
+Under `spark-submit` the JVM is the driver script's parent. When it dies, nothing tells the script, which would
+live on as an orphan that is registered but reads nothing. And a SIGTERM that is meant for the job often goes to
+the JVM, whose own way to end is to stop Spark in the middle of a batch; so the JVM is made to pass it on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+ORPHANED = 70
+"""Exit code of a driver whose JVM is gone."""
+LOOK = 0.25
+"""Seconds between two looks at the JVM."""
+LAST_WORDS = 1.5
+"""Seconds that an orphan has to deregister."""
+
+
+class Ending:
+    """Whether and why the consumer is to end. The first reason counts, a failure prevails over a request."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._lock = threading.Lock()
+        self.reason = ""
+        self.exit_code = 0
+        self.replaced = False
+
+    def ask(self, reason: str, exit_code: int = 0, replaced: bool = False) -> None:
+        """Ask for the end in order."""
+        # No log here: signal handlers call this, and may have interrupted the log's own lock.
+        with self._lock:
+            self.exit_code = self.exit_code or exit_code
+            self.replaced = self.replaced or replaced
+            self.reason = self.reason or reason
+        self._asked.set()
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is to end."""
+        return self._asked.is_set()
+
+    def wait(self) -> None:
+        """Wait until the end is asked for. Signals are handled meanwhile."""
+        while not self._asked.wait(0.5):
+            pass
+
+
+def end_on_signals(ending: Ending) -> None:
+    """Make SIGTERM and SIGINT to this process ask for the end in order. To be called in the main thread."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        # In a thread, because the main thread may hold the very lock that `ask` needs.
+        name = signal.Signals(number).name
+        threading.Thread(target=ending.ask, args=(f"{name} received",), daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+
+
+class _JvmSignalHandler:
+    """What the JVM calls when it gets a signal; a Python object behind a Java interface."""
+
+    def __init__(self, ending: Ending) -> None:
+        self._ending = ending
+
+    def handle(self, received: Any) -> None:
+        """Ask for the end instead of letting the JVM stop Spark at once."""
+        self._ending.ask(f"SIG{received.getName()} received by the JVM")
+
+    class Java:
+        """For py4j."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+
+def end_on_jvm_signals(spark: SparkSession, ending: Ending) -> None:
+    """Make SIGTERM and SIGINT to the driver's JVM ask for the end in order. The JVM ends with this process."""
+    gateway = spark.sparkContext._gateway
+    if gateway is None:
+        raise RuntimeError(
+            "this Spark session has no JVM of its own; consumers need Spark classic, not Connect"
+        )
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    handler = _JvmSignalHandler(ending)
+    signals = gateway.jvm.sun.misc.Signal
+    for name in ("TERM", "INT"):
+        signals.handle(signals(name), handler)
+
+
+def jvm_death() -> Callable[[], bool]:
+    """Return what tells whether the JVM is gone: the parent under `spark-submit`, else the child."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        parent = os.getppid()
+        return lambda: os.getppid() != parent
+
+    def child_gone() -> bool:
+        from pyspark import SparkContext  # noqa: PLC0415  not there before Spark has started
+
+        process = getattr(SparkContext._gateway, "proc", None)
+        return isinstance(process, subprocess.Popen) and process.poll() is not None
+
+    return child_gone
+
+
+class OrphanGuard:
+    """Ends this process soon after its JVM: deregisters, at most `LAST_WORDS` seconds long, and exits."""
+
+    def __init__(self, gone: Callable[[], bool], last_words: Callable[[], None]) -> None:
+        self._gone = gone
+        self._last_words = last_words
+        self._off = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="muster-orphan-guard", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No longer watch, because the JVM is about to be ended in order."""
+        self._off.set()
+
+    def _run(self) -> None:
+        while not self._off.wait(LOOK):
+            if not self._gone():
+                continue
+            exit_after(LAST_WORDS, ORPHANED)
+            log.error("the JVM is gone; deregistering and exiting")
+            try:
+                self._last_words()
+            finally:
+                os._exit(ORPHANED)
+
+
+def exit_after(seconds: float, exit_code: int) -> None:
+    """End this process in `seconds`, whatever its threads are doing then."""
+    timer = threading.Timer(seconds, os._exit, args=(exit_code,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,90 @@
+"""The agent's end of the local API (see `muster.consumer.source.protocol`): what the planner may plan.
+
+Served on the loopback interface only. The bearer token is new for each query, so the planner of a query that
+ended is turned away even if its process still lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import FastAPI, Header, HTTPException, Response, status
+
+from muster.consumer.agent import Agent, StaleTokenError
+from muster.consumer.source.protocol import (
+    PARTITIONS_PATH,
+    PLANNED_PATH,
+    Offsets,
+    SourcePartitions,
+    SourcePlanned,
+    TopicSource,
+)
+from muster.core.ownership import PlanRefusedError, Range
+from muster.settings.connections import KafkaSettings
+
+
+def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: int) -> FastAPI:
+    """The application that answers the planner."""
+    app = FastAPI(openapi_url=None)
+    properties = {key: value for key, value in kafka.config.items() if key != "bootstrap.servers"}
+
+    @app.get(PARTITIONS_PATH)
+    async def partitions(authorization: Annotated[str, Header()] = "") -> Response:
+        try:
+            offer = agent.offer(_token(authorization))
+        except (StaleTokenError, PlanRefusedError) as error:
+            raise _refusal(error) from error
+        answer = SourcePartitions(
+            asked=offer.asked,
+            topics={
+                name: TopicSource(
+                    bootstrap_servers=topic.source.bootstrap_servers,
+                    group_id=topic.source.group_id,
+                    partitions=sorted(topic.partitions),
+                )
+                for name, topic in offer.topics.items()
+            },
+            kafka=properties,
+            max_records_per_batch=max_records_per_batch,
+            operation_timeout=kafka.operation_timeout,
+        )
+        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+
+    @app.post(PLANNED_PATH, status_code=status.HTTP_204_NO_CONTENT)
+    async def planned(plan: SourcePlanned, authorization: Annotated[str, Header()] = "") -> None:
+        try:
+            agent.planned(
+                _token(authorization),
+                asked=plan.asked,
+                finished=_ranges(plan.finished),
+                offsets=_ranges(plan.offsets),
+                ends={
+                    (topic, int(partition)): end
+                    for topic, ends in plan.ends.items()
+                    for partition, end in ends.items()
+                },
+                problems=plan.problems,
+            )
+        except (StaleTokenError, PlanRefusedError) as error:
+            raise _refusal(error) from error
+
+    return app
+
+
+def _token(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _ranges(offsets: Offsets) -> Mapping[str, Mapping[int, Range]]:
+    return {
+        topic: {int(partition): (begin, end) for partition, (begin, end) in ranges.items()}
+        for topic, ranges in offsets.items()
+        if ranges
+    }
+
+
+def _refusal(error: Exception) -> HTTPException:
+    code = status.HTTP_401_UNAUTHORIZED if isinstance(error, StaleTokenError) else status.HTTP_409_CONFLICT
+    return HTTPException(code, str(error))

@@ -1,0 +1,189 @@
+"""The consumer job: puts agent, Spark query, ZooKeeper, Consul and Kafka together, and takes them apart in order.
+
+Exit codes: 0 when it ended in order (a signal, a request, replaced by a newer incarnation), 1 when it did not get
+to close everything or one of its threads died, 2 for settings that cannot be used, 70 when its JVM was gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+import muster
+from muster.consumer.agent import Agent
+from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.committer import Committer
+from muster.consumer.handler import Handler, HandlerError, load_handler
+from muster.consumer.http_server import HttpServer
+from muster.consumer.lifecycle import (
+    Ending,
+    OrphanGuard,
+    end_on_jvm_signals,
+    end_on_signals,
+    exit_after,
+    jvm_death,
+)
+from muster.consumer.local_api import make_local_api
+from muster.consumer.loop import Beat, Loop
+from muster.consumer.query import QuerySupervisor
+from muster.consumer.registration import Registrar
+from muster.consumer.status_page import make_status_page
+from muster.edges.consul import ConsulError, Discovery
+from muster.settings.consumer import VARIABLE, ConsumerSettings
+
+log = logging.getLogger(__name__)
+
+STUCK_AFTER = 30.0
+"""Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
+STOPPING = "stopping"
+SPARK_STOP = 15.0
+"""Seconds for Spark to stop once everything is closed; nothing depends on it any more."""
+
+
+def main() -> None:
+    """Run the consumer that the environment variable `MUSTER_CONSUMER` describes, then end the process."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for noisy in ("py4j", "kazoo", "httpx", "uvicorn"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        settings = ConsumerSettings.from_environment()
+        os.environ.pop(VARIABLE)  # it holds secrets, which what the handler starts need not inherit
+        handler = load_handler(settings.handler, settings.handler_options)
+        job = Job(settings, handler)
+    except (ValueError, HandlerError, OSError) as error:
+        log.error("%s", error)  # noqa: TRY400  the message says it all
+        sys.exit(2)
+    sys.exit(job.run())
+
+
+class Job:
+    """One consumer, from start to end. Raises OSError if its ports cannot be had."""
+
+    def __init__(self, settings: ConsumerSettings, handler: Handler) -> None:
+        self._settings = settings
+        self._handler = handler
+        self._ending = Ending()
+        self._agent = Agent(settings.consumer)
+        self._loops: list[Loop] = []
+        self._page = HttpServer(
+            "status-page",
+            make_status_page(self._agent, settings, self._trouble),
+            settings.bind,
+            settings.port,
+        )
+        self._local_api = HttpServer(
+            "local-api",
+            make_local_api(self._agent, settings.kafka, settings.max_records_per_batch),
+            "127.0.0.1",
+            0,
+        )
+        discovery = Discovery(settings.consul, settings.cluster, settings.consul_service)
+        self._registrar = Registrar(settings, discovery, self._agent, self._ending, self._page.port)
+        self._watch = AssignmentWatch(
+            settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
+        )
+        self._committer = Committer(self._agent, settings.kafka)
+        self._supervisor: QuerySupervisor | None = None
+
+    def run(self) -> int:
+        """Run until the end is asked for; returns the exit code."""
+        settings = self._settings
+        log.info(
+            "muster %s: consumer %s of cluster %s, incarnation %s, pid %d, status page on port %d",
+            muster.__version__,
+            settings.consumer,
+            settings.cluster,
+            settings.incarnation,
+            os.getpid(),
+            self._page.port,
+        )
+        end_on_signals(self._ending)
+        guard = OrphanGuard(jvm_death(), self._leave)
+        guard.start()
+        self._page.start()
+        self._local_api.start()
+        calls = settings.zookeeper.operation_timeout
+        self._loop("zookeeper", self._watch.run, 2 * calls + STUCK_AFTER)
+        self._loop("consul", self._registrar.run, 8 * settings.consul.timeout + STUCK_AFTER)
+        self._loop("commit", self._committer.run, STUCK_AFTER)
+        spark = self._start_spark()
+        if not self._ending.asked:
+            self._supervisor = QuerySupervisor(
+                spark,
+                self._agent,
+                self._handler,
+                self._local_api.url,
+                settings.trigger_interval,
+                f"muster {settings.consumer}",
+            )
+            self._loop("query", self._supervisor.run, STUCK_AFTER)
+            self._registrar.open()
+        self._ending.wait()
+        return self._end(spark, guard)
+
+    def _start_spark(self) -> SparkSession:
+        spark = SparkSession.builder.appName(f"muster {self._settings.consumer}").getOrCreate()
+        if not spark.sparkContext.getConf().contains("spark.log.level"):
+            spark.sparkContext.setLogLevel("WARN")  # at INFO it writes a page for every batch
+        end_on_signals(self._ending)  # Spark has put its own handler in the place of ours
+        end_on_jvm_signals(spark, self._ending)
+        return spark
+
+    def _loop(self, name: str, body: Callable[[Beat], None], limit: float) -> None:
+        loop = Loop(name, body, limit, lambda why: self._ending.ask(why, exit_code=1))
+        self._loops.append(loop)
+        loop.start()
+
+    def _trouble(self) -> list[str]:
+        if self._ending.asked:
+            return []  # loops end one after the other, which is no trouble
+        return [trouble for loop in self._loops if (trouble := loop.trouble())]
+
+    def _end(self, spark: SparkSession, guard: OrphanGuard) -> int:
+        began = time.monotonic()
+        log.info("ending: %s", self._ending.reason)
+        self._agent.bar(STOPPING)
+        closed = self._agent.wait_closed(self._settings.graceful_timeout)
+        exit_code = self._ending.exit_code
+        if not closed:
+            held = {topic: sorted(status.held) for topic, status in self._agent.view().topics.items()}
+            log.error(
+                "not closed within %g s: %s; whoever reads them next begins at the last committed offset",
+                self._settings.graceful_timeout,
+                {topic: partitions for topic, partitions in held.items() if partitions},
+            )
+            exit_code = exit_code or 1
+        self._leave()
+        log.info("closed and deregistered after %.1f s", time.monotonic() - began)
+        exit_after(SPARK_STOP, exit_code)
+        guard.stop()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        for loop in self._loops:
+            if loop.name == "query":
+                loop.join(SPARK_STOP / 2)
+        self._watch.stop()
+        self._committer.stop()
+        try:
+            spark.stop()
+        except Py4JError as error:
+            log.warning("Spark did not stop in order: %s", error)
+        self._page.stop()
+        log.info("ended after %.1f s, exit code %d", time.monotonic() - began, exit_code)
+        return exit_code
+
+    def _leave(self) -> None:
+        try:
+            self._registrar.leave()
+        except ConsulError as error:
+            log.warning("not deregistered: %s; its check will fail, and Consul forgets it later", error)

@@ -1,0 +1,153 @@
+"""Keeps the consumer's one streaming query running.
+
+Each run of the query begins with nothing: a new token for its planner, and a scratch checkpoint that is removed
+afterwards. Kafka's committed offsets say where to begin. A query that fails is started again within the job, after
+a pause that doubles from one failure to the next.
+
+A batch's offsets count as processed when the handler has returned. That is exact: the planner told the agent what
+the batch holds before Spark knew of it, Spark runs one batch at a time, and each planning says where Spark stands,
+which the agent compares. Spark's progress events come later, through a queue that may drop them, and not at all
+for the last batch before a stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from muster.consumer.agent import Agent
+from muster.consumer.handler import Handler
+from muster.consumer.loop import Beat
+from muster.consumer.source.datasource import FORMAT, MusterDataSource
+
+log = logging.getLogger(__name__)
+
+PROBLEM = "query"
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a failed query is started again, at first and at most."""
+HEALTHY_AFTER = 60.0
+"""A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+
+
+class QuerySupervisor:
+    """Runs the query of `spark` that gives batches to `handler`. `run` is the loop, until `stop`.
+
+    `local_api` is the URL that the planner finds the agent at, `trigger_interval` is in seconds.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        agent: Agent,
+        handler: Handler,
+        local_api: str,
+        trigger_interval: float,
+        name: str,
+    ) -> None:
+        self._spark = spark
+        self._agent = agent
+        self._handler = handler
+        self._local_api = local_api
+        self._interval = trigger_interval
+        self._name = name
+        self._stopped = threading.Event()
+        self._error: str | None = None
+        spark.dataSource.register(MusterDataSource)
+
+    def stop(self) -> None:
+        """End the loop and the query, as soon as the batch under way is done."""
+        self._stopped.set()
+
+    def run(self, beat: Beat) -> None:
+        """Run the query, again and again."""
+        pause = FIRST_PAUSE
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            error = self._run_once(beat)
+            if error is None:
+                continue
+            if time.monotonic() - began > HEALTHY_AFTER:
+                pause = FIRST_PAUSE
+            self._agent.problem(PROBLEM, f"the query failed and is started again in {pause:g} s: {error}")
+            until = time.monotonic() + pause
+            while time.monotonic() < until and not self._stopped.wait(min(1.0, until - time.monotonic())):
+                beat()
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _run_once(self, beat: Beat) -> str | None:
+        """Run the query until it ends; returns why it failed, None if it was stopped."""
+        token = self._agent.query_started()
+        checkpoint = Path(tempfile.mkdtemp(prefix="muster-checkpoint-"))
+        self._error = None
+        failed = True
+        try:
+            query = self._start(token, checkpoint)
+            while not query.awaitTermination(0.5):  # type: ignore[arg-type]  # seconds, fractions are fine
+                beat()
+                if self._stopped.is_set():
+                    query.stop()
+        except (PySparkException, Py4JError) as error:
+            failed = True
+            return self._error or cause(error)
+        else:
+            failed = not self._stopped.is_set()
+            return "it ended without an error" if failed else None
+        finally:
+            self._agent.query_ended(failed)
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _start(self, token: str, checkpoint: Path) -> StreamingQuery:
+        return (
+            self._spark.readStream.format(FORMAT)
+            .option("agent", self._local_api)
+            .option("token", token)
+            .option("parallelism", str(self._spark.sparkContext.defaultParallelism))
+            .load()
+            .writeStream.foreachBatch(self._batch)
+            .option("checkpointLocation", checkpoint.as_uri())
+            .trigger(processingTime=f"{max(1, round(self._interval * 1000))} milliseconds")
+            .queryName(self._name)
+            .start()
+        )
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Hand one batch to the handler. Spark calls this in a thread of its own."""
+        plan = self._agent.batch_started()
+        processed = False
+        try:
+            if not plan.empty:
+                self._handler(frame, batch_id)
+            processed = True
+        except Exception as error:
+            self._error = f"the handler failed: {cause(error)}"
+            log.exception("the handler failed in batch %d", batch_id)
+            raise
+        finally:
+            self._agent.batch_done(plan, processed)
+        if processed and not plan.empty:
+            self._agent.problem(PROBLEM, None)
+
+
+def cause(error: BaseException) -> str:
+    """What went wrong, in one line: of the traces that Spark strings together, the innermost exception."""
+    text = str(error)
+    if isinstance(error, PySparkException | Py4JError):
+        if isinstance(error, StreamingQueryException):
+            text = text.partition("=== Streaming Query ===")[0] or text
+        lines = [line.strip() for line in text.splitlines()]
+        python = [line for line in lines if _EXCEPTION.match(line)]
+        if python:
+            return python[-1][:500]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}"[:500]

@@ -1,0 +1,172 @@
+"""A consumer job as the tests see it: a `spark-submit` process, its status page, its files, and its assignment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pyarrow.dataset
+from kazoo.client import KazooClient
+
+from devstack.guard import guard
+from muster.core.model import TopicAssignment
+from muster.core.wire import assignment_path, format_assignment
+from muster.edges.consul import Discovery
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import ConsumerSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE = "job-test"
+
+
+@dataclass
+class Servers:
+    """Where the real servers are."""
+
+    zookeeper: ZooKeeperSettings
+    consul: ConsulSettings
+    kafka: KafkaSettings
+
+
+@dataclass
+class ConsumerJob:
+    """One consumer process. `number` tells those of one id apart."""
+
+    servers: Servers
+    cluster: str
+    consumer: str
+    folder: Path
+    handler: str = "muster.handlers.parquet.ParquetHandler"
+    options: dict[str, Any] = field(default_factory=dict)
+    incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.incarnation}.log"
+
+    @property
+    def discovery(self) -> Discovery:
+        return Discovery(self.servers.consul, self.cluster, SERVICE)
+
+    def start(self) -> None:
+        settings = ConsumerSettings(
+            cluster=self.cluster,
+            consumer=self.consumer,
+            incarnation=self.incarnation,
+            consul_service=SERVICE,
+            zookeeper=self.servers.zookeeper,
+            consul=self.servers.consul,
+            kafka=self.servers.kafka,
+            handler=self.handler,
+            handler_options={"path": "${JOB_DATA}", **self.options},
+            metadata={"zone": "here"},
+            graceful_timeout=30,
+        )
+        environment = {
+            **os.environ,
+            **settings.to_environment(),
+            "JOB_DATA": str(self.data),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(Path(__file__).parent)]),
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    Path(sys.executable).with_name("spark-submit"),
+                    *("--master", "local[1]", "--driver-memory", "512m"),
+                    *("--conf", "spark.ui.enabled=false"),
+                    *("--conf", f"spark.local.dir={self.folder / 'spark'}"),
+                    *("--conf", f"spark.sql.warehouse.dir={self.folder / 'warehouse'}"),
+                    ROOT / "sparkjobs" / "consume.py",
+                ],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+            )
+        guard.watch(self.process.pid, psutil.Process(self.process.pid).create_time())
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+            guard.forget(self.process.pid)
+
+    def exit_code(self) -> int | None:
+        assert self.process is not None
+        return self.process.poll()
+
+    def registered(self) -> bool:
+        """Whether this very process is registered and passes its check."""
+        found = self.discovery.own_registration(self.consumer)
+        return found is not None and found.incarnation == self.incarnation and found.passing
+
+    def driver(self) -> psutil.Process:
+        """The Python process that runs `consume.py`."""
+        return psutil.Process(self.status()["pid"])
+
+    def status(self) -> dict[str, Any]:
+        found = self.discovery.own_registration(self.consumer)
+        assert found is not None, f"not registered; its log:\n{self.log_tail()}"
+        answer = httpx.get(f"http://{found.address}:{found.port}/status", timeout=2, trust_env=False)
+        return dict(answer.json())
+
+    def topic(self, topic: str) -> dict[str, Any]:
+        return dict(self.status()["topics"].get(topic, {}))
+
+    def lists(self, topic: str) -> tuple[list[int], list[int], list[int]]:
+        found = self.topic(topic)
+        return found.get("running", []), found.get("starting", []), found.get("closing", [])
+
+    def offsets_read(self) -> Counter[tuple[str, int, int]]:
+        """How often each record stands in the Parquet files."""
+        files = [str(file) for file in self.data.glob("*.parquet")]
+        if not files:
+            return Counter()
+        table = pyarrow.dataset.dataset(files, format="parquet").to_table(["topic", "partition", "offset"])
+        columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+        return Counter(zip(*columns, strict=True))
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+
+@dataclass
+class Coordinator:
+    """Writes assignment nodes by hand, as a coordinator would."""
+
+    client: KazooClient
+    servers: Servers
+    cluster: str
+    group: str
+    epochs: Counter[str] = field(default_factory=Counter)
+
+    def assign(self, topic: str, owners: dict[int, str]) -> int:
+        """Write the owners of a topic; returns the epoch."""
+        self.epochs[topic] += 1
+        node = TopicAssignment(self.servers.kafka.bootstrap_servers, self.group, owners, self.epochs[topic])
+        self.write(topic, format_assignment(node))
+        return self.epochs[topic]
+
+    def write(self, topic: str, data: bytes) -> None:
+        path = assignment_path(self.cluster, topic)
+        self.client.ensure_path(path)
+        self.client.set(path, data)

@@ -1,0 +1,343 @@
+"""The consumer job on real ZooKeeper, Consul, Kafka and Spark, with its assignment written by hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from consumer_job import ConsumerJob, Coordinator, Servers
+
+from devstack.server import Server
+from muster.core.wire import assignment_path
+from muster.edges.kafka import GroupOffsets
+from muster.edges.zookeeper import make_client, start_client, stop_client
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+
+
+class Topic:
+    """A real topic, and how many records were written to each partition."""
+
+    def __init__(self, kafka: KafkaSettings, group: str) -> None:
+        self.name = f"t-{uuid.uuid4().hex[:8]}"
+        self.written = dict.fromkeys(range(PARTITIONS), 0)
+        self._config = {"bootstrap.servers": kafka.bootstrap_servers}
+        admin = AdminClient(self._config)
+        admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(20)
+        self._group = GroupOffsets(kafka, group)
+
+    def produce(self, count: int, partitions: tuple[int, ...] = tuple(range(PARTITIONS))) -> None:
+        producer = Producer(self._config)
+        for number in partitions:
+            for _ in range(count):
+                producer.produce(self.name, f"{self.written[number]}".encode(), partition=number)
+                self.written[number] += 1
+        assert producer.flush(30) == 0
+
+    def committed(self) -> dict[int, int | None]:
+        found = self._group.committed([(self.name, number) for number in range(PARTITIONS)])
+        return {number: found[self.name, number] for number in range(PARTITIONS)}
+
+    def expected(self, *partitions: int) -> dict[tuple[str, int, int], int]:
+        """Every record of these partitions, once."""
+        return {
+            (self.name, number, offset): 1 for number in partitions for offset in range(self.written[number])
+        }
+
+
+@pytest.fixture(scope="module")
+def servers(zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings) -> Servers:
+    return Servers(zookeeper, consul, kafka)
+
+
+@pytest.fixture(scope="module")
+def group() -> str:
+    return f"job-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> str:
+    return f"job-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def coordinator(servers: Servers, cluster: str, group: str) -> Iterator[Coordinator]:
+    client = make_client(servers.zookeeper)
+    start_client(client, servers.zookeeper)
+    yield Coordinator(client, servers, cluster, group)
+    stop_client(client, 5)
+
+
+@pytest.fixture
+def topic(kafka: KafkaSettings, group: str, coordinator: Coordinator) -> Iterator[Topic]:
+    made = Topic(kafka, group)
+    yield made
+    coordinator.client.delete(assignment_path(coordinator.cluster, made.name), recursive=True)
+
+
+@pytest.fixture(scope="module")
+def make_job(
+    servers: Servers, cluster: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., ConsumerJob]]:
+    jobs: list[ConsumerJob] = []
+
+    def make(consumer: str, folder: Path | None = None, **more: object) -> ConsumerJob:
+        job = ConsumerJob(servers, cluster, consumer, folder or tmp_path_factory.mktemp(consumer), **more)  # type: ignore[arg-type]
+        jobs.append(job)
+        job.start()
+        return job
+
+    yield make
+    for job in jobs:
+        job.end()
+
+
+@pytest.fixture(scope="module")
+def job(make_job: Callable[..., ConsumerJob], eventually: Eventually) -> ConsumerJob:
+    """One job for the tests that leave it running."""
+    made: ConsumerJob = make_job("one")
+    began = time.monotonic()
+    eventually(made.registered, 120, "registered")
+    print(f"registered and passing after {time.monotonic() - began:.1f} s")
+    return made
+
+
+def mine(job: ConsumerJob, *partitions: int) -> dict[int, str]:
+    return dict.fromkeys(partitions, job.consumer)
+
+
+def test_reads_what_is_assigned_and_commits_it(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    topic.produce(100)
+    began = time.monotonic()
+    epoch = coordinator.assign(topic.name, mine(job, 0, 1) | {2: "somebody-else"})
+    eventually(lambda: job.lists(topic.name) == ([0, 1], [], []), 30, "running")
+    print(f"assignment to running: {time.monotonic() - began:.2f} s")
+    assert job.topic(topic.name)["epoch"] == epoch
+    eventually(lambda: job.offsets_read() == topic.expected(0, 1), 30, "read")
+    eventually(lambda: topic.committed() == {0: 100, 1: 100, 2: None}, 10, "committed")
+    topic.produce(50)
+    eventually(lambda: topic.committed() == {0: 150, 1: 150, 2: None}, 10, "committed again")
+    assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1)
+
+
+def test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    eventually(lambda: job.lists(topic.name) == ([0, 1, 2], [], []), 30, "running")
+    topic.produce(2000)
+    began = time.monotonic()
+    epoch = coordinator.assign(topic.name, mine(job, 0, 2))
+
+    def closed() -> bool:
+        found = job.topic(topic.name)
+        return found["epoch"] == epoch and 1 not in found["closing"] + found["running"] + found["starting"]
+
+    eventually(closed, 30, "closed")
+    print(f"removal to closed: {time.monotonic() - began:.2f} s")
+    at_close = topic.committed()[1]
+    assert at_close is not None
+    read = [key for key in job.offsets_read() if key[:2] == (topic.name, 1)]
+    assert len(read) == at_close, "what is committed when it is reported closed is what was written"
+    topic.produce(100)
+    eventually(lambda: (topic.committed()[0], topic.committed()[2]) == (2100, 2100), 20, "the others")
+    assert topic.committed()[1] == at_close
+    # It comes back and begins where it was left.
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    eventually(lambda: topic.committed()[1] == 2100, 20, "taken up again")
+    assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1, 2)
+
+
+def test_isolation_closes_and_restoring_resumes(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0))
+    topic.produce(10)
+    eventually(lambda: topic.committed()[0] == 10, 30, "committed")
+    job.discovery.isolate(job.consumer, by="test", why="to see", at=time.time())
+    began = time.monotonic()
+    eventually(lambda: job.lists(topic.name) == ([], [], []), 15, "closed")
+    print(f"isolation to closed: {time.monotonic() - began:.2f} s")
+    assert job.status()["state"] == "isolated"
+    assert job.registered()
+    topic.produce(10)
+    assert job.discovery.restore(job.consumer)
+    eventually(lambda: topic.committed()[0] == 20, 15, "resumed")
+    assert job.status()["state"] == "running"
+
+
+def test_a_topic_with_rubbish_stays_as_it_is_and_a_removed_one_closes(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0))
+    eventually(lambda: job.lists(topic.name) == ([0], [], []), 30, "running")
+    coordinator.write(topic.name, b"{rubbish")
+    eventually(lambda: any(topic.name in error for error in job.status()["errors"]), 15, "error shown")
+    assert job.lists(topic.name) == ([0], [], [])
+    topic.produce(5)
+    eventually(lambda: topic.committed()[0] == 5, 15, "still read")
+    coordinator.client.delete(assignment_path(coordinator.cluster, topic.name))
+    eventually(lambda: topic.name not in job.status()["topics"], 15, "closed")
+    assert job.status()["errors"] == []
+    coordinator.client.create(assignment_path(coordinator.cluster, topic.name))
+
+
+def test_consumes_on_while_zookeeper_is_away(
+    job: ConsumerJob,
+    topic: Topic,
+    coordinator: Coordinator,
+    zookeeper_server: Server,
+    eventually: Eventually,
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0))
+    eventually(lambda: job.lists(topic.name) == ([0], [], []), 30, "running")
+    zookeeper_server.pause()
+    try:
+        eventually(lambda: any("zookeeper" in error for error in job.status()["errors"]), 40, "error shown")
+        topic.produce(30)
+        eventually(lambda: topic.committed()[0] == 30, 15, "read and committed")
+        assert job.registered()
+    finally:
+        zookeeper_server.resume()
+    eventually(lambda: job.status()["errors"] == [], 40, "back")
+    eventually(lambda: coordinator.client.connected, 40, "the test's own client is back")
+    coordinator.assign(topic.name, mine(job, 0, 1))
+    eventually(lambda: job.lists(topic.name) == ([0, 1], [], []), 15, "hears again")
+
+
+def test_metrics_and_health(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0))
+    topic.produce(7)
+    eventually(lambda: topic.committed()[0] == 7, 30, "committed")
+    found = job.discovery.own_registration(job.consumer)
+    assert found is not None
+    assert found.meta["zone"] == "here"
+    url = f"http://{found.address}:{found.port}"
+    began = time.monotonic()
+    assert httpx.get(f"{url}/health", trust_env=False).text == "ok"
+    assert time.monotonic() - began < 1
+    metrics = httpx.get(f"{url}/metrics", trust_env=False).text
+    line = next(
+        part
+        for part in metrics.splitlines()
+        if part.startswith("kafka_consumergroup_group_lag{") and topic.name in part
+    )
+    assert f'group="{coordinator.group}"' in line
+    assert line.endswith(" 0.0")
+
+
+def test_sigterm_closes_everything_in_order(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    eventually(lambda: job.lists(topic.name) == ([0, 1, 2], [], []), 30, "running")
+    topic.produce(3000)
+    eventually(lambda: (topic.committed()[0] or 0) > 0, 20, "reading")
+    driver = job.driver()
+    began = time.monotonic()
+    driver.send_signal(signal.SIGTERM)
+    eventually(lambda: job.discovery.own_registration(job.consumer) is None, 30, "deregistered")
+    print(f"SIGTERM to deregistered: {time.monotonic() - began:.2f} s")
+    eventually(lambda: job.exit_code() is not None, 30, "exited")
+    print(f"SIGTERM to exit: {time.monotonic() - began:.2f} s")
+    assert job.exit_code() == 0, job.log_tail()
+    read = [key for key in job.offsets_read().elements() if key[0] == topic.name]
+    assert len(read) == len(set(read)), "read twice"
+    assert sum(offset or 0 for offset in topic.committed().values()) == len(read)
+    assert list(Path(job.folder).glob("muster-checkpoint-*")) == []
+
+
+def test_when_the_jvm_is_killed_the_driver_deregisters_and_exits(
+    make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    job = make_job("killed")
+    coordinator.assign(topic.name, mine(job, 0))
+    topic.produce(10)
+    eventually(lambda: topic.committed()[0] == 10, 120, "committed")
+    driver = job.driver()
+    jvm = driver.parent()
+    assert jvm is not None
+    assert "java" in jvm.name()
+    began = time.monotonic()
+    jvm.kill()
+    eventually(lambda: not driver.is_running(), 5, "driver gone")
+    print(f"JVM killed to driver gone: {time.monotonic() - began:.2f} s")
+    assert time.monotonic() - began < 3
+    assert job.discovery.own_registration(job.consumer) is None
+
+
+def test_of_two_with_one_id_the_newer_one_stays_and_a_request_stops_it(
+    make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    older = make_job("twice")
+    coordinator.assign(topic.name, mine(older, 0))
+    eventually(lambda: older.lists(topic.name) == ([0], [], []), 120, "running")
+    newer = make_job("twice", folder=older.folder)
+    topic.produce(500)
+    eventually(lambda: older.exit_code() is not None, 120, "the older one is gone")
+    assert older.exit_code() == 0, older.log_tail()
+    eventually(newer.registered, 30, "the newer one is registered")
+    topic.produce(500)
+    eventually(lambda: topic.committed()[0] == 1000, 30, "the newer one reads")
+    assert newer.status()["incarnation"] == newer.incarnation
+    assert dict(newer.offsets_read()) == topic.expected(0)
+
+    newer.discovery.request_stop(newer.consumer, older.incarnation, by="test", why="not meant for it")
+    newer.discovery.request_stop(newer.consumer, newer.incarnation, by="test", why="enough")
+    began = time.monotonic()
+    eventually(lambda: newer.exit_code() is not None, 30, "stopped")
+    print(f"stop request to exit: {time.monotonic() - began:.2f} s")
+    assert newer.exit_code() == 0, newer.log_tail()
+    assert newer.discovery.own_registration(newer.consumer) is None
+    assert newer.discovery.stop_request(newer.consumer) is None
+
+
+def test_a_failing_handler_restarts_the_query_and_loses_nothing(
+    make_job: Callable[..., ConsumerJob],
+    topic: Topic,
+    coordinator: Coordinator,
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    trap = tmp_path / "trap"
+    job = make_job("fails", handler="failing_handlers.FailsWhenAsked", options={"trap": str(trap)})
+    coordinator.assign(topic.name, mine(job, 0, 1))
+    topic.produce(20)
+    eventually(lambda: topic.committed() == {0: 20, 1: 20, 2: None}, 120, "committed")
+    trap.touch()
+    topic.produce(20)
+    eventually(
+        lambda: any("ValueError: the trap was set" in error for error in job.status()["errors"]), 20, "error"
+    )
+    print(job.status()["errors"])
+    eventually(lambda: topic.committed() == {0: 40, 1: 40, 2: None}, 30, "read again")
+    eventually(lambda: job.status()["errors"] == [], 10, "well again")
+    assert job.status()["query_failures"] == 1
+    assert dict(job.offsets_read()) == topic.expected(0, 1)
+    # SIGTERM to the whole process group, as a shell or a cluster manager sends it, is an end in order too.
+    assert job.process is not None
+    os.killpg(job.process.pid, signal.SIGTERM)
+    eventually(lambda: job.exit_code() is not None, 30, "exited")
+    assert job.exit_code() == 0, job.log_tail()
+    assert not [
+        p
+        for p in psutil.process_iter(["environ"])
+        if str(job.folder) in (p.info["environ"] or {}).get("JOB_DATA", "")
+    ]
