@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,11 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ParquetHandler:
-    """Appends each batch to the Parquet data set at `path`.
+    """Appends each batch to the Parquet data set at `path`, in a folder of its own, `writer=[UUID]`.
+
+    The folder is new for each process that writes, because two Spark jobs cannot append to one: whichever ends
+    first deletes `_temporary`, and with it what the other has not yet put in its place. Readers see `writer` as
+    a partition column.
 
     All columns of the source are kept. `topic`, `partition` and `offset` name a record for good, so whoever reads
     the files can count what is missing and what is there twice. `${VAR}` in `path` is taken from the environment
@@ -22,7 +27,7 @@ class ParquetHandler:
     """
 
     def __init__(self, path: str, files: int | None = None) -> None:
-        self.path = _VARIABLE.sub(_value, path)
+        self.path = f"{_VARIABLE.sub(_value, path).rstrip('/')}/writer={uuid.uuid4()}"
         self.files = files
 
     def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
