@@ -138,7 +138,7 @@ class ConsumerJob:
 
     def offsets_read(self) -> Counter[tuple[str, int, int]]:
         """How often each record stands in the Parquet files."""
-        files = [str(file) for file in self.data.glob("*.parquet")]
+        files = [str(file) for file in self.data.rglob("*.parquet") if "_temporary" not in file.parts]
         if not files:
             return Counter()
         table = pyarrow.dataset.dataset(files, format="parquet").to_table(["topic", "partition", "offset"])

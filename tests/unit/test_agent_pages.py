@@ -1,0 +1,126 @@
+"""The agent's two HTTP faces: the local API for the planner, and the status page for everybody."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from muster.consumer.agent import Agent
+from muster.consumer.local_api import make_local_api
+from muster.consumer.status_page import make_status_page
+from muster.core.model import TopicAssignment
+from muster.core.wire import parse_status
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import ConsumerSettings
+
+SECRET = "do-not-show"  # noqa: S105
+KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092", "sasl.password": SECRET})
+
+
+@pytest.fixture
+def agent() -> Agent:
+    made = Agent("me")
+    made.assigned("t", TopicAssignment("k1:9092", "g", {0: "me", 1: "me", 2: "other"}, epoch=4), zxid=1)
+    return made
+
+
+@pytest.fixture
+def local(agent: Agent) -> TestClient:
+    return TestClient(make_local_api(agent, KAFKA, 1000))
+
+
+def page(agent: Agent, trouble: list[str] | None = None) -> TestClient:
+    settings = ConsumerSettings(
+        cluster="c",
+        consumer="me",
+        incarnation="i",
+        consul_service="s",
+        zookeeper=ZooKeeperSettings(hosts="z:2181", password=SECRET),
+        consul=ConsulSettings(token=SECRET),
+        kafka=KAFKA,
+        handler="a.b",
+        handler_options={"password": SECRET},
+    )
+    return TestClient(make_status_page(agent, settings, lambda: trouble or []))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def plan(
+    asked: int, finished: dict[str, object], offsets: dict[str, object], ends: dict[str, object] | None = None
+) -> dict[str, object]:
+    return {"asked": asked, "finished": finished, "offsets": offsets, "ends": ends or {}}
+
+
+def test_nobody_without_the_token_of_the_running_query_is_answered(agent: Agent, local: TestClient) -> None:
+    assert local.get("/source/partitions").status_code == 401
+    old = agent.query_started()
+    agent.query_ended(failed=True)
+    new = agent.query_started()
+    for token in ("", "wrong", old):
+        assert local.get("/source/partitions", headers=bearer(token)).status_code == 401
+        answer = local.post("/source/planned", headers=bearer(token), json=plan(1, {}, {}))
+        assert answer.status_code == 401
+    assert local.get("/source/partitions", headers=bearer(new)).status_code == 200
+
+
+def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
+    headers = bearer(agent.query_started())
+    offer = local.get("/source/partitions", headers=headers).json()
+    assert offer["topics"] == {"t": {"bootstrap.servers": "k1:9092", "group.id": "g", "partitions": [0, 1]}}
+    assert offer["max_records_per_batch"] == 1000
+    assert "bootstrap.servers" not in offer["kafka"]
+    offsets = {"t": {"0": [3, 8], "1": [0, 0]}}
+    answer = local.post(
+        "/source/planned", headers=headers, json=plan(offer["asked"], {}, offsets, {"t": {"0": 10, "1": 0}})
+    )
+    assert answer.status_code == 204
+    agent.batch_done(agent.batch_started(), processed=True)
+    ((source, due),) = ((source, agent.due(source)) for source in agent.wait_for_source([], 0))
+    assert due == {("t", 0): 8, ("t", 1): 0}
+    agent.committed(source, due)
+
+    status = page(agent).get("/status").json()
+    assert status["topics"]["t"]["running"] == [0, 1]
+    assert status["topics"]["t"]["offsets"]["0"] == {"position": 8, "committed": 8, "end": 10, "lag": 2}
+    assert status["records"] == 5
+
+
+def test_a_planner_that_stands_elsewhere_is_refused(agent: Agent, local: TestClient) -> None:
+    headers = bearer(agent.query_started())
+    asked = local.get("/source/partitions", headers=headers).json()["asked"]
+    answer = local.post(
+        "/source/planned", headers=headers, json=plan(asked, {"t": {"0": [0, 3]}}, {"t": {"0": [3, 5]}})
+    )
+    assert answer.status_code == 409
+    assert "the query has to be restarted" in answer.text
+
+
+def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) -> None:
+    agent.problem("zookeeper", "out of reach")
+    client = page(agent)
+    answer = client.get("/status")
+    status = parse_status(answer.content, "here")
+    assert (status.consumer, status.incarnation, status.epochs) == ("me", "i", True)
+    assert status.on("t").starting == {0, 1}
+    assert status.has_seen("t", 4)
+    assert not status.has_seen("t", 5)
+    assert json.loads(answer.content)["errors"] == ["zookeeper: out of reach"]
+    for path in ("/status", "/health", "/metrics", "/docs", "/openapi.json"):
+        assert SECRET not in client.get(path).text
+
+
+def test_health_says_what_is_wrong(agent: Agent) -> None:
+    assert page(agent).get("/health").status_code == 200
+    answer = page(agent, ["loop 'query' has ended"]).get("/health")
+    assert (answer.status_code, answer.text) == (503, "loop 'query' has ended")
+
+
+def test_a_barred_consumer_says_why(agent: Agent) -> None:
+    agent.bar("isolated")
+    assert page(agent).get("/status").json()["state"] == "isolated"
+    assert agent.wait_closed(0)

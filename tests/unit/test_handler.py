@@ -1,0 +1,88 @@
+"""Handlers found by their dotted paths, and errors that name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.consumer.handler import HandlerError, load_handler
+from muster.handlers.parquet import ParquetHandler
+
+HERE = __name__
+
+
+def function(batch_df: Any, batch_id: int) -> None: ...
+
+
+def one_argument(batch_df: Any) -> None: ...
+
+
+async def asynchronous(batch_df: Any, batch_id: int) -> None: ...
+
+
+def generator(batch_df: Any, batch_id: int) -> Any:
+    yield batch_df
+
+
+class Made:
+    def __init__(self, size: int = 1) -> None:
+        if size < 1:
+            raise ValueError("size is at least 1")
+        self.size = size
+
+    def __call__(self, batch_df: Any, batch_id: int) -> None: ...
+
+
+class AsyncMade:
+    async def __call__(self, batch_df: Any, batch_id: int) -> None: ...
+
+
+class NotCallable: ...
+
+
+number = 3
+
+
+def test_a_function() -> None:
+    assert load_handler(f"{HERE}.function", {}) is function
+
+
+def test_a_class_is_made_with_its_options() -> None:
+    handler = load_handler(f"{HERE}.Made", {"size": 5})
+    assert isinstance(handler, Made)
+    assert handler.size == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "says"),
+    [
+        ("nodots", {}, "not a dotted path"),
+        ("no.such_module.process", {}, "cannot be imported"),
+        (f"{HERE}.missing", {}, "has no 'missing'"),
+        (f"{HERE}.number", {}, "a int cannot be called"),
+        (f"{HERE}.function", {"a": 1}, "a function takes no handler_options"),
+        (f"{HERE}.one_argument", {}, "cannot be called with"),
+        (f"{HERE}.asynchronous", {}, "is async"),
+        (f"{HERE}.AsyncMade", {}, "is async"),
+        (f"{HERE}.generator", {}, "is a generator"),
+        (f"{HERE}.Made", {"colour": 1}, "unexpected keyword"),
+        (f"{HERE}.Made", {"size": 0}, "size is at least 1"),
+        (f"{HERE}.NotCallable", {}, "a NotCallable cannot be called"),
+    ],
+)
+def test_what_cannot_be_used_is_named(path: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(HandlerError, match=says) as raised:
+        load_handler(path, options)
+    assert repr(path) in str(raised.value)
+
+
+def test_parquet_takes_variables_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PLACE", "/data")
+    assert ParquetHandler("${SOME_PLACE}/flights").path.startswith("/data/flights/")
+
+
+def test_parquet_names_a_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOME_PLACE", raising=False)
+    with pytest.raises(HandlerError, match="SOME_PLACE"):
+        load_handler("muster.handlers.parquet.ParquetHandler", {"path": "${SOME_PLACE}/flights"})
