@@ -13,6 +13,9 @@ from typing import Any, ClassVar
 import pytest
 
 from muster.core.assignors import AssignorError, load_assignor, run_assignor, validate
+from muster.core.assignors.mixed import mixed_shares
+from muster.core.assignors.pool import Pool
+from muster.core.assignors.subscriptions import audiences
 from muster.core.model import Assignment, Consumer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,6 +135,24 @@ class TestSticky:
         before = {"t": dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 6), "b"), "u": {0: "b"}}
         after = assign("sticky", topics(t=6, u=1), live, before)
         assert {c: len(names.split()) for c, names in by_consumer(after).items()} == {"a": 3, "b": 3, "c": 1}
+
+    def test_either_all_chains_are_carried_out_or_none(self) -> None:
+        """A short and a long chain, so that the search finds one before the other and may end in between."""
+        live = consumers(a="t", b="t u", c="u", k="x1", l="x1 x2", m="x2 x3", n="x3 x4", o="x4")
+        count = topics(t=3, u=3, x1=3, x2=2, x3=2, x4=3)
+        before = {
+            "t": dict.fromkeys(range(3), "a"),
+            "u": {0: "b", 1: "b", 2: "c"},
+            "x1": dict.fromkeys(range(3), "k"),
+            "x2": dict.fromkeys(range(2), "l"),
+            "x3": dict.fromkeys(range(2), "m"),
+            "x4": {0: "n", 1: "n", 2: "o"},
+        }
+        pools = [Pool.of(audience, count, before) for audience in audiences(count, live)]
+        weights = dict.fromkeys(live, 1)
+        none, every = mixed_shares(pools, weights, budget=0), mixed_shares(pools, weights)
+        assert none != every
+        assert all(mixed_shares(pools, weights, budget) in (none, every) for budget in range(0, 2000, 20))
 
     def test_gives_back_what_moved_needlessly(self) -> None:
         """Loads are even either way, so nothing may move although another division is as good."""
