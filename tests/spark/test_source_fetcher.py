@@ -8,6 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
+from devstack.kafka import Kafka
+from muster.consumer.source import fetcher as fetcher_module
+from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
+from muster.consumer.source.reader import ClusterRanges, FetcherCache, Task, read
+from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.spark.topics import (
     create_topic,
@@ -19,12 +25,6 @@ from tests.spark.topics import (
     produce,
     producer_of,
 )
-
-from devstack.kafka import Kafka
-from muster.consumer.source import fetcher as fetcher_module
-from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
-from muster.consumer.source.reader import ClusterRanges, FetcherCache, Task, read
-from muster.settings.connections import KafkaSettings
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
 

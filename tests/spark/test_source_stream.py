@@ -17,15 +17,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from tests.conftest import Eventually
-from tests.spark.local_agent import LocalAgent
-from tests.spark.stream import streaming
-from tests.spark.topics import commit, create_topic, end_offset, numbered, produce, producer_of
 
 from devstack.kafka import Kafka
 from muster.consumer.source.datasource import SCHEMA
 from muster.consumer.source.records import ARROW_SCHEMA
 from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+from tests.spark.local_agent import LocalAgent
+from tests.spark.stream import streaming
+from tests.spark.topics import commit, create_topic, end_offset, numbered, produce, producer_of
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).resolve().parent
@@ -366,10 +366,10 @@ def test_nothing_is_lost_when_the_driver_is_killed(
             )
         try:
             if n < 2:
-                eventually(lambda: _done(file) >= 4, 90, f"batches of driver {n}")  # noqa: B023
+                eventually(lambda: _done(file) >= 4, 180, f"batches of driver {n}")  # noqa: B023
             else:
                 goal = {(p, each) for p in range(4)}
-                eventually(lambda: _ends(file) == goal, 120, "the end")  # noqa: B023
+                eventually(lambda: _ends(file) == goal, 180, "the end")  # noqa: B023
         finally:
             os.killpg(driver.pid, 9)
             driver.wait()

@@ -1,0 +1,120 @@
+"""The arithmetic of a batch's offsets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.consumer.source import offsets
+from muster.consumer.source.offsets import Beginning, OffsetError
+
+T = "flights"
+
+partitions = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 40))
+backlogs = st.dictionaries(partitions, st.integers(0, 5000), max_size=40)
+ranges = st.dictionaries(
+    partitions, st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)).map(lambda r: (r[0], sum(r)))
+)
+
+
+@given(ranges)
+def test_offsets_survive_sparks_json_and_do_not_depend_on_order(
+    held: dict[tuple[str, int], tuple[int, int]],
+) -> None:
+    text = json.dumps(offsets.format_offsets(held))
+    assert offsets.parse_offsets(json.loads(text)) == held
+    assert json.dumps(offsets.format_offsets(dict(reversed(held.items())))) == text
+
+
+@pytest.mark.parametrize(
+    ("given_", "named"),
+    [
+        ({T: {"3": 5}}, "partition '3'"),
+        ({T: {"3": [5]}}, "partition '3'"),
+        ({T: {"x": [1, 2]}}, "partition 'x'"),
+        ({T: 7}, f"topic '{T}'"),
+        ([], "expected topics"),
+    ],
+)
+def test_an_offset_of_another_source_is_an_error_that_names_it(given_: object, named: str) -> None:
+    with pytest.raises(OffsetError, match=named) as caught:
+        offsets.parse_offsets(given_)
+    assert "new checkpoint" in str(caught.value)
+
+
+@given(backlogs, st.integers(1, 10_000))
+def test_admission_is_within_the_limit_and_starves_nobody(
+    waiting: dict[tuple[str, int], int], limit: int
+) -> None:
+    admitted = offsets.admit(waiting, limit)
+    with_records = {tp for tp, backlog in waiting.items() if backlog}
+    assert admitted.keys() == with_records
+    assert all(1 <= admitted[tp] <= waiting[tp] for tp in admitted)
+    total = sum(waiting.values())
+    if total <= limit:
+        assert sum(admitted.values()) == total
+    else:
+        assert sum(admitted.values()) == max(limit, len(with_records))
+
+
+def test_admission_serves_the_short_at_once_and_the_long_by_backlog() -> None:
+    admitted = offsets.admit({(T, 0): 10, (T, 1): 3_000_000, (T, 2): 1_000_000}, 6000)
+    assert admitted[T, 0] == 10
+    assert admitted[T, 1] > 1.5 * admitted[T, 2] > 1500
+    assert offsets.admit({(T, 0): 10, (T, 1): 70}, None) == {(T, 0): 10, (T, 1): 70}
+    assert offsets.admit({(T, n): 9 for n in range(5)}, 2) == {(T, n): 1 for n in range(5)}
+
+
+def test_the_next_batch_begins_where_each_partition_stands() -> None:
+    planned = offsets.next_ranges({(T, 0): 5, (T, 1): 7, (T, 2): 9}, {(T, 0): 8, (T, 1): 7}, 100)
+    assert planned == {(T, 0): (5, 8), (T, 1): (7, 7), (T, 2): (9, 9)}
+
+
+def test_a_batch_is_planned_only_for_records_or_another_set() -> None:
+    before = {(T, 0): (0, 5), (T, 1): (2, 7)}
+    assert not offsets.moves(before, {(T, 0): (5, 5), (T, 1): (7, 7)})
+    assert offsets.moves(before, {(T, 0): (5, 6), (T, 1): (7, 7)})
+    assert offsets.moves(before, {(T, 0): (5, 5)})
+    assert offsets.moves(before, {})
+    assert offsets.moves({}, {(T, 0): (5, 5)})
+    assert offsets.moves(before, {(T, 0): (0, 0), (T, 1): (7, 7)}), "a partition that begins anew"
+    assert not offsets.moves({}, {})
+
+
+@pytest.mark.parametrize(
+    ("position", "committed", "earliest", "expected"),
+    [
+        (None, None, 4, Beginning(4)),
+        (None, 9, 4, Beginning(9)),
+        (None, 0, 0, Beginning(0)),
+        (None, 2, 10, Beginning(10, skipped=8)),
+        (12, 9, 4, Beginning(12)),
+        (12, 20, 4, Beginning(20)),
+        (12, None, 4, Beginning(12)),
+        (12, None, 15, Beginning(15, skipped=3)),
+    ],
+)
+def test_where_a_partition_begins(
+    position: int | None, committed: int | None, earliest: int, expected: Beginning
+) -> None:
+    assert offsets.begin(position, committed, earliest) == expected
+
+
+@given(ranges, st.integers(1, 12))
+def test_tasks_hold_each_record_once_and_are_few_and_even(
+    held: dict[tuple[str, int], tuple[int, int]], parallelism: int
+) -> None:
+    groups = offsets.tasks(held, parallelism)
+    flat = [item for group in groups for item in group]
+    assert dict(flat) == {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
+    assert len(flat) == len(dict(flat))
+    assert len(groups) <= parallelism
+    assert all(groups)
+    if groups:
+        sizes = [offsets.count(bounds for _, bounds in group) for group in groups]
+        largest = max(bounds[1] - bounds[0] for _, bounds in flat)
+        assert max(sizes) <= sum(sizes) / len(groups) + largest
+    assert offsets.tasks(dict(reversed(held.items())), parallelism) == groups

@@ -1,0 +1,386 @@
+"""The planner's decisions, with a Kafka whose answers and a clock whose hands the test moves.
+
+What it does on a real Kafka and a real Spark stands in `tests/spark`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+
+import pytest
+
+from muster.consumer.source.offsets import TopicPartition
+from muster.consumer.source.planner import Planner
+from muster.consumer.source.protocol import AgentClient, AgentRefusedError, AgentUnreachableError
+from muster.edges.kafka import KafkaError, PartitionError
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+from tests.spark.local_agent import LocalAgent
+
+SERVERS = "kafka-1:9092"
+T = "flights"
+
+
+class Log:
+    """One Kafka cluster: what it knows, and whether it answers."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[TopicPartition, tuple[int, int]] = {}
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.broken: dict[TopicPartition, str] = {}
+        self.down = False
+        self.stalled: threading.Event | None = None
+        self.calls: list[str] = []
+
+
+class SimulatedOffsets:
+    """`GroupOffsets` of a group in a `Log`."""
+
+    def __init__(self, log: Log, group: str) -> None:
+        self._log = log
+        self._group = group
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        asked = self._asked("committed", partitions)
+        return {tp: self._log.committed.get((self._group, tp)) for tp in asked}
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: self._log.bounds[tp][0] for tp in self._asked("beginning", partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked = self._asked("end", partitions)
+        known = {tp: self._log.bounds[tp][1] for tp in asked if tp not in self._log.broken}
+        if errors := {tp: self._log.broken[tp] for tp in asked if tp in self._log.broken}:
+            raise PartitionError("some partitions", known, errors)
+        return known
+
+    def close(self) -> None:
+        self._log.calls.append("close")
+
+    def _asked(self, what: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        self._log.calls.append(what)
+        if self._log.stalled is not None:
+            self._log.stalled.wait(20)
+        if self._log.down:
+            raise KafkaError("Kafka at kafka-1:9092: refused; check the brokers")
+        return list(partitions)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def logs() -> dict[str, Log]:
+    """Kafka clusters by their bootstrap servers; the first has four partitions of 100 records."""
+    first = Log()
+    first.bounds = {(T, p): (0, 100) for p in range(4)}
+    return {SERVERS: first}
+
+
+@pytest.fixture
+def agent() -> Iterator[LocalAgent]:
+    with LocalAgent(KafkaSettings(config={"bootstrap.servers": SERVERS, "sasl.password": "p"}), "g") as made:
+        yield made
+
+
+@pytest.fixture
+def planner(agent: LocalAgent, logs: dict[str, Log], clock: Clock) -> Iterator[Planner]:
+    made = planner_of(agent, logs, clock)
+    yield made
+    made.close()
+
+
+def planner_of(agent: LocalAgent, logs: dict[str, Log], clock: Clock) -> Planner:
+    return Planner(
+        AgentClient(agent.options["agent"], agent.options["token"]),
+        parallelism=2,
+        agent_patience=30,
+        open_offsets=lambda settings, group: SimulatedOffsets(logs[settings.bootstrap_servers], group),
+        clock=clock,
+    )
+
+
+def plan(planner: Planner, start: dict, limit: int | None = 10**9) -> dict:  # type: ignore[type-arg]
+    """A planning as Spark sees it: text in, text out."""
+    return json.loads(json.dumps(planner.latest(start, limit)))  # type: ignore[no-any-return]
+
+
+def test_a_batch_after_the_other(planner: Planner, agent: LocalAgent, logs: dict[str, Log]) -> None:
+    agent.hold(T, [0, 1])
+    logs[SERVERS].committed["g", (T, 1)] = 60
+    first = plan(planner, {})
+    assert first == {T: {"0": [0, 100], "1": [60, 100]}}
+    assert plan(planner, first) == first, "nothing new: the start, as it is"
+    logs[SERVERS].bounds[T, 0] = (0, 130)
+    logs[SERVERS].calls.clear()
+    second = plan(planner, first)
+    assert second == {T: {"0": [100, 130], "1": [100, 100]}}
+    assert logs[SERVERS].calls == ["end"], "one call for partitions that are known"
+    agent.hold(T, [1, 2])
+    third = plan(planner, second)
+    assert third == {T: {"1": [100, 100], "2": [0, 100]}}
+    agent.hold(T, [])
+    assert plan(planner, third) == {}
+    told = [(p.asked, p.plans_batch) for p in agent.planned]
+    assert told == [(1, True), (2, False), (3, True), (4, True), (5, True)]
+    assert agent.planned[2].finished == {T: {"0": (0, 100), "1": (60, 100)}}
+    assert agent.planned[2].ends == {T: {"0": 130, "1": 100}}
+
+
+def test_limits(planner: Planner, agent: LocalAgent) -> None:
+    agent.hold(T, [0, 1])
+    agent.max_records = 50
+    assert plan(planner, {}) == {T: {"0": [0, 25], "1": [0, 25]}}
+    assert plan(planner, {}, 10) == {T: {"0": [0, 5], "1": [0, 5]}}
+    assert plan(planner, {}, None) == {T: {"0": [0, 100], "1": [0, 100]}}, (
+        "Spark's word that there is no limit"
+    )
+
+
+def test_a_partition_that_comes_back_begins_at_the_committed_offset(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0, 1])
+    first = plan(planner, {})
+    agent.hold(T, [1])
+    second = plan(planner, first)
+    logs[SERVERS].bounds[T, 0] = (0, 300)
+    logs[SERVERS].committed["g", (T, 0)] = 250
+    agent.hold(T, [0, 1])
+    assert plan(planner, second) == {T: {"0": [250, 300], "1": [100, 100]}}
+
+
+def test_a_new_planner_on_an_old_checkpoint_trusts_the_group(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    """Its own commits may lag behind the checkpoint; an offset ahead of it is somebody else's work."""
+    agent.hold(T, [0, 1])
+    first = plan(planner, {})
+    logs[SERVERS].bounds |= {(T, 0): (0, 500), (T, 1): (0, 500)}
+    logs[SERVERS].committed |= {("g", (T, 0)): 40, ("g", (T, 1)): 300}
+    again = planner_of(agent, logs, clock)
+    assert plan(again, first) == {T: {"0": [100, 500], "1": [300, 500]}}
+    again.close()
+
+
+def test_retention_is_told(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], caplog: pytest.LogCaptureFixture
+) -> None:
+    logs[SERVERS].bounds[T, 0] = (70, 100)
+    logs[SERVERS].committed["g", (T, 0)] = 30
+    agent.hold(T, [0])
+    assert plan(planner, {}) == {T: {"0": [70, 100]}}
+    assert f"topic '{T}', partition 0: 40 records from offset 30 on were deleted by retention" in caplog.text
+
+
+def test_kafka_out_of_reach_holds_everything_and_is_told(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], eventually: Eventually
+) -> None:
+    agent.hold(T, [0, 1])
+    first = plan(planner, {})
+    logs[SERVERS].down = True
+    assert plan(planner, first) == first
+    assert f"Kafka at {SERVERS} is out of reach, its 2 partitions wait" in agent.planned[-1].problems[0]
+    agent.hold(T, [1, 2])
+    second = plan(planner, first)
+    assert second == {T: {"1": [100, 100]}}, "what is taken away leaves, what is new waits"
+    logs[SERVERS].down = False
+    logs[SERVERS].bounds[T, 1] = (0, 110)
+    third = eventually(lambda: (end := plan(planner, second)) != second and end, 10, "a batch")
+    assert third == {T: {"1": [100, 110], "2": [0, 100]}}
+    assert agent.planned[-1].problems == []
+
+
+def test_a_kafka_that_hangs_holds_up_no_other(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], eventually: Eventually
+) -> None:
+    logs["kafka-2:9092"] = Log()
+    logs["kafka-2:9092"].bounds = {("other", 0): (0, 10)}
+    agent.hold(T, [0])
+    agent.hold("other", [0], "kafka-2:9092")
+    first = plan(planner, {})
+    assert first == {T: {"0": [0, 100]}, "other": {"0": [0, 10]}}
+    hanging = logs["kafka-2:9092"]
+    hanging.down = True
+    assert plan(planner, first) == first, "the first failure is waited for"
+    hanging.stalled = threading.Event()
+    try:
+        plan(planner, first)
+        logs[SERVERS].bounds[T, 0] = (0, 120)
+        second = plan(planner, first)
+        assert second == {T: {"0": [100, 120]}, "other": {"0": [10, 10]}}
+    finally:
+        hanging.down = False
+        hanging.stalled.set()
+    hanging.bounds["other", 0] = (0, 15)
+    third = eventually(lambda: (end := plan(planner, second)) != second and end, 10, "a batch")
+    assert third == {T: {"0": [120, 120]}, "other": {"0": [10, 15]}}
+
+
+def test_a_partition_without_an_answer_waits_alone(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0, 1, 2])
+    first = plan(planner, {})
+    logs[SERVERS].broken = {(T, 1): "Unknown topic or partition", (T, 3): "Unknown topic or partition"}
+    logs[SERVERS].bounds |= {(T, 0): (0, 110), (T, 1): (0, 110)}
+    agent.hold(T, [0, 1, 2, 3])
+    second = plan(planner, first)
+    assert second == {T: {"0": [100, 110], "1": [100, 100], "2": [100, 100]}}
+    (problem,) = agent.planned[-1].problems
+    assert f"topic '{T}', partitions [1, 3] wait" in problem
+    assert "Unknown topic or partition" in problem
+    assert logs[SERVERS].calls[-1] == "close", "the next question is asked by fresh clients"
+    logs[SERVERS].broken = {}
+    assert plan(planner, second) == second
+    assert agent.planned[-1].problems == [problem], "they are not asked about in every planning"
+    clock.now += 3
+    third = plan(planner, second)
+    assert third == {T: {"0": [110, 110], "1": [100, 110], "2": [100, 100], "3": [0, 100]}}
+    assert agent.planned[-1].problems == []
+
+
+def test_a_topic_created_anew_is_read_from_its_beginning_after_a_while(
+    planner: Planner,
+    agent: LocalAgent,
+    logs: dict[str, Log],
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent.hold(T, [0, 1])
+    first = plan(planner, {})
+    logs[SERVERS].bounds[T, 0] = (0, 20)
+    for _ in range(3):
+        assert plan(planner, first) == first
+        clock.now += 3
+    assert f"topic '{T}', partition 0: it ends at 20, before the offset 100" in agent.planned[-1].problems[0]
+    clock.now += 3
+    second = plan(planner, first)
+    assert second == {T: {"0": [0, 20], "1": [100, 100]}}
+    assert "it is read from its beginning, offset 0" in caplog.text
+    assert plan(planner, second) == second
+    assert agent.planned[-1].problems == []
+
+
+def test_an_end_that_was_only_late_changes_nothing(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0])
+    first = plan(planner, {})
+    logs[SERVERS].bounds[T, 0] = (0, 90)
+    assert plan(planner, first) == first
+    clock.now += 60
+    logs[SERVERS].bounds[T, 0] = (0, 101)
+    assert plan(planner, first) == {T: {"0": [100, 101]}}
+
+
+def test_an_agent_out_of_reach_is_waited_for_and_then_an_error(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0])
+    first = plan(planner, {})
+    logs[SERVERS].bounds[T, 0] = (0, 110)
+    agent.refusing = True
+    for _ in range(3):
+        assert plan(planner, first) == first
+        clock.now += 9
+    agent.refusing = False
+    second = plan(planner, first)
+    assert second == {T: {"0": [100, 110]}}
+    agent.refusing = True
+    assert plan(planner, second) == second
+    clock.now += 31
+    with pytest.raises(AgentUnreachableError, match=r"GET /source/partitions: 503.*driver's log"):
+        plan(planner, second)
+
+
+def test_a_batch_that_the_agent_cannot_be_told_of_is_not_planned(
+    planner: Planner, agent: LocalAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(self: AgentClient, message: object) -> None:
+        raise AgentUnreachableError("gone")
+
+    agent.hold(T, [0])
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentClient, "planned", unreachable)
+        assert plan(planner, {}) == {}
+    assert plan(planner, {}) == {T: {"0": [0, 100]}}
+
+
+def test_a_wrong_token_is_an_error_at_once(agent: LocalAgent) -> None:
+    with (
+        AgentClient(agent.options["agent"], "another") as client,
+        pytest.raises(AgentRefusedError, match=r"401: wrong token; check the source's options"),
+    ):
+        client.partitions()
+
+
+def test_nobody_there_is_told_apart() -> None:
+    with (
+        AgentClient("http://127.0.0.1:9", "t", timeout=1) as client,
+        pytest.raises(AgentUnreachableError, match=r"agent at http://127.0.0.1:9: GET /source/partitions"),
+    ):
+        client.partitions()
+
+
+def test_tasks_come_from_the_end_alone(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    """Also in a new process, for partitions that are held no longer; secrets do not show."""
+    agent.hold(T, [0, 1, 2])
+    end = {T: {"0": [0, 100], "1": [40, 100], "2": [60, 100], "3": [5, 5]}}
+    agent.hold(T, [])
+    again = planner_of(agent, logs, clock)
+    tasks = again.tasks(end)
+    assert [dict(task.clusters[0].ranges) for task in tasks] == [
+        {(T, 0): (0, 100)},
+        {(T, 1): (40, 100), (T, 2): (60, 100)},
+    ]
+    assert [task.records for task in tasks] == [100, 100]
+    assert dict(tasks[0].clusters[0].config) == {
+        "bootstrap.servers": SERVERS,
+        "group.id": "g",
+        "sasl.password": "p",
+    }
+    assert "sasl" not in repr(tasks[0])
+    with pytest.raises(ValueError, match="topic 'gone' is in a batch that is run again"):
+        again.tasks({"gone": {"0": [0, 1]}})
+    assert again.tasks({T: {"0": [7, 7]}}) == []
+    again.close()
+
+
+def test_ranges_of_several_kafkas_in_one_task(planner: Planner, agent: LocalAgent) -> None:
+    agent.hold(T, [0])
+    agent.hold("other", [0], "kafka-2:9092")
+    tasks = planner.tasks({T: {"0": [0, 10]}, "other": {"0": [0, 5], "1": [0, 5]}})
+    assert sorted(
+        (cluster.servers, sorted(cluster.ranges)) for task in tasks for cluster in task.clusters
+    ) == [("kafka-1:9092", [(T, 0)]), ("kafka-2:9092", [("other", 0), ("other", 1)])]
+
+
+def test_available_now_stops_where_it_began(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0, 1])
+    planner.stop_at_present_end()
+    logs[SERVERS].bounds[T, 0] = (0, 150)
+    agent.hold(T, [0, 1, 2])
+    first = plan(planner, {})
+    assert {p: bounds for p, bounds in first[T].items() if bounds[0] < bounds[1]} == {
+        "0": [0, 100],
+        "1": [0, 100],
+    }
+    assert plan(planner, first) == first
+    assert planner.newest() is not None
