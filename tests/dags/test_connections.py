@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.dags.conftest import connection
 
 from muster.airflow.connections import (
     ConnectionSettingsError,
@@ -14,6 +13,7 @@ from muster.airflow.connections import (
     kafka_settings,
     zookeeper_settings,
 )
+from tests.dags.conftest import connection
 
 SECRET = "tell-nobody"  # noqa: S105
 

@@ -16,8 +16,6 @@ from typing import Any
 import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
-from tests.conftest import Eventually
-from tests.dags.conftest import WriteClusters
 
 from muster.airflow import trigger as module
 from muster.airflow import watcher
@@ -28,6 +26,8 @@ from muster.airflow.submission import Submission
 from muster.airflow.trigger import ConsumerTrigger
 from muster.edges.consul import Discovery
 from muster.settings.connections import ConsulSettings
+from tests.conftest import Eventually
+from tests.dags.conftest import WriteClusters
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
 
@@ -156,7 +156,7 @@ def test_one_that_is_alive_is_adopted(make):
     trigger = life.execute()
     assert life.submission.incarnation == first.incarnation == trigger.incarnation
     assert life.submission.pid == first.pid
-    assert life.submission.task == "try-2"
+    assert life.submission.watch.id == "try-2"
 
 
 def test_one_that_is_starting_is_waited_for_and_not_submitted_twice(make, eventually: Eventually):

@@ -16,11 +16,11 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
-from tests.conftest import Eventually
-from tests.dags.conftest import WriteClusters
 
 from muster.edges.consul import Discovery
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+from tests.dags.conftest import WriteClusters
 
 pytestmark = pytest.mark.airflow
 

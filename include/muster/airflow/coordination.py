@@ -22,10 +22,11 @@ from typing import Any
 from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, Change
-from muster.edges.consul import ConsulError
+from muster.edges.consul import ConsulError, Discovery
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -71,8 +72,13 @@ def fetch_partitions(name: str, context: Context) -> None:
 
 
 def fetch_consumers(name: str, context: Context) -> None:
-    """See who is live; with nothing to do, wait up to the cluster's tick for something to do."""
+    """See who is live; with nothing to do, wait up to the cluster's tick for something to do.
+
+    Before that, consumers are stopped whose task a person ended unnoticed, see `muster.airflow.abandoned`.
+    """
     cluster = load_clusters()[name]
+    consul = consul_settings(cluster.consul)
+    stop_abandoned(Discovery(consul, cluster.name, cluster.consul_service), context["ti"].get_task_states)
     with _coordinator(cluster) as coordinator:
         report = coordinator.fetch_consumers(cluster.tick)
     context["ti"].xcom_push(REPORT, report.as_dict())

@@ -32,6 +32,7 @@ from muster.airflow.startup import Patience, Seen, Step, next_step, stopping
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
     Submission,
+    TaskRef,
     application,
     consumer_settings,
     is_cluster_mode,
@@ -127,6 +128,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
+            self.log.error("%s is gone: %s", what, event["why"])
             tail = DriverLog(event.get("log", "")).tail()
             end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
             raise ConsumerGoneError(f"{what} is gone: {event['why']}; it is submitted anew.{end}")
@@ -229,7 +231,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self.conf = cluster.consumers.spark_conf | (self.conf or {})
         path = self.application or application()
         self._hook = hook = self._get_hook()
-        claim = Submission(incarnation, this_host(), time.time(), task=_task_id(context))
+        claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
         if not self._claim(search, claim):
             return
         try:
@@ -242,7 +244,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         except BaseException:
             search.discovery.clear_submission(self.consumer)
             raise
-        note = replace(note, task=claim.task)
+        note = replace(note, watch=claim.watch)
         search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
         search.discovery.note_submission(self.consumer, note.as_dict())
         where = f", its log is {note.log}" if note.log else ""
@@ -307,7 +309,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         note = search.submission
         if note is None or note.incarnation != incarnation:
             note = Submission(incarnation, registration.meta.get("host", ""), time.time())
-        note = replace(note, task=_task_id(context))
+        note = replace(note, watch=_task(context))
         search.discovery.note_submission(self.consumer, note.as_dict())
         self._show_log(search)
         leader = note.process
@@ -386,18 +388,19 @@ def _processes(
     return leader, ProcessRef(*driver) if driver else None
 
 
-def _task_id(context: Context) -> str:
-    return str(context["ti"].id)
+def _task(context: Context) -> TaskRef:
+    ti = context["ti"]
+    return TaskRef(str(ti.id), ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index)
 
 
 def _state(context: Context) -> str:
     """The state that the task has by now in Airflow's database, '' if Airflow does not answer."""
-    ti = context["ti"]
+    task = _task(context)
     try:
-        states = ti.get_task_states(
-            dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id]
+        states = context["ti"].get_task_states(
+            dag_id=task.dag, map_index=task.map_index, task_ids=[task.task], run_ids=[task.run]
         )
     except AirflowRuntimeError:
         return ""
-    found = list(states.get(ti.run_id, {}).values())
-    return str(found[0] or "cleared") if found else "removed"
+    found = states.get(task.run, {})
+    return str(found[task.key] or "cleared") if task.key in found else "removed"

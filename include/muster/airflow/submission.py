@@ -48,11 +48,27 @@ class SubmissionError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class TaskRef:
+    """One try of a task: `id` is new for each, the rest is what a person would call it."""
+
+    id: str
+    dag: str
+    run: str
+    task: str
+    map_index: int
+
+    @property
+    def key(self) -> str:
+        """Under which Airflow lists its state."""
+        return self.task if self.map_index < 0 else f"{self.task}_{self.map_index}"
+
+
+@dataclass(frozen=True)
 class Submission:
     """A job that was submitted. `at` and `started` are in seconds since the epoch.
 
-    `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none. `task` is the
-    task instance that watches the job at present.
+    `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none. `watch` is the
+    task instance that looks after the job at present.
     """
 
     incarnation: str
@@ -61,7 +77,7 @@ class Submission:
     log: str = ""
     pid: int | None = None
     started: float = 0.0
-    task: str = ""
+    watch: TaskRef | None = None
 
     @property
     def process(self) -> ProcessRef | None:
@@ -86,7 +102,7 @@ class Submission:
                 log=str(value.get("log", "")),
                 pid=None if pid is None else int(pid),
                 started=float(value.get("started", 0.0)),
-                task=str(value.get("task", "")),
+                watch=TaskRef(**value["watch"]) if value.get("watch") else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))

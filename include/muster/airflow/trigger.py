@@ -27,6 +27,10 @@ from muster.edges.consul import ConsulError, Discovery, Registration, StopReques
 LOOK = 1.0
 """Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""
 
+SETTLED = 6.0
+"""Seconds that a trigger runs at least before it fires. Airflow's executor reports the end of the process that deferred
+up to 5 s late, and a task that was resumed by then is taken for one that died."""
+
 _stops: set[asyncio.Task[str]] = set()
 """Stops under way. The event loop keeps only weak references to its tasks."""
 
@@ -90,6 +94,8 @@ class ConsumerTrigger(BaseTrigger):
         presence = Presence(self.incarnation, self.lost_after, self.graceful_timeout)
         driver_log = DriverLog(self.log_file, self.log_position)
         doubt = ""
+        began = time.monotonic()
+        self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
         async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
             while True:
                 for line in driver_log.new_lines():
@@ -108,6 +114,7 @@ class ConsumerTrigger(BaseTrigger):
                 await watch.changed(LOOK)
         for line in driver_log.new_lines(final=True):
             self.log.info(line)
+        await asyncio.sleep(max(0.0, SETTLED - (time.monotonic() - began)))
         yield TriggerEvent(  # type: ignore[no-untyped-call]  # Airflow's is not annotated
             {
                 "consumer": self.consumer,
@@ -194,7 +201,7 @@ class ConsumerTrigger(BaseTrigger):
         if "deferred" not in states.get(ti.run_id, {}).values():
             return ""
         noted = Submission.from_dict(await asyncio.to_thread(discovery.submission, self.consumer))
-        if noted is not None and noted.task not in {"", str(ti.id)}:
+        if noted is not None and noted.watch is not None and noted.watch.id != str(ti.id):
             return ""
         return "its task is still deferred, another triggerer watches it"
 

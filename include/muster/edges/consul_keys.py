@@ -144,6 +144,12 @@ class Keys:
         key = self._key(self._name("submitted", consumer))
         return None if key is None else _object(key.value) or None
 
+    def submissions(self) -> dict[str, dict[str, Any]]:
+        """What was noted of the last submission of each consumer; what cannot be read is left out."""
+        prefix = self.prefix + "submitted/"
+        found = {key.name.removeprefix(prefix): _object(key.value) for key in self._keys(prefix)}
+        return {consumer: note for consumer, note in found.items() if consumer and note}
+
     def clear_submission(self, consumer: str) -> None:
         """Forget the last submission."""
         self._api.delete_key(self._name("submitted", consumer))

@@ -1,0 +1,61 @@
+"""Consumers whose task a person ended while nobody could notice.
+
+Airflow tells a deferred task's trigger that its task was marked. A trigger that is not running at that moment is
+never told: in the second or two after the task was deferred, and while the triggerer is down. The job would run on
+while its task says failed or success. So each coordinator run looks for such jobs and asks them to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from muster.airflow.stopping import BY_AIRFLOW
+from muster.airflow.submission import Submission, TaskRef
+from muster.edges.consul import Discovery
+
+log = logging.getLogger(__name__)
+
+ENDED = frozenset({"failed", "success", "skipped", "removed"})
+"""States that a task with a live consumer only gets from a person, or from a smaller number of consumers. A cleared
+task is none of these: its next try adopts the consumer."""
+
+States = Callable[..., Mapping[str, Mapping[str, Any]]]
+"""`get_task_states` of a running task instance: run id to key to state."""
+
+
+def stop_abandoned(discovery: Discovery, get_task_states: States) -> list[str]:
+    """Ask those consumers to stop, and return their ids. Raises `ConsulError` if Consul is out of reach."""
+    watched: dict[tuple[str, str], dict[str, Submission]] = defaultdict(dict)
+    registered = discovery.members().registered
+    for consumer, note in discovery.submissions().items():
+        submission = Submission.from_dict(note)
+        if submission is None or submission.watch is None or consumer not in registered:
+            continue
+        if registered[consumer].incarnation == submission.incarnation:
+            watched[submission.watch.dag, submission.watch.run][consumer] = submission
+    stopped = []
+    for (dag, run), submissions in watched.items():
+        states = get_task_states(dag_id=dag, run_ids=[run]).get(run, {})
+        for consumer, submission in submissions.items():
+            if submission.watch is not None and _ended(submission.watch, states):
+                state = states[submission.watch.key]
+                if _ask(discovery, consumer, submission.incarnation, submission.watch, str(state)):
+                    stopped.append(consumer)
+    return stopped
+
+
+def _ended(watch: TaskRef, states: Mapping[str, Any]) -> bool:
+    return str(states.get(watch.key)) in ENDED
+
+
+def _ask(discovery: Discovery, consumer: str, incarnation: str, watch: TaskRef, state: str) -> bool:
+    request = discovery.stop_request(consumer)
+    if request is not None and request.incarnation == incarnation:
+        return False
+    why = f"its task {watch.key} in run {watch.run} became {state}"
+    discovery.request_stop(consumer, incarnation, f"{BY_AIRFLOW}{watch.dag}, {watch.run}", why)
+    log.warning("consumer %s is asked to stop: %s", consumer, why)
+    return True

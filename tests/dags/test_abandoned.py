@@ -1,0 +1,74 @@
+"""Consumers that run on although a person ended their task are asked to stop, and no others are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.airflow.abandoned import stop_abandoned
+from muster.airflow.submission import Submission, TaskRef
+from muster.edges.consul import Discovery
+from muster.settings.connections import ConsulSettings
+from tests.conftest import Eventually
+
+WATCH = TaskRef("ti", "dag", "run", "consumer", 0)
+NOTE = Submission("i1", "h", 0.0, watch=WATCH)
+
+
+@pytest.fixture
+def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
+    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+
+
+@pytest.fixture
+def consumer(discovery: Discovery, cluster_name: str, eventually: Eventually):
+    name = f"{cluster_name}-1"
+    discovery.register(name, "127.0.0.1", 9, {"incarnation": "i1"}, "http://127.0.0.1:9/", 1.0, 60.0)
+    eventually(lambda: name in discovery.members().registered)
+    yield name
+    discovery.deregister(name)
+
+
+def states(state: str | None) -> Any:
+    def get(*, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str | None]]:
+        assert (dag_id, run_ids) == ("dag", ["run"])
+        return {"run": {"consumer_0": state, "consumer_1": "deferred"}}
+
+    return get
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "skipped", "removed"])
+def test_one_whose_task_was_ended_is_asked_once(discovery, consumer, state):
+    discovery.note_submission(consumer, NOTE.as_dict())
+    assert stop_abandoned(discovery, states(state)) == [consumer]
+    request = discovery.stop_request(consumer)
+    assert request.incarnation == "i1"
+    assert f"became {state}" in request.why
+    assert stop_abandoned(discovery, states(state)) == []
+
+
+@pytest.mark.parametrize("state", ["deferred", "running", "up_for_retry", "queued", "scheduled", None])
+def test_one_whose_task_goes_on_is_left_alone(discovery, consumer, state):
+    discovery.note_submission(consumer, NOTE.as_dict())
+    assert stop_abandoned(discovery, states(state)) == []
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        replace(NOTE, incarnation="i0"),
+        replace(NOTE, watch=None),
+        replace(NOTE, watch=replace(WATCH, map_index=1)),
+        replace(NOTE, watch=replace(WATCH, map_index=7)),
+    ],
+)
+def test_one_that_nobody_ended_is_left_alone(discovery, consumer, note):
+    discovery.note_submission(consumer, note.as_dict())
+    assert stop_abandoned(discovery, states("failed")) == []
+
+
+def test_one_that_nobody_submitted_and_one_that_is_gone_are_left_alone(discovery, consumer):
+    discovery.note_submission("gone", NOTE.as_dict())
+    assert stop_abandoned(discovery, states("failed")) == []
