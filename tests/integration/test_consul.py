@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
 
 from devstack.consul import Consul
 from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Registration, WaitIndex
 from muster.settings.connections import ConsulSettings
+from tests.conftest import Eventually
+from tests.integration.http_pages import Page, Pages
 
 
 class StatusPage(Pages):
@@ -362,6 +362,7 @@ def test_wait_ends_in_time_though_consul_is_frozen_and_calls_end_in_errors(
         discovery = Discovery(settings, "c", "s")
         index = discovery.wait(WaitIndex(), 0)
         server.pause()
+        eventually(lambda: not server.healthy())
         began = time.monotonic()
         assert discovery.wait(index, 1.0) == index
         assert time.monotonic() - began < 2.0

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
-from tests.conftest import Eventually
 
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
@@ -21,6 +20,7 @@ from muster.core.wire import WireError, assignment_path, assignments_path, state
 from muster.edges import zookeeper_transitions
 from muster.edges.zookeeper import TopicStore, ZooKeeperError, make_client, start_client, stop_client
 from muster.settings.connections import ZooKeeperSettings
+from tests.conftest import Eventually
 
 
 @pytest.fixture
@@ -371,6 +371,7 @@ def test_every_call_has_a_deadline_while_zookeeper_is_frozen_and_works_again_aft
         store.create_topic("flights", "h:9092", "g")
         before = snapshot(store, "flights")
         own_server.pause()
+        eventually(lambda: not own_server.healthy())
         calls = {
             "topics": store.topics,
             "snapshots": store.snapshots,
@@ -400,9 +401,10 @@ def test_every_call_has_a_deadline_while_zookeeper_is_frozen_and_works_again_aft
         eventually(back)
 
 
-def test_out_of_reach_it_says_why_and_in_time(own_server: ZooKeeper) -> None:
+def test_out_of_reach_it_says_why_and_in_time(own_server: ZooKeeper, eventually: Eventually) -> None:
     settings = impatient(own_server)
     own_server.pause()
+    eventually(lambda: not own_server.healthy())
     began = time.monotonic()
     with pytest.raises(ZooKeeperError, match="no connection within 1 s"), TopicStore(settings, "c"):
         pass
@@ -412,9 +414,10 @@ def test_out_of_reach_it_says_why_and_in_time(own_server: ZooKeeper) -> None:
         pass
 
 
-def test_leaving_is_quick_though_nobody_answers(own_server: ZooKeeper) -> None:
+def test_leaving_is_quick_though_nobody_answers(own_server: ZooKeeper, eventually: Eventually) -> None:
     with TopicStore(impatient(own_server), "c"):
         own_server.pause()
+        eventually(lambda: not own_server.healthy())
         began = time.monotonic()
     assert time.monotonic() - began < 2.5
 
@@ -425,6 +428,7 @@ def test_it_comes_back_after_a_restart_and_a_lost_session(
     with TopicStore(impatient(own_server), "c") as store:
         store.create_topic("flights", "h:9092", "g")
         own_server.pause()
+        eventually(lambda: not own_server.healthy())
         # Longer than the session: the server forgets it, and the client needs a new one.
         deadline = time.monotonic() + 6.0
         while time.monotonic() < deadline:

@@ -143,7 +143,9 @@ def _registration(entry: _Entry) -> Registration:
         maintenance=any(
             check.id == NODE_MAINTENANCE or check.id.startswith(SERVICE_MAINTENANCE) for check in checks
         ),
-        output="; ".join(check.output.strip() or check.notes or check.id for check in failing)[:LONGEST_OUTPUT],
+        output="; ".join(check.output.strip() or check.notes or check.id for check in failing)[
+            :LONGEST_OUTPUT
+        ],
         incarnation=meta.get("incarnation") or None,
         modified=entry.service.modified,
     )

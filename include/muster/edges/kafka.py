@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, though not by name
@@ -30,6 +30,7 @@ from muster.edges.kafka_admin import (
     librdkafka_logger,
     name_partitions,
 )
+from muster.edges.kafka_group import GroupClient
 from muster.settings.connections import KafkaSettings
 
 __all__ = [
@@ -48,11 +49,19 @@ _Found = dict[TopicPartition, T | Failure]
 NO_LEADERS = KafkaError_._NOENT
 """librdkafka's word for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
 UNREACHABLE = frozenset({KafkaError_._TIMED_OUT, KafkaError_._TRANSPORT, KafkaError_._ALL_BROKERS_DOWN})
-PASSING = frozenset(
+STALE = frozenset(
     {
         NO_LEADERS,
-        KafkaError_.LEADER_NOT_AVAILABLE,
         KafkaError_.NOT_LEADER_FOR_PARTITION,
+        KafkaError_.FENCED_LEADER_EPOCH,
+        KafkaError_.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Errors after which the leaders must be asked for anew. librdkafka (2.16) does not do so by itself for an admin
+client: after a broker's restart it would go on asking with the old leader epoch, and be refused, for ever."""
+PASSING = STALE | frozenset(
+    {
+        KafkaError_.LEADER_NOT_AVAILABLE,
         KafkaError_.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError_.COORDINATOR_NOT_AVAILABLE,
         KafkaError_.NOT_COORDINATOR,
@@ -112,13 +121,14 @@ class GroupOffsets:
     """The offsets of one consumer group and of the partitions it reads. Thread-safe.
 
     Calls end within `operation_timeout` seconds. They raise `PartitionError` if some partitions could not be had, and
-    `KafkaError` if none could because Kafka is out of reach. What passes by itself within a second (a leader that is
-    being elected, a transaction that is being committed) is waited for.
+    `KafkaError` if none could because Kafka is out of reach. What passes by itself within a second (a leader or
+    a coordinator that is being elected) is waited for.
     """
 
     def __init__(self, settings: KafkaSettings, group_id: str) -> None:
         self.group_id = group_id
         self._admin = Admin(settings)
+        self._group = GroupClient(settings, group_id)
         # The reader's own isolation level (librdkafka's default): an end it cannot read up to would stall a batch.
         committed_only = settings.config.get("isolation.level", "read_committed") == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
@@ -126,23 +136,12 @@ class GroupOffsets:
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The next offset to read of each partition; None where the group has committed none.
 
-        An offset whose commit is part of a transaction under way is not known yet, and is not guessed at.
+        An offset whose commit is part of a transaction under way is not known yet: the call waits for it, and
+        ends in an error if that takes too long.
         """
         what = f"reading the committed offsets of group {self.group_id}"
 
-        def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int | None]:
-            futures = self._admin.client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self.group_id, [_TopicPartition(*key) for key in asked])],
-                require_stable=True,
-                request_timeout=timeout,
-            )
-            found: _Found[int | None] = {}
-            for item in futures[self.group_id].result(timeout + GRACE).topic_partitions:
-                offset = item.offset if item.offset >= 0 else None
-                found[item.topic, item.partition] = offset if item.error is None else Failure.of(item.error)
-            return found
-
-        return self._all(what, set(partitions), read)
+        return self._all(what, set(partitions), self._group.committed)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offset to read of each partition, and return when Kafka has acknowledged all of them.
@@ -152,15 +151,7 @@ class GroupOffsets:
         what = f"committing offsets of group {self.group_id}"
 
         def write(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
-            wanted = [_TopicPartition(topic, number, offsets[topic, number]) for topic, number in asked]
-            futures = self._admin.client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self.group_id, wanted)], request_timeout=timeout
-            )
-            done: _Found[int] = {}
-            for item in futures[self.group_id].result(timeout + GRACE).topic_partitions:
-                key = item.topic, item.partition
-                done[key] = offsets[key] if item.error is None else Failure.of(item.error)
-            return done
+            return self._group.commit({key: offsets[key] for key in asked}, timeout)
 
         self._all(what, offsets.keys(), write)
 
@@ -178,6 +169,7 @@ class GroupOffsets:
 
     def close(self) -> None:
         """Let go of the connections."""
+        self._group.close()
         self._admin.close()
 
     def _offsets(
@@ -229,15 +221,17 @@ class GroupOffsets:
             if asked:
                 time.sleep(pause)
                 pause *= 2
+                if any(failures[key].code in STALE for key in asked):
+                    self._admin.refresh(PATIENCE)
         if not failures:
             return offsets
         first = next(iter(failures.values()))
         if not offsets and all(
             failure.code is None or failure.code in UNREACHABLE for failure in failures.values()
         ):
-            raise self._admin.error(what, first)
-        if not offsets and first.code == NO_LEADERS and self._admin.trouble:
-            raise self._admin.error(what, first)
+            raise self._admin.error(what, first, self._group.trouble)
+        if not offsets and first.code == NO_LEADERS and (self._admin.trouble or self._group.trouble):
+            raise self._admin.error(what, first, self._group.trouble)
         errors = {key: failure.text for key, failure in failures.items()}
         raise PartitionError(
             f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; check that the topic exists and "

@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ GRACE = 2.0
 LISTED = 5
 """An error names so many partitions."""
 
-_NUMBERS = re.compile(r"\d+")
+_CLIENT = re.compile(r"#(producer|consumer)-\d+")
 
 
 class KafkaError(RuntimeError):
@@ -72,14 +73,14 @@ SILENCE = Failure(None, "no answer in time")
 
 
 class _Once(logging.Filter):
-    """Lets a message pass that was not seen for a minute, numbers aside."""
+    """Lets a message pass that was not seen for a minute, whichever client it is of."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        key = _NUMBERS.sub("#", record.getMessage().split(" (after ")[0])
+        key = _CLIENT.sub("", record.getMessage().split(" (after ")[0])
         now = time.monotonic()
         if now - self._seen.get(key, -REPEAT_AFTER) < REPEAT_AFTER:
             return False
@@ -95,6 +96,18 @@ def librdkafka_logger() -> logging.Logger:
     return logger
 
 
+def client_config(settings: KafkaSettings) -> dict[str, Any]:
+    """What every client of ours is configured with, the connection's own settings first."""
+    return {
+        # A broker that is away is asked again every few seconds, not many times a second.
+        "reconnect.backoff.ms": "250",
+        "reconnect.backoff.max.ms": "2000",
+        # Idle connections are closed by brokers all the time; that is no news.
+        "log.connection.close": "false",
+        **settings.config,
+    }
+
+
 class Admin:
     """An admin client of one Kafka cluster; thread-safe. Raises `KafkaError` for settings librdkafka refuses."""
 
@@ -102,15 +115,7 @@ class Admin:
         self.servers = settings.bootstrap_servers
         self.timeout = settings.operation_timeout
         self._last = ""
-        config: dict[str, Any] = {
-            # A broker that is away is asked again every few seconds, not many times a second.
-            "reconnect.backoff.ms": "250",
-            "reconnect.backoff.max.ms": "2000",
-            # Idle connections are closed by brokers all the time; that is no news.
-            "log.connection.close": "false",
-            **settings.config,
-            "error_cb": self._on_error,
-        }
+        config = client_config(settings) | {"error_cb": self._on_error}
         config.pop("isolation.level", None)  # of consumers only
         try:
             self._client: AdminClient | None = AdminClient(config, logger=librdkafka_logger())
@@ -140,13 +145,18 @@ class Admin:
             self._client.poll(0)
         return self._last
 
+    def refresh(self, timeout: float) -> None:
+        """Ask for all topics and their leaders anew; whoever needs them sees whether it helped."""
+        with suppress(KafkaException):
+            self.client.list_topics(timeout=timeout)
+
     def heard(self) -> None:
         """Take note that Kafka answered."""
         self._last = ""
 
-    def error(self, what: str, failure: Failure) -> KafkaError:
+    def error(self, what: str, failure: Failure, trouble: str = "") -> KafkaError:
         """Say what went wrong while doing `what`, and what to do."""
-        trouble = self.trouble
+        trouble = trouble or self.trouble
         more = f"; last heard: {trouble}" if trouble else ""
         return KafkaError(
             f"Kafka at {self.servers}: {what}: {failure.text}{more}; check that the brokers run and can be reached "

@@ -1,0 +1,134 @@
+"""Reading and committing the offsets of a consumer group without being a member of it.
+
+Not with the admin client, though it could: librdkafka (2.16) ends the whole process with a segmentation fault when
+the group's coordinator answers an admin client with an error that means "look for the coordinator again", as it does
+after every restart of a broker. A consumer that subscribes to nothing is the way that is well trodden.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as _TopicPartition
+
+from muster.edges.kafka_admin import (
+    SILENCE,
+    Failure,
+    KafkaError,
+    TopicPartition,
+    client_config,
+    librdkafka_logger,
+)
+from muster.settings.connections import KafkaSettings
+
+_Found = dict[TopicPartition, int | Failure]
+
+POLL = 0.005
+"""Seconds between looks for the answer to a commit; librdkafka takes the callback in, but does not end its wait."""
+
+
+class GroupClient:
+    """A consumer that consumes nothing, for its group's offsets. Thread-safe; commits are made one at a time.
+
+    Raises `KafkaError` for settings that librdkafka refuses.
+    """
+
+    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+        self._servers = settings.bootstrap_servers
+        self._close_timeout = settings.operation_timeout
+        self.trouble = ""
+        self._lock = threading.Lock()
+        self._answers: list[tuple[Failure | None, list[Any]]] = []
+        config = client_config(settings) | {
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            # An offset that a transaction under way may yet change is not the committed one.
+            "isolation.level": "read_committed",
+            # A request that got no answer is given up about when the caller gives up.
+            "socket.timeout.ms": str(max(1000, round(settings.operation_timeout * 1000))),
+            "on_commit": self._on_commit,
+            "error_cb": self._on_error,
+        }
+        try:
+            self._consumer: Consumer | None = Consumer(config, logger=librdkafka_logger())
+        except (KafkaException, ValueError, TypeError) as error:
+            raise KafkaError(
+                f"Kafka at {self._servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
+                "correct the connection"
+            ) from error
+
+    def committed(
+        self, asked: Collection[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, int | Failure | None]:
+        """The committed offset of each partition, None if there is none. Raises confluent-kafka's KafkaException."""
+        found: dict[TopicPartition, int | Failure | None] = {}
+        for item in self._open().committed([_TopicPartition(*key) for key in asked], timeout=timeout):
+            offset = item.offset if item.offset >= 0 else None
+            found[item.topic, item.partition] = offset if item.error is None else Failure.of(item.error)
+        self.trouble = ""
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> _Found:
+        """Commit, and wait for the acknowledgement. Raises confluent-kafka's KafkaException."""
+        end = time.monotonic() + timeout
+        wanted = [_TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        if not self._lock.acquire(timeout=timeout):
+            return dict.fromkeys(offsets, SILENCE)
+        try:
+            consumer = self._open()
+            self._answers.clear()
+            # A synchronous commit knows no time-out (45 s without a broker), so this waits for the callback of
+            # an asynchronous one.
+            consumer.commit(offsets=wanted, asynchronous=True)
+            while (left := end - time.monotonic()) > 0:
+                consumer.poll(min(POLL, left))
+                answers, self._answers = self._answers, []
+                for failure, items in answers:
+                    # The late answer to an earlier commit is for other offsets; if it is for these, it will do.
+                    if {(item.topic, item.partition): item.offset for item in items} == dict(offsets):
+                        self.trouble = ""
+                        return dict(offsets) if failure is None else self._outcome(offsets, failure, end)
+        finally:
+            self._lock.release()
+        return dict.fromkeys(offsets, SILENCE)
+
+    def close(self) -> None:
+        """Let go of the connections; never takes longer than `operation_timeout`."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        closing = threading.Thread(target=consumer.close, daemon=True, name="kafka-close")
+        closing.start()
+        closing.join(self._close_timeout)
+
+    def _outcome(self, offsets: Mapping[TopicPartition, int], failure: Failure, end: float) -> _Found:
+        """Which partitions of a failed commit failed.
+
+        librdkafka gives the first partition's error to all of them, so the group is asked what it has.
+        """
+        present: Mapping[TopicPartition, int | Failure | None] = {}
+        if len(offsets) > 1:
+            with suppress(KafkaException):
+                present = self.committed(offsets.keys(), max(0.1, end - time.monotonic()))
+        return {key: offset if present.get(key) == offset else failure for key, offset in offsets.items()}
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise KafkaError(f"Kafka at {self._servers}: this client is closed; make a new one")
+        # librdkafka hands over what it has to say only when asked; it would pile up.
+        self._consumer.poll(0)
+        return self._consumer
+
+    def _on_commit(self, error: confluent_kafka.KafkaError | None, items: list[Any]) -> None:
+        failed = error or next((item.error for item in items if item.error is not None), None)
+        self._answers.append((None if failed is None else Failure.of(failed), items))
+
+    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
+        if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
+            self.trouble = error.str()

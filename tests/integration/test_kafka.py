@@ -1,0 +1,248 @@
+"""`TopicLister` and `GroupOffsets` against a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devstack.kafka import Kafka
+from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister, librdkafka_logger
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+
+
+@pytest.fixture
+def topic(kafka: KafkaSettings) -> str:
+    return make_topic(kafka, 4)
+
+
+@pytest.fixture
+def offsets(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
+    group = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
+    yield group
+    group.close()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Kafka]:
+    server = Kafka(tmp_path / "kafka", guarded=True)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.resume()
+        server.stop()
+
+
+def make_topic(kafka: KafkaSettings, partitions: int) -> str:
+    name = f"t-{uuid4().hex[:8]}"
+    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    return name
+
+
+def produce(kafka: KafkaSettings, topic: str, partition: int, count: int) -> None:
+    producer = Producer(dict(kafka.config), logger=librdkafka_logger())
+    for n in range(count):
+        producer.produce(topic, f"record {n}".encode(), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def test_all_topics_and_their_partitions(kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:
+    lister = TopicLister(kafka)
+    try:
+        eventually(lambda: lister.list_partitions().get(topic) == frozenset(range(4)))
+        assert lister.list_topics().errors == {}
+        assert "never-made" not in lister.list_partitions(), "asking makes no topic"
+    finally:
+        lister.close()
+    with pytest.raises(KafkaError, match="closed"):
+        lister.list_partitions()
+
+
+def test_offsets_of_a_group_there_and_back(kafka: KafkaSettings, topic: str, offsets: GroupOffsets) -> None:
+    produce(kafka, topic, 0, 10)
+    produce(kafka, topic, 2, 3)
+    partitions = [(topic, n) for n in range(4)]
+    assert offsets.beginning_offsets(partitions) == dict.fromkeys(partitions, 0)
+    assert offsets.end_offsets(partitions) == {(topic, 0): 10, (topic, 1): 0, (topic, 2): 3, (topic, 3): 0}
+    assert offsets.committed(partitions) == dict.fromkeys(partitions)
+
+    offsets.commit({(topic, 0): 7, (topic, 2): 3})
+    assert offsets.committed(partitions) == {(topic, 0): 7, (topic, 1): None, (topic, 2): 3, (topic, 3): None}
+    offsets.commit({(topic, 0): 0})
+    assert offsets.committed([(topic, 0)]) == {(topic, 0): 0}, "0 is an offset, not the absence of one"
+
+    other = GroupOffsets(kafka, f"{offsets.group_id}-other")
+    assert other.committed([(topic, 0)]) == {(topic, 0): None}
+    other.close()
+    assert (offsets.committed([]), offsets.end_offsets([])) == ({}, {})
+    offsets.commit({})
+
+
+def test_what_was_deleted_by_retention_is_before_the_beginning(
+    kafka: KafkaSettings, topic: str, offsets: GroupOffsets
+) -> None:
+    produce(kafka, topic, 0, 10)
+    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+    for future in admin.delete_records([KafkaPartition(topic, 0, 6)]).values():
+        future.result(30)
+    assert offsets.beginning_offsets([(topic, 0)]) == {(topic, 0): 6}
+
+
+def test_a_consumer_of_the_group_goes_on_from_what_was_committed(
+    kafka: KafkaSettings, topic: str, offsets: GroupOffsets
+) -> None:
+    produce(kafka, topic, 1, 5)
+    offsets.commit({(topic, 1): 3})
+    consumer = Consumer(
+        {**kafka.config, "group.id": offsets.group_id, "enable.auto.commit": False},
+        logger=librdkafka_logger(),
+    )
+    try:
+        assert consumer.committed([KafkaPartition(topic, 1)], timeout=30)[0].offset == 3
+    finally:
+        consumer.close()
+
+
+def test_many_partitions_in_one_go_and_from_many_threads(
+    kafka: KafkaSettings, eventually: Eventually
+) -> None:
+    topic = make_topic(kafka, 200)
+    group = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
+    partitions = [(topic, n) for n in range(200)]
+
+    def ready() -> bool:
+        try:
+            return len(group.end_offsets(partitions)) == 200
+        except KafkaError:
+            return False
+
+    eventually(ready)
+    wanted = {key: key[1] for key in partitions}
+    slices = [dict(list(wanted.items())[n::8]) for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(group.commit, slices))
+    assert group.committed(partitions) == wanted
+    group.close()
+
+
+def test_an_unknown_topic_or_partition_does_not_spoil_the_others(
+    kafka: KafkaSettings, topic: str, offsets: GroupOffsets
+) -> None:
+    produce(kafka, topic, 0, 2)
+    with pytest.raises(PartitionError, match=r"no-such-topic \[0\].*; .*") as caught:
+        offsets.end_offsets([(topic, 0), ("no-such-topic", 0), (topic, 99)])
+    assert caught.value.offsets == {(topic, 0): 2}
+    assert caught.value.errors.keys() == {("no-such-topic", 0), (topic, 99)}
+
+    with pytest.raises(PartitionError, match=r"no-such-topic \[0\]"):
+        offsets.end_offsets([("no-such-topic", 0)])
+
+    with pytest.raises(PartitionError, match=r"no-such-topic \[3\]") as caught:
+        offsets.commit({(topic, 0): 1, ("no-such-topic", 3): 1})
+    assert caught.value.errors.keys() == {("no-such-topic", 3)}
+    assert caught.value.offsets == {(topic, 0): 1}
+    assert offsets.committed([(topic, 0)]) == {(topic, 0): 1}
+
+
+def test_a_transaction_under_way_hides_its_records_and_its_offsets(
+    kafka: KafkaSettings, topic: str, offsets: GroupOffsets
+) -> None:
+    produce(kafka, topic, 0, 2)
+    offsets.commit({(topic, 0): 1, (topic, 1): 5})
+    all_of_it = GroupOffsets(
+        KafkaSettings(config=kafka.config | {"isolation.level": "read_uncommitted"}), offsets.group_id
+    )
+    producer = Producer({**kafka.config, "transactional.id": uuid4().hex}, logger=librdkafka_logger())
+    member = Consumer({**kafka.config, "group.id": offsets.group_id}, logger=librdkafka_logger())
+    try:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"pending", partition=0)
+        assert producer.flush(30) == 0
+        producer.send_offsets_to_transaction(
+            [KafkaPartition(topic, 0, 2)], member.consumer_group_metadata(), 30
+        )
+
+        assert offsets.end_offsets([(topic, 0)]) == {(topic, 0): 2}
+        assert all_of_it.end_offsets([(topic, 0)]) == {(topic, 0): 3}
+        impatient = GroupOffsets(kafka.model_copy(update={"operation_timeout": 1.0}), offsets.group_id)
+        with pytest.raises(KafkaError, match="Timed out"):
+            impatient.committed([(topic, 0)])
+        impatient.close()
+
+        producer.commit_transaction(30)
+        assert offsets.committed([(topic, 0)]) == {(topic, 0): 2}
+    finally:
+        member.close()
+        all_of_it.close()
+
+
+def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afterwards(
+    own_server: Kafka, eventually: Eventually
+) -> None:
+    settings = KafkaSettings(config={"bootstrap.servers": own_server.address}, operation_timeout=1.0)
+    patient = KafkaSettings(config={"bootstrap.servers": own_server.address})
+    topic = make_topic(patient, 1)
+    produce(patient, topic, 0, 3)
+    lister, group = TopicLister(settings), GroupOffsets(settings, "g")
+    calls: dict[str, Callable[[], object]] = {
+        "list_partitions": lister.list_partitions,
+        "end_offsets": lambda: group.end_offsets([(topic, 0)]),
+        "beginning_offsets": lambda: group.beginning_offsets([(topic, 0)]),
+        "committed": lambda: group.committed([(topic, 0)]),
+        "commit": lambda: group.commit({(topic, 0): 1}),
+    }
+
+    def works() -> bool:
+        try:
+            return [call() for call in calls.values()] and group.committed([(topic, 0)]) == {(topic, 0): 1}
+        except KafkaError:
+            return False
+
+    eventually(works)
+    for away, back in ((own_server.pause, own_server.resume), (own_server.kill, own_server.start)):
+        away()
+        eventually(lambda: not own_server.healthy())
+        for name, call in calls.items():
+            began = time.monotonic()
+            with pytest.raises(KafkaError, match=f"Kafka at {own_server.address}: .*brokers run"):
+                call()
+            assert time.monotonic() - began < 3.5, name
+        back()
+        eventually(works)
+    lister.close()
+    group.close()
+
+
+def test_a_broker_that_was_never_there_is_named_with_what_was_heard() -> None:
+    settings = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:1"}, operation_timeout=1.0)
+    with pytest.raises(KafkaError, match=r"127\.0\.0\.1:1: listing topics: .*refused"):
+        TopicLister(settings).list_partitions()
+
+
+def test_refused_connections_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    settings = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:2"}, operation_timeout=2.0)
+    lister = TopicLister(settings)
+    with caplog.at_level(logging.DEBUG, logger="muster.librdkafka"):
+        for _ in range(2):
+            with pytest.raises(KafkaError):
+                lister.list_partitions()
+    refused = [r for r in caplog.records if "127.0.0.1:2/bootstrap" in r.getMessage()]
+    assert len(refused) == 1
+
+
+def test_settings_that_librdkafka_does_not_know_are_an_error_of_ours() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "1"}
+    with pytest.raises(KafkaError, match=r"no\.such\.setting"):
+        TopicLister(KafkaSettings(config=config))
