@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.http_pages import Page, Pages, Request
 
 from muster.edges.consul import ConsulError, Discovery, WaitIndex
 from muster.settings.connections import ConsulSettings
+from tests.integration.http_pages import Page, Pages, Request
 
 TOKEN = "a-very-secret-token"  # noqa: S105
 
