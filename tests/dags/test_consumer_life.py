@@ -15,7 +15,12 @@ from typing import Any
 
 import psutil
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 
 from muster.airflow import trigger as module
 from muster.airflow import watcher
@@ -226,6 +231,19 @@ def test_one_that_a_person_stopped_ends_as_skipped(make):
     event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
     with pytest.raises(AirflowSkipException, match=r"stopped by anna: new hardware\. Clear this task"):
         life.operator.execute_complete(life.context, event)
+
+
+def test_more_consumers_in_the_settings_have_the_task_scheduled_again(make, write_clusters, monkeypatch):
+    monkeypatch.setattr(module, "RECOUNT", 0.5)
+    life = make()
+    trigger = life.execute()
+    assert trigger.instances == 1
+    write_clusters(life.operator.cluster, count=2)
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    assert event == {"more": 2}
+    with pytest.raises(AirflowRescheduleException):
+        life.operator.execute_complete(life.context, event)
+    assert life.execute().incarnation == trigger.incarnation
 
 
 def test_one_that_another_try_of_its_task_stopped_is_submitted_anew_at_once(make):

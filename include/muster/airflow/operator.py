@@ -14,11 +14,17 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowRescheduleException,
+    AirflowRuntimeError,
+    AirflowSkipException,
+)
 
 from muster.airflow.connections import (
     consul_settings,
@@ -123,8 +129,12 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
         Raises `AirflowSkipException` if a person had asked it to stop, else `ConsumerGoneError`, so that the retry
         submits it anew. If a task had asked it to stop, which is what clearing this task does to the try before,
-        it is submitted anew at once.
+        it is submitted anew at once. If nothing is wrong and `clusters.yaml` wants more consumers, the task is
+        scheduled again, upon which Airflow adds the missing ones to the run.
         """
+        if "more" in event:
+            self.log.info("%d consumers are wanted now; the run is looked over", event["more"])
+            raise AirflowRescheduleException(datetime.now(UTC))  # type: ignore[no-untyped-call]
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
@@ -331,6 +341,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 leader=[leader.host, leader.pid, leader.started] if leader else None,
                 driver=driver_of(registration),
                 log=note.log,
+                instances=_instances(context),
                 log_position=search.log.position if search.log and search.log.path == note.log else 0,
             ),
             method_name="execute_complete",
@@ -396,11 +407,24 @@ def _task(context: Context) -> TaskRef:
 def _state(context: Context) -> str:
     """The state that the task has by now in Airflow's database, '' if Airflow does not answer."""
     task = _task(context)
-    try:
-        states = context["ti"].get_task_states(
-            dag_id=task.dag, map_index=task.map_index, task_ids=[task.task], run_ids=[task.run]
-        )
-    except AirflowRuntimeError:
+    states = _states(context)
+    if states is None:
         return ""
-    found = states.get(task.run, {})
-    return str(found[task.key] or "cleared") if task.key in found else "removed"
+    return str(states[task.key] or "cleared") if task.key in states else "removed"
+
+
+def _instances(context: Context) -> int:
+    """How many task instances this task has in its run. 0 for all but the first, as one is enough to count."""
+    if _task(context).map_index != 0:
+        return 0
+    return sum(str(state) != "removed" for state in (_states(context) or {}).values())
+
+
+def _states(context: Context) -> dict[str, Any] | None:
+    """The states of all instances of this task in this run, None if Airflow does not answer."""
+    task = _task(context)
+    try:
+        states = context["ti"].get_task_states(dag_id=task.dag, task_ids=[task.task], run_ids=[task.run])
+    except AirflowRuntimeError:
+        return None
+    return dict(states.get(task.run, {}))

@@ -23,13 +23,17 @@ from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import Submission
 from muster.airflow.watcher import Watch, Watched, watching
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
+from muster.settings.clusters import SettingsError, load_clusters
 
 LOOK = 1.0
 """Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""
 
 SETTLED = 6.0
-"""Seconds that a trigger runs at least before it fires. Airflow's executor reports the end of the process that deferred
-up to 5 s late, and a task that was resumed by then is taken for one that died."""
+"""Seconds that a trigger runs at least before it fires. Airflow's executor reports the end of the process that
+deferred up to 5 s late, and a task that was resumed by then is taken for one that died."""
+
+RECOUNT = 10.0
+"""Seconds between two looks at how many consumers `clusters.yaml` wants."""
 
 _stops: set[asyncio.Task[str]] = set()
 """Stops under way. The event loop keeps only weak references to its tasks."""
@@ -41,6 +45,10 @@ class ConsumerTrigger(BaseTrigger):
     `stopped_by` is `{"who", "why"}` if somebody had asked it to stop, else None. `leader` and `driver` are the
     `spark-submit` and the Python process as `[host, pid, started]`, None where unknown. `log_position` is the byte
     up to which the log has been shown. No argument is a secret: where Consul is, the connection says.
+
+    With `instances`, the number of task instances that the run has, it also fires `{"more": wanted}` when
+    `clusters.yaml` wants more consumers than that: Airflow adds mapped task instances to a run under way only when
+    one of them is about to be scheduled.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class ConsumerTrigger(BaseTrigger):
         driver: list[Any] | None = None,
         log: str = "",
         log_position: int = 0,
+        instances: int = 0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
         self.cluster = cluster
@@ -69,6 +78,7 @@ class ConsumerTrigger(BaseTrigger):
         self.driver = driver
         self.log_file = log
         self.log_position = log_position
+        self.instances = instances
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What the triggerer makes this trigger from again."""
@@ -86,6 +96,7 @@ class ConsumerTrigger(BaseTrigger):
                 "driver": self.driver,
                 "log": self.log_file,
                 "log_position": self.log_position,
+                "instances": self.instances,
             },
         )
 
@@ -94,7 +105,7 @@ class ConsumerTrigger(BaseTrigger):
         presence = Presence(self.incarnation, self.lost_after, self.graceful_timeout)
         driver_log = DriverLog(self.log_file, self.log_position)
         doubt = ""
-        began = time.monotonic()
+        began = counted = time.monotonic()
         self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
         async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
             while True:
@@ -109,6 +120,11 @@ class ConsumerTrigger(BaseTrigger):
                 why = presence.gone(trusted, registration, self._life(), time.time())
                 if why:
                     break
+                if self.instances and time.monotonic() - counted > RECOUNT:
+                    counted = time.monotonic()
+                    if (wanted := await asyncio.to_thread(_wanted, self.cluster)) > self.instances:
+                        yield TriggerEvent({"more": wanted})  # type: ignore[no-untyped-call]
+                        return
                 if registration is not None and presence.incarnation != self.incarnation:
                     self._follow(registration, presence.incarnation)
                 await watch.changed(LOOK)
@@ -204,6 +220,14 @@ class ConsumerTrigger(BaseTrigger):
         if noted is not None and noted.watch is not None and noted.watch.id != str(ti.id):
             return ""
         return "its task is still deferred, another triggerer watches it"
+
+
+def _wanted(cluster: str) -> int:
+    """How many consumers `clusters.yaml` wants now; 0 while it cannot be read, which its own DAG file reports."""
+    try:
+        return load_clusters()[cluster].consumers.count
+    except SettingsError:
+        return 0
 
 
 def driver_of(registration: Registration) -> list[Any] | None:
