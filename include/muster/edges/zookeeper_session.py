@@ -27,6 +27,7 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionClosedRequireSaslError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
@@ -41,6 +42,9 @@ LONGEST_RECONNECT_DELAY = 3.0
 
 ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 """What ZooKeeper says about the nodes themselves; callers decide what it means."""
+
+
+DENIALS = (NoAuthError, InvalidACLError, AuthFailedError, SessionClosedRequireSaslError)
 
 
 class ZooKeeperError(RuntimeError):
@@ -225,7 +229,7 @@ class Session:
 
     def error(self, what: str, error: Exception, deadline: Deadline) -> ZooKeeperError:
         """Say what went wrong while doing `what`, and what to do."""
-        if isinstance(error, NoAuthError | InvalidACLError | AuthFailedError):
+        if isinstance(error, DENIALS):
             return AccessDeniedError(
                 f"ZooKeeper at {self.settings.hosts}: {what}: refused ({type(error).__name__}); check the "
                 "connection's username and password, and the ACLs of the node"
@@ -236,5 +240,9 @@ class Session:
             step = "check that it runs and has a leader; a write may still have happened, so read again"
         else:
             problem = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-            step = "check that it runs and can be reached; a write may still have happened, so read again"
+            # With a wrong password ZooKeeper says nothing and drops the connection.
+            sasl = ", and username and password" if self.settings.sasl_mechanism else ""
+            step = (
+                f"check that it runs and can be reached{sasl}; a write may still have happened, so read again"
+            )
         return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")
