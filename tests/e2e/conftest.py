@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -13,12 +14,12 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from muster.edges.consul import Discovery
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.cluster_view import ClusterView
 from devstack.stack import Stack
+from muster.edges.consul import Discovery
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -44,7 +45,10 @@ class NumberProducer:
     """Produces 0, 1, 2 ... as `{"row": n}`, a hundred a second, until it is stopped."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+        quiet = logging.getLogger("tests.e2e.producer")
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True}, logger=quiet
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
