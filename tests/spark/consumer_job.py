@@ -81,6 +81,7 @@ class ConsumerJob:
             **os.environ,
             **settings.to_environment(),
             "JOB_DATA": str(self.data),
+            "TMPDIR": str(self.folder),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(Path(__file__).parent)]),
         }
