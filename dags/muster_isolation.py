@@ -13,6 +13,7 @@ with DAG(
     dag_display_name="Muster: isolate a consumer",
     description="Take a consumer out: its partitions go to the others, it keeps running without work",
     schedule=None,
+    is_paused_upon_creation=False,  # it runs only when somebody triggers it, and then it is to run at once
     params=_FORM,
     default_args=_ARGUMENTS,
     tags=["muster", "by hand"],
@@ -30,6 +31,7 @@ with DAG(
     dag_display_name="Muster: restore a consumer",
     description="Take an isolated consumer back: it gets its share of partitions with the next rebalance",
     schedule=None,
+    is_paused_upon_creation=False,  # it runs only when somebody triggers it, and then it is to run at once
     params=_FORM,
     default_args=_ARGUMENTS,
     tags=["muster", "by hand"],
