@@ -136,19 +136,24 @@ def test_a_compacted_topic_is_read_to_its_end(
     ]
 
 
-def test_a_transactional_topic_is_read_to_its_end(kafka: KafkaSettings, fetcher: RangeFetcher) -> None:
+def test_a_transactional_topic_is_read_to_its_end(
+    kafka: KafkaSettings, fetcher: RangeFetcher, eventually: Eventually
+) -> None:
     """The last offset of a committed transaction is a control record; an aborted one has no record to give."""
     name = create_topic(kafka, 1)
     producer = producer_of(kafka, **{"transactional.id": name})
     producer.init_transactions(30)
 
     def transaction(commit: bool, *values: str) -> int:
+        end = end_offset(kafka, name, 0) + len(values) + 1
         producer.begin_transaction()
         for value in values:
             producer.produce(name, value.encode(), partition=0)
         producer.flush(30)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
-        return end_offset(kafka, name, 0)
+        # The control record is written a moment after the producer is told.
+        eventually(lambda: end_offset(kafka, name, 0) == end, 30, "the transaction's end")
+        return end
 
     first = transaction(True, "a", "b")
     assert first == 3

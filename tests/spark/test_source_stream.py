@@ -185,6 +185,9 @@ def test_a_batch_that_is_planned_again_is_the_same_batch(
     checkpoint = tmp_path / "checkpoint"
     with streaming(spark, agent, checkpoint) as stream:
         eventually(stream.has(60), 60)
+        # A batch counts as done when Spark has reported it, which is after its handler has returned.
+        ends = {topic: {"0": 30, "1": 30}}
+        eventually(lambda: _tos(stream.last_offset()) == ends, 60, "the first records are done")
     done = len(stream.batches)
     # The next batch fails after it was planned; then everything that could change it changes.
     produce(kafka, topic, {0: numbered("0:", 20, 30), 1: numbered("1:", 10, 30)})
@@ -383,6 +386,10 @@ def test_nothing_is_lost_when_the_driver_is_killed(
                 assert value == f"{partition}:{offset}"
                 seen[int(partition)].add(int(offset))
     assert seen == {p: set(range(each)) for p in range(4)}
+
+
+def _tos(offset: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, int]]:
+    return {topic: {p: end for p, (_, end) in of_topic.items()} for topic, of_topic in offset.items()}
 
 
 def _done(file: Path) -> int:
