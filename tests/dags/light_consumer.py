@@ -36,11 +36,17 @@ class Page(BaseHTTPRequestHandler):
         pass
 
 
+request = f"{consul}/kv/muster/{settings['cluster']}/stop/{settings['consumer']}"
+
+
 def asked_to_stop() -> bool:
-    found = httpx.get(f"{consul}/kv/muster/{settings['cluster']}/stop/{settings['consumer']}?raw")
+    found = httpx.get(f"{request}?raw")
     if found.status_code != httpx.codes.OK or options.get("deaf"):
         return False
-    return bool(found.json()["incarnation"] == settings["incarnation"])
+    asked = found.json()["incarnation"] == settings["incarnation"]
+    if asked:
+        print(f"asked to stop by {found.json()['who']}", flush=True)
+    return bool(asked)
 
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN if options.get("stubborn") else lambda *_: stop.set())
@@ -75,4 +81,5 @@ while not stop.wait(0.2) and not asked_to_stop():
     if time.monotonic() - began > options.get("exit_after", 1e9):
         sys.exit("light consumer dies, as it was told")
 httpx.put(f"{consul}/agent/service/deregister/{settings['consumer']}").raise_for_status()
+httpx.delete(request)
 print(f"light consumer {settings['consumer']} leaves in order", flush=True)

@@ -53,7 +53,7 @@ def _ended(watch: TaskRef, states: Mapping[str, Any]) -> bool:
 
 def _ask(discovery: Discovery, consumer: str, incarnation: str, watch: TaskRef, state: str) -> bool:
     request = discovery.stop_request(consumer)
-    if request is not None and request.incarnation == incarnation:
+    if request is not None and request.incarnation in {"", incarnation}:
         return False
     why = f"its task {watch.key} in run {watch.run} became {state}"
     discovery.request_stop(consumer, incarnation, f"{BY_AIRFLOW}{watch.dag}, {watch.run}", why)

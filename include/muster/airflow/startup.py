@@ -74,10 +74,10 @@ def stopping(seen: Seen) -> bool:
     if seen.stop is None:
         return False
     if seen.registration is not None:
-        return seen.stop.incarnation == seen.registration.incarnation and seen.life is not Life.ENDED
+        return seen.stop.incarnation in {"", seen.registration.incarnation} and seen.life is not Life.ENDED
     return (
         seen.submission is not None
-        and seen.stop.incarnation == seen.submission.incarnation
+        and seen.stop.incarnation in {"", seen.submission.incarnation}
         and seen.life is Life.RUNNING
     )
 

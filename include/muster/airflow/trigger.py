@@ -105,6 +105,7 @@ class ConsumerTrigger(BaseTrigger):
         presence = Presence(self.incarnation, self.lost_after, self.graceful_timeout)
         driver_log = DriverLog(self.log_file, self.log_position)
         doubt = ""
+        request: StopRequest | None = None
         began = counted = time.monotonic()
         self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
         async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
@@ -115,6 +116,7 @@ class ConsumerTrigger(BaseTrigger):
                     self.log.warning(said or "Consul's word can be relied upon again")
                     doubt = said
                 members = watch.members
+                request = self._meant_for_it(watch.stops.get(self.consumer)) or request
                 registration = members.registered.get(self.consumer) if members else None
                 trusted = members is not None and members.membership is not None
                 why = presence.gone(trusted, registration, self._life(), time.time())
@@ -136,7 +138,7 @@ class ConsumerTrigger(BaseTrigger):
                 "consumer": self.consumer,
                 "incarnation": self.incarnation,
                 "why": why,
-                "stopped_by": await self._stopped_by(),
+                "stopped_by": {"who": request.by, "why": request.why} if request else None,
                 "log": self.log_file,
             }
         )
@@ -169,16 +171,9 @@ class ConsumerTrigger(BaseTrigger):
     async def _discovery(self) -> Discovery:
         return Discovery(await aconsul_settings(self.connection), self.cluster, self.service)
 
-    async def _stopped_by(self) -> dict[str, str] | None:
-        try:
-            discovery = await self._discovery()
-            request: StopRequest | None = await asyncio.to_thread(discovery.stop_request, self.consumer)
-        except (ConsulError, ConnectionSettingsError) as error:
-            self.log.warning("cannot see whether it was asked to stop: %s", error)
-            return None
-        if request is None or request.incarnation != self.incarnation:
-            return None
-        return {"who": request.by, "why": request.why}
+    def _meant_for_it(self, request: StopRequest | None) -> StopRequest | None:
+        meant = request is not None and request.incarnation in {"", self.incarnation}
+        return request if meant else None
 
     async def _stop(self) -> str:
         try:

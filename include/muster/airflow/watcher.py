@@ -10,14 +10,14 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
-from muster.edges.consul import ConsulError, Discovery, Members, WaitIndex
+from muster.edges.consul import ConsulError, Discovery, Members, StopRequest, WaitIndex
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +40,14 @@ class Watched:
 
 @dataclass
 class Watch:
-    """The latest word of Consul. `members` is None before the first answer and while Consul is out of reach, with
-    `error` saying why."""
+    """The latest word of Consul: who is there, and who was asked to stop.
+
+    `members` is None before the first answer and while Consul is out of reach, with `error` saying why.
+    """
 
     what: Watched
     members: Members | None = None
+    stops: Mapping[str, StopRequest] = field(default_factory=dict)
     error: str = ""
     subscribers: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +91,8 @@ class Watch:
         discovery = Discovery(settings, self.what.cluster, self.what.service)
         index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
         while True:
+            # A consumer takes back the request when it leaves, so requests are read first.
+            self.stops = await _in_thread(discovery.stop_requests)
             self._tell(await _in_thread(discovery.members))
             index = await _in_thread(partial(discovery.wait, index, BLOCK))
 

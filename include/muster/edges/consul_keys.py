@@ -104,13 +104,17 @@ class Keys:
             raise self._error(
                 f"key {key.name} holds {key.value[:100]!r}, not a stop request with 'incarnation'; delete it"
             )
-        return StopRequest(
-            consumer,
-            value["incarnation"],
-            str(value.get("who", "unknown")),
-            _seconds(value.get("when")),
-            str(value.get("why", "")),
-        )
+        return _stop_request(consumer, value)
+
+    def stop_requests(self) -> dict[str, StopRequest]:
+        """What each consumer was asked; keys that hold something else are left out."""
+        prefix = self.prefix + "stop/"
+        found = {}
+        for key in self._keys(prefix):
+            consumer, value = key.name.removeprefix(prefix), _object(key.value)
+            if consumer and isinstance(value.get("incarnation"), str):
+                found[consumer] = _stop_request(consumer, value)
+        return found
 
     def clear_stop(self, consumer: str, incarnation: str | None = None) -> bool:
         """Delete a request to stop; with `incarnation` only one that is meant for it. False if there was none."""
@@ -184,6 +188,16 @@ class Keys:
 
     def _error(self, problem: str) -> ConsulError:
         return ConsulError(f"Consul at {address(self._api.settings)}: {problem}")
+
+
+def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
+    return StopRequest(
+        consumer,
+        value["incarnation"],
+        str(value.get("who", "unknown")),
+        _seconds(value.get("when")),
+        str(value.get("why", "")),
+    )
 
 
 def _object(value: bytes) -> dict[str, Any]:
