@@ -98,6 +98,15 @@ class ServerProcess:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
+    def stopped(self) -> bool:
+        """Whether every thread of the session has taken note of SIGSTOP; a JVM with many takes a moment."""
+        states = set()
+        for process in self.members():
+            with contextlib.suppress(psutil.NoSuchProcess, OSError):
+                for task in Path(f"/proc/{process.pid}/task").iterdir():
+                    states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+        return states <= {"T", "t", "Z", "X"}
+
     def stop(self, grace: float) -> bool:
         """End the session: SIGTERM, up to `grace` seconds, then SIGKILL. Returns whether SIGTERM was enough."""
         self.signal(signal.SIGTERM)

@@ -128,9 +128,18 @@ class Server(ABC):
             self.process.kill()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): connections stay open, and nothing answers."""
-        if self.process is not None:
-            self.process.signal(signal.SIGSTOP)
+        """Freeze the server (SIGSTOP): connections stay open, and nothing answers. It is frozen on return.
+
+        Raises `DevstackError` if it is not within 10 s.
+        """
+        if self.process is None:
+            return
+        self.process.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while not self.process.stopped():
+            if time.monotonic() > deadline:
+                raise DevstackError(f"{self.name} did not stop within 10 s of SIGSTOP")
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """Let a paused server go on (SIGCONT)."""

@@ -81,7 +81,7 @@ def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> No
     eventually(lambda: world.api.run_state("muster_isolate", run) == "success", 60, "muster_isolate")
     eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
     entry = world.discovery.isolated()["numbers-1"]
-    assert (entry.who, entry.why) == ("admin", "disk is failing")
+    assert (entry.by, entry.why) == ("admin", "disk is failing")
     eventually(lambda: world.shares() == [PARTITIONS], 60, "Stable")
     flows(world, eventually)
     run = world.api.trigger("muster_restore", form)

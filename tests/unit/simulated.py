@@ -9,10 +9,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.edges.consul import Members, WaitIndex
-from muster.edges.status import StatusFailure
-from muster.edges.zookeeper import ZooKeeperError
-
 from muster.core import wire
 from muster.core.model import (
     Consumer,
@@ -24,6 +20,9 @@ from muster.core.model import (
     Transition,
 )
 from muster.core.wire import WireError
+from muster.edges.consul import Members, WaitIndex
+from muster.edges.status import StatusFailure
+from muster.edges.zookeeper import ZooKeeperError
 
 
 class Killed(BaseException):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
+from muster.core.model import Consumer, State
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from tests.unit.simulated import Node, World
 from tests.unit.test_interrupted_writes import Topics, begin, coordinator, run, settle, state_of
-
-from muster.core.model import Consumer, State
 
 
 @pytest.fixture

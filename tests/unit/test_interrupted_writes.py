@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import pytest
-from tests.unit.simulated import Killed, SimulatedStore, World
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core import wire
@@ -14,6 +13,7 @@ from muster.core.assignors import load_assignor
 from muster.core.model import State
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
+from tests.unit.simulated import Killed, SimulatedStore, World
 
 
 class Topics:
