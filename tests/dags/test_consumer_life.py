@@ -232,6 +232,25 @@ def test_one_that_a_person_stopped_ends_as_skipped(make):
         life.operator.execute_complete(life.context, event)
 
 
+def test_one_that_a_person_stops_while_it_starts_ends_as_skipped(make, eventually: Eventually):
+    life = make()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            life.operator.execute(life.context)
+        except BaseException as error:
+            raised.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    note = eventually(lambda: life.discovery.submission(life.consumer), 20)
+    life.discovery.request_stop(life.consumer, note["incarnation"], "anna", "a mistake")
+    running.join(40)
+    assert isinstance(raised[0], AirflowSkipException)
+    assert "stopped by anna: a mistake" in str(raised[0])
+
+
 def test_more_consumers_in_the_settings_have_the_task_scheduled_again(make, write_clusters, monkeypatch):
     monkeypatch.setattr(module, "RECOUNT", 0.5)
     life = make()

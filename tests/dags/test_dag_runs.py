@@ -32,10 +32,10 @@ FOREIGN = ROOT / "tests" / "integration" / "foreign_consumer.py"
 class Run:
     """What came of one DAG run: `state`, `tasks`, `xcoms`, `events` and the whole `log`."""
 
-    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
-        self.log = process.stdout + process.stderr
-        assert process.returncode == 0, self.log
-        found = json.loads(process.stdout.splitlines()[-1])
+    def __init__(self, code: int, log: str) -> None:
+        self.log = log
+        assert code == 0, log
+        found = json.loads(next(line for line in reversed(log.splitlines()) if line.startswith("{")))
         self.state: str = found["state"]
         self.tasks: dict[str, str] = found["tasks"]
         self.xcoms: dict[str, Any] = found["xcoms"]
@@ -50,6 +50,7 @@ def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     home = tmp_path_factory.mktemp("airflow")
     environment = {
         "AIRFLOW_HOME": str(home),
+        "PYTHONPATH": str(ROOT / "include"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
@@ -65,24 +66,25 @@ def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 
 @pytest.fixture
-def run_dag(airflow_environment: dict[str, str], connections: None) -> RunDag:
+def run_log(tmp_path: Path) -> Path:
+    """What the last run printed, growing while it runs."""
+    return tmp_path / "run.log"
+
+
+@pytest.fixture
+def run_dag(airflow_environment: dict[str, str], connections: None, run_log: Path) -> RunDag:
     def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
-        return Run(
-            subprocess.run(
-                [
-                    sys.executable,
-                    str(HERE / "run_dag.py"),
-                    str(ROOT / "dags" / file),
-                    dag_id,
-                    json.dumps(conf or {}),
-                ],
+        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})]
+        with run_log.open("w") as output:
+            done = subprocess.run(
+                [sys.executable, str(HERE / "run_dag.py"), *arguments],
                 env=os.environ | airflow_environment,
-                capture_output=True,
-                text=True,
+                stdout=output,
+                stderr=subprocess.STDOUT,
                 timeout=180,
                 check=False,
             )
-        )
+        return Run(done.returncode, run_log.read_text())
 
     return run
 
@@ -309,10 +311,22 @@ def test_isolation_of_what_is_not_there_is_refused(
 
 
 @pytest.mark.spark
-def test_the_consumers_dag_submits_watches_and_ends_when_a_person_stops_the_consumer(
-    write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery, eventually: Eventually
+def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_consumer(
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    run_log: Path,
+    cluster_name: str,
+    discovery: Discovery,
+    eventually: Eventually,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    write_clusters(cluster_name, count=1)
+    monkeypatch.delenv("MUSTER_APPLICATION")
+    handler = {
+        "handler": "muster.handlers.parquet.ParquetHandler",
+        "handler_options": {"path": str(tmp_path / "out")},
+    }
+    write_clusters(cluster_name, count=1, consumers=handler)
     consumer = f"{cluster_name}-1"
     runs: list[Run] = []
     running = threading.Thread(
@@ -320,7 +334,8 @@ def test_the_consumers_dag_submits_watches_and_ends_when_a_person_stops_the_cons
     )
     running.start()
     try:
-        registration = eventually(lambda: discovery.members().registered.get(consumer), 90)
+        eventually(lambda: run_log.exists() and f"watching consumer {consumer}" in run_log.read_text(), 90)
+        registration = discovery.members().registered[consumer]
     finally:
         if submitted := discovery.submission(consumer):
             discovery.request_stop(consumer, submitted["incarnation"], "anna", "the test is over")

@@ -39,7 +39,9 @@ print(json.dumps({
 
 
 def parse(file: str, clusters: Path | None = None) -> dict:
-    environment = {"MUSTER_CLUSTERS": str(clusters)} if clusters else {}
+    environment = {"PYTHONPATH": str(ROOT / "include")}
+    if clusters:
+        environment["MUSTER_CLUSTERS"] = str(clusters)
     answer = subprocess.run(
         [sys.executable, "-c", PARSE, str(ROOT / "dags" / file)],
         env=os.environ | environment,

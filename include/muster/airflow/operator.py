@@ -47,7 +47,7 @@ from muster.airflow.submission import (
     submit_to_cluster,
 )
 from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of
-from muster.edges.consul import ConsulError, Discovery, Registration
+from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings
 
@@ -91,6 +91,7 @@ class _Search:
     doubting_since: float | None = None
     failing_since: float | None = None
     stopping_since: float | None = None
+    stop: StopRequest | None = None
     said: str = ""
 
 
@@ -142,10 +143,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             tail = DriverLog(event.get("log", "")).tail()
             end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
             raise ConsumerGoneError(f"{what} is gone: {event['why']}; it is submitted anew.{end}")
-        if not stopped_by["who"].startswith(BY_AIRFLOW):
-            raise AirflowSkipException(
-                f"{what} was stopped by {stopped_by['who']}: {stopped_by['why']}. Clear this task to have it back."
-            )
+        _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
         self.log.info("%s stopped, because %s; it is submitted anew", what, stopped_by["why"])
         self.execute(context)
 
@@ -218,6 +216,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         search.failing_since = (search.failing_since or now) if failing else None
         seen = Seen(registration, search.submission, life, stop, 0.0, 0.0, now)
         search.stopping_since = (search.stopping_since or now) if stopping(seen) else None
+        search.stop = stop if stopping(seen) else search.stop
         return replace(
             seen,
             failing_for=now - (search.failing_since or now),
@@ -273,6 +272,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if not search.mine:
             return
         self._show_log(search, final=True)
+        if search.stop is not None and search.stop.incarnation in {"", search.mine}:
+            _skip_if_a_person_stopped_it(f"consumer {self.consumer}", search.stop.by, search.stop.why)
         tail = search.log.tail() if search.log else ""
         end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
         raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
@@ -372,6 +373,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if message != search.said:
             self.log.warning(message)
             search.said = message
+
+
+def _skip_if_a_person_stopped_it(what: str, who: str, why: str) -> None:
+    if not who.startswith(BY_AIRFLOW):
+        raise AirflowSkipException(f"{what} was stopped by {who}: {why}. Clear this task to have it back.")
 
 
 def _life(submission: Submission | None) -> Life:
