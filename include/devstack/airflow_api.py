@@ -3,6 +3,7 @@ make them by clicking."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -124,7 +125,7 @@ class AirflowApi:
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def log(self, dag_id: str, run_id: str, task_id: str, map_index: int, attempt: int) -> str:
-        """The log of one attempt as the UI shows it, one event a line."""
+        """The log of one attempt, one entry a line; entries with an error have its whole detail behind them."""
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/logs/{attempt}"
         content = self.request(
             "GET",
@@ -132,9 +133,7 @@ class AirflowApi:
             params={"map_index": map_index, "full_content": True},
             headers={"Accept": "application/json"},
         )["content"]
-        return "\n".join(
-            str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content
-        )
+        return "\n".join(_line(entry) for entry in content)
 
     def asset_events(self, source_dag_id: str, limit: int = 100) -> list[dict[str, Any]]:
         """The asset events that a DAG caused, oldest first."""
@@ -144,6 +143,13 @@ class AirflowApi:
             "order_by": "timestamp",
         }
         return list(self.request("GET", "/assets/events", params=params)["asset_events"])
+
+
+def _line(entry: object) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    detail = entry.get("error_detail")
+    return f"{entry.get('event', entry)} {json.dumps(detail)}" if detail else str(entry.get("event", entry))
 
 
 def wait_for(

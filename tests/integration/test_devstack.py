@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.conftest import Eventually
 
 from devstack.errors import DevstackError
 from devstack.kafka import Kafka
 from devstack.ports import free_port, is_free
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
 
 INCLUDE = Path(__file__).parents[2] / "include"
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.conftest import Eventually
 
 from devstack.guard import guard
 from devstack.leftovers import MARKER, processes_of
 from devstack.ports import is_free
 from muster.settings.consumer import VARIABLE as CONSUMER
+from tests.conftest import Eventually
 
 INCLUDE = Path(__file__).parents[2] / "include"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.conftest import Eventually
 
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import TopicSnapshot
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
 
 SCRIPT = Path(__file__).with_name("foreign_consumer.py")
 PARTITIONS = 4

@@ -7,14 +7,14 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.unit.simulated import Node, SimulatedStore
-from tests.unit.test_interrupted_writes import CHANGES, play
 
 from muster.core import wire
 from muster.core.model import TopicSnapshot, Transition
 from muster.core.wire import WireError
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
+from tests.unit.simulated import Node, SimulatedStore
+from tests.unit.test_interrupted_writes import CHANGES, play
 
 
 class DyingStore(SimulatedStore):
@@ -41,8 +41,8 @@ class DyingStore(SimulatedStore):
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         return self._store.snapshots()
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
-        self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id))
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+        self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id, epoch))
         return True
 
     def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
 from tests.spark.local_agent import LocalAgent
 
 

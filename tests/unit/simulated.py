@@ -69,11 +69,11 @@ class SimulatedStore:
                 found[topic] = error
         return found
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
         self._reach()
         if topic in self.nodes:
             return False
-        with_nobody = TopicAssignment(bootstrap_servers, group_id)
+        with_nobody = TopicAssignment(bootstrap_servers, group_id, epoch=epoch)
         self._write(lambda: self.nodes.__setitem__(topic, Node(wire.format_assignment(with_nobody))))
         return True
 

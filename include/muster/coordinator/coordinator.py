@@ -125,7 +125,11 @@ class Coordinator:
             return
         check_topic(topic)
         if known is None or known.assignment is None:
-            self.store.create_topic(topic, self.kafka_settings.bootstrap_servers, self.cluster.group_id)
+            # The clock's seconds: higher than what consumers may remember of a node that was deleted before.
+            epoch = int(self.clock())
+            self.store.create_topic(
+                topic, self.kafka_settings.bootstrap_servers, self.cluster.group_id, epoch
+            )
             report.new_topics.append(topic)
         before = known.partitions if known is not None else frozenset()
         if before == partitions:

@@ -18,8 +18,8 @@ class Store(Protocol):
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         """Read every topic of the cluster."""
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
-        """Make a topic known, without owners; False if it already is."""
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+        """Make a topic known from `epoch` on, without owners; False if it already is."""
 
     def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
         """Make the partition children exactly these."""

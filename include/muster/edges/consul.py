@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 SECOND_LOOK = 0.3
 """Seconds between the reads that confirm an empty list; up to half as much again, at random, is added."""
+SHORTEST_CHECK_TIMEOUT = 2.0
+"""Seconds: a status page that starves for a second on a busy machine must not set off a rebalance. A process that
+died is noticed at once all the same, because nothing listens any more."""
 SHORTEST_REAPING = 60.0
 """Seconds: Consul takes a shorter `deregister_after` for this."""
 
@@ -108,7 +111,7 @@ class Discovery(Keys):
                     "HTTP": check_url,
                     "Interval": _duration(check_interval),
                     # Ten seconds by default; a frozen consumer should be seen sooner.
-                    "Timeout": _duration(max(1.0, check_interval)),
+                    "Timeout": _duration(max(SHORTEST_CHECK_TIMEOUT, check_interval)),
                     "DeregisterCriticalServiceAfter": _duration(max(SHORTEST_REAPING, deregister_after)),
                 },
             },

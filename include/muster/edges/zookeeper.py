@@ -152,15 +152,15 @@ class TopicStore:
 
     # Topics and partitions
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str) -> bool:
-        """Make `topic` known, with nobody owning anything. False if it is known already.
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+        """Make `topic` known from `epoch` on, with nobody owning anything. False if it is known already.
 
         A node that is there without data gets it; a state that an earlier topic of that name left is deleted.
         """
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
         what = f"creating topic {topic}"
         deadline = self._session.deadline()
-        data = format_assignment(TopicAssignment(bootstrap_servers, group_id))
+        data = format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch))
         present = self._client.get_async(path)
         old_state = self._client.exists_async(state)
         transaction = self._client.transaction()
