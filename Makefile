@@ -18,10 +18,10 @@ PYTEST ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test check quick format lock clean
+.PHONY: help env fetch up down status demo test bench-assignors check quick format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## Make the Python environment in .venv, with exactly what requirements.txt says
 
@@ -62,6 +62,9 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)
+
+bench-assignors: fetch ## Planning times of Muster's sticky assignor and Kafka's, side by side
+	@$(PYTHON) benchmarks/assignors.py
 
 check: env ## Formatter, linter, strict types and the quick tests
 	$(VENV)/bin/ruff format --check .

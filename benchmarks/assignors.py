@@ -1,7 +1,7 @@
 """Planning, side by side: Muster's sticky assignor and Kafka's cooperative-sticky on the same inputs.
 
-Both run in one session, alternating, after a warm-up; the figure is the median. The last line has the ratios, Muster's
-time over Kafka's: below 1 Muster is faster.
+Both run in one session, alternating, after a warm-up; the figure is the median. The last line has the ratios at the
+largest size, Muster's time over Kafka's: below 1 Muster is faster.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +26,7 @@ WARM_UP = 5
 
 
 class Kafka:
-    """Kafka's assignor in a process of its own. `run` returns seconds and moves of one assignment."""
+    """Kafka's assignor in a process of its own."""
 
     def __init__(self, topics: int, partitions: int, consumers: int) -> None:
         program = Path(__file__).with_name("KafkaAssignors.java")
@@ -41,6 +42,7 @@ class Kafka:
             raise RuntimeError(f"{program.name} did not start; run it by hand to see why")
 
     def run(self, event: str) -> tuple[float, int]:
+        """Seconds and moves of one assignment."""
         assert self._process.stdin is not None  # noqa: S101 - it was asked for above
         self._process.stdin.write(f"{event}\n")
         self._process.stdin.flush()
@@ -48,6 +50,7 @@ class Kafka:
         return int(nanoseconds) / 1e9, int(moves)
 
     def close(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.wait()
 
@@ -66,6 +69,7 @@ class Muster:
         self._settled = self._assignor.assign(self._topics, self._consumers, {})
 
     def run(self, event: str) -> tuple[float, int]:
+        """Seconds and moves of one assignment."""
         consumers = dict(self._consumers)
         before: Assignment = {} if event == "start" else self._settled
         if event == "leave":
@@ -88,20 +92,18 @@ class Muster:
 @click.option("--rounds", default=15, show_default=True, help="Counted rounds of each.")
 def main(rounds: int) -> None:
     """Print a table of median times and moves, and the ratios at the largest size."""
-    say(
-        f"{'topics x partitions x consumers':<34}{'event':<8}{'Kafka ms':>10}{'Muster ms':>11}{'ratio':>8}{'moves':>14}"
-    )
+    line = "{:<34}{:<8}{:>10}{:>11}{:>8}{:>14}"
+    say(line.format("topics x partitions x consumers", "event", "Kafka ms", "Muster ms", "ratio", "moves"))
     ratios: dict[str, float] = {}
     for size in SIZES:
         kafka, muster = Kafka(*size), Muster(*size)
+        name = " x ".join(f"{n:,}" for n in size)
         try:
             for event in EVENTS:
-                theirs, ours = _alternate(lambda e=event: kafka.run(e), lambda e=event: muster.run(e), rounds)
+                theirs, ours = _alternate(partial(kafka.run, event), partial(muster.run, event), rounds)
                 ratios[event] = ours[0] / theirs[0]
-                say(
-                    f"{' x '.join(f'{n:,}' for n in size):<34}{event:<8}{theirs[0] * 1e3:>10.2f}{ours[0] * 1e3:>11.2f}"
-                    f"{ratios[event]:>8.2f}{f'{theirs[1]} / {ours[1]}':>14}"
-                )
+                times = (f"{theirs[0] * 1e3:.2f}", f"{ours[0] * 1e3:.2f}", f"{ratios[event]:.2f}")
+                say(line.format(name, event, *times, f"{theirs[1]} / {ours[1]}"))
         finally:
             kafka.close()
     say("bench-assignors: " + " ".join(f"{event}_ratio={ratio:.2f}" for event, ratio in ratios.items()))
