@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 Owners = Mapping[int, str]
 """Partition number to consumer id, of one topic."""
@@ -21,7 +20,18 @@ Assignment = Mapping[str, Owners]
 PartitionsByConsumer = Mapping[str, frozenset[int]]
 """Consumer id to the partitions of one topic, as `toStart` and `toClose` hold them."""
 
-NOTHING: Mapping[str, frozenset[int]] = MappingProxyType({})
+
+def by_partition(by_consumer: PartitionsByConsumer) -> dict[int, str]:
+    """Turn lists of partitions by consumer round."""
+    return {p: consumer for consumer in sorted(by_consumer) for p in by_consumer[consumer]}
+
+
+def by_consumer(owners: Owners) -> dict[str, frozenset[int]]:
+    """Turn owners round: the partitions of each consumer, consumers in ascending order."""
+    lists: dict[str, set[int]] = {}
+    for partition, consumer in owners.items():
+        lists.setdefault(consumer, set()).add(partition)
+    return {consumer: frozenset(lists[consumer]) for consumer in sorted(lists)}
 
 
 class State(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from muster.core.assignors import Assignor, run_assignor
-from muster.core.model import Assignment, Consumer, Owners, TopicSnapshot
+from muster.core.model import Assignment, Consumer, Owners, TopicSnapshot, by_partition
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
@@ -19,16 +19,12 @@ def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
     """
     owners: dict[int, str] = {}
     if snapshot.state is not None:
-        owners.update(_by_partition(snapshot.state.to_close))
+        owners.update(by_partition(snapshot.state.to_close))
     if snapshot.assignment is not None:
         owners.update(snapshot.assignment.owners)
     if snapshot.state is not None:
-        owners.update(_by_partition(snapshot.state.to_start))
+        owners.update(by_partition(snapshot.state.to_start))
     return {p: consumer for p, consumer in owners.items() if p in snapshot.partitions}
-
-
-def _by_partition(by_consumer: Mapping[str, frozenset[int]]) -> dict[int, str]:
-    return {p: consumer for consumer in sorted(by_consumer) for p in by_consumer[consumer]}
 
 
 def plan(

@@ -45,6 +45,8 @@ from muster.core.model import (
     TopicSnapshot,
     TopicState,
     Transition,
+    by_consumer,
+    by_partition,
 )
 
 
@@ -122,8 +124,8 @@ class _Step:
         self.now = now
         self.policy = policy
         self.owners = dict(assignment.owners)
-        self.to_start = _by_partition(self.state.to_start if self.state else {})
-        self.to_close = _by_partition(self.state.to_close if self.state else {})
+        self.to_start = by_partition(self.state.to_start if self.state else {})
+        self.to_close = by_partition(self.state.to_close if self.state else {})
         self.settled = self.state is None or self.state.state is State.STABLE
         self.moves: list[Move] = []
         self.missing = self._missing()
@@ -247,12 +249,12 @@ class _Step:
             self.state is None
             or name is not self.state.state
             or self.owners != dict(self.before.owners)
-            or self.to_close != _by_partition(self.state.to_close)
+            or self.to_close != by_partition(self.state.to_close)
             or self.missing != dict(self.state.missing)
             or any(
-                self.to_start[p] != c for p, c in _by_partition(self.state.to_start).items() if p in waiting
+                self.to_start[p] != c for p, c in by_partition(self.state.to_start).items() if p in waiting
             )
-            or bool(waiting.keys() - _by_partition(self.state.to_start).keys())
+            or bool(waiting.keys() - by_partition(self.state.to_start).keys())
         )
         if not changed:
             # That a partition of several now runs is no reason to write: the status pages say so at any time.
@@ -260,8 +262,8 @@ class _Step:
         epoch = self.before.epoch + (self.owners != dict(self.before.owners))
         state = TopicState(
             state=name,
-            to_start=_by_consumer(waiting),
-            to_close=_by_consumer(self.to_close),
+            to_start=by_consumer(waiting),
+            to_close=by_consumer(self.to_close),
             epoch=epoch,
             since=self._since(name),
             reason=self._reason(name),
@@ -289,14 +291,3 @@ class _Step:
         elif not reasons and self.state is not None and name is State.STABLE:
             return self.state.reason
         return "; ".join(reasons)
-
-
-def _by_partition(by_consumer: Mapping[str, frozenset[int]]) -> dict[int, str]:
-    return {p: consumer for consumer in sorted(by_consumer) for p in by_consumer[consumer]}
-
-
-def _by_consumer(by_partition: Mapping[int, str]) -> dict[str, frozenset[int]]:
-    lists: dict[str, set[int]] = {}
-    for partition, consumer in by_partition.items():
-        lists.setdefault(consumer, set()).add(partition)
-    return {consumer: frozenset(lists[consumer]) for consumer in sorted(lists)}
