@@ -25,6 +25,9 @@ POLL = 0.5
 TERM_PATIENCE = 15.0
 """Seconds between SIGTERM and SIGKILL."""
 
+KILL_PATIENCE = 5.0
+"""Seconds that the kernel gets to end what was killed, which on a busy machine is not at once."""
+
 
 async def stop_consumer(
     discovery: Discovery,
@@ -77,6 +80,7 @@ async def stop_consumer(
     log.error("consumer %s: sending SIGKILL; what it read since its last commit will be read again", consumer)
     for process in here:
         process.kill()
+    await _wait(gone, KILL_PATIENCE)
     with suppress(ConsulError):  # Consul notices by itself, only later
         await asyncio.to_thread(discovery.deregister, consumer, incarnation)
     return "it was killed"
