@@ -37,8 +37,8 @@ def count_numbers(path: Path) -> Arrivals:
 
 
 def _count(path: Path, group: str | None) -> Arrivals:
-    # Spark writes below _temporary first, and renames when a batch is complete.
-    files = sorted(str(file) for file in path.rglob("*.parquet") if "_temporary" not in file.parts)
+    # Not deeper: what is below a writer's _temporary is not complete, and comes and goes while one looks.
+    files = sorted(str(file) for file in path.glob("writer=*/*.parquet"))
     if not files:
         return Arrivals(0, 0, 0, 0, Counter())
     table = ds.dataset(files, format="parquet").to_table(columns=["topic", "partition", "offset", "value"])
