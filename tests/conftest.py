@@ -6,6 +6,7 @@ a server (kill, pause) puts it right again, or starts one of its own with `devst
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+
+
+def pytest_unconfigure() -> None:
+    """librdkafka's threads may still log when pytest has closed the streams; that is nobody's business any more."""
+    logging.raiseExceptions = False
 
 
 def _served(server: Server) -> Iterator[Server]:
