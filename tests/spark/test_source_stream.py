@@ -115,26 +115,26 @@ def test_partitions_come_and_go_without_a_restart(
         feeder.start()
         try:
             agent.hold(topic, [0, 1])
-            eventually(lambda: len(stream.values(topic, 1)) == 40, 30, "partition 1")
+            eventually(lambda: len(stream.values(topic, 1)) == 40, 90, "partition 1")
             agent.hold(topic, [0, 1, 2])
-            eventually(lambda: len(stream.values(topic, 2)) == 100, 30, "partition 2")
+            eventually(lambda: len(stream.values(topic, 2)) == 100, 90, "partition 2")
             agent.hold(topic, [0, 2])
-            eventually(lambda: set(stream.last_offset().get(topic, {})) == {"0", "2"}, 30, "1 is gone")
+            eventually(lambda: set(stream.last_offset().get(topic, {})) == {"0", "2"}, 90, "1 is gone")
         finally:
             steady.set()
             feeder.join()
         produce(kafka, topic, {1: ["not for us"]})
         total = end_offset(kafka, topic, 0)
-        eventually(lambda: len(stream.values(topic, 0)) == total, 30, "all of partition 0")
+        eventually(lambda: len(stream.values(topic, 0)) == total, 90, "all of partition 0")
         # It comes back: from the offset that was committed meanwhile, not from where it was.
         commit(kafka, group, {(topic, 1): 100})
         produce(kafka, topic, {1: ["again"]})
         agent.hold(topic, [0, 1, 2])
-        eventually(lambda: "again" in stream.values(topic, 1), 30, "partition 1 again")
+        eventually(lambda: "again" in stream.values(topic, 1), 90, "partition 1 again")
         agent.hold(topic, [])
-        eventually(lambda: stream.last_offset() == {}, 30, "no partition at all")
+        eventually(lambda: stream.last_offset() == {}, 90, "no partition at all")
         agent.hold(topic, [2])
-        eventually(lambda: set(stream.last_offset().get(topic, {})) == {"2"}, 30, "partition 2 again")
+        eventually(lambda: set(stream.last_offset().get(topic, {})) == {"2"}, 90, "partition 2 again")
         stream.check()
         assert (stream.query.id, stream.query.runId) == ids
     assert stream.values(topic, 0) == numbered("0:", total)
@@ -153,9 +153,9 @@ def test_the_agent_is_told_every_batch_and_what_was_finished(
     agent.hold(topic, [0, 1])
     with streaming(spark, agent, tmp_path / "checkpoint") as stream:
         eventually(stream.has(260), 60)
-        idle = eventually(lambda: agent.planned[-1] if not agent.planned[-1].plans_batch else None, 30)
+        idle = eventually(lambda: agent.planned[-1] if not agent.planned[-1].plans_batch else None, 90)
         seen = len(agent.planned)
-        eventually(lambda: len(agent.planned) > seen + 3, 30, "plannings go on while nothing happens")
+        eventually(lambda: len(agent.planned) > seen + 3, 90, "plannings go on while nothing happens")
         batches = len(stream.batches)
         assert not agent.planned[-1].plans_batch
     assert len(stream.batches) == batches, "no batch without records or changes"
@@ -275,11 +275,11 @@ def test_an_agent_that_is_away_for_a_moment_fails_nothing(
         eventually(stream.has(5), 60)
         agent.refusing = True
         produce(kafka, topic, {0: numbered("", 5, 5)})
-        eventually(lambda: agent.refused >= 3, 30, "the planner asks again")
+        eventually(lambda: agent.refused >= 3, 90, "the planner asks again")
         stream.check()
         told = len(agent.planned)
         agent.refusing = False
-        eventually(stream.has(10), 30)
+        eventually(stream.has(10), 90)
         assert len(agent.planned) > told
     assert stream.values() == numbered("", 10)
 
