@@ -123,6 +123,7 @@ def test_partitions_come_and_go_without_a_restart(
         finally:
             steady.set()
             feeder.join()
+        planned = len(agent.planned)
         produce(kafka, topic, {1: ["not for us"]})
         total = end_offset(kafka, topic, 0)
         eventually(lambda: len(stream.values(topic, 0)) == total, 90, "all of partition 0")
@@ -139,9 +140,12 @@ def test_partitions_come_and_go_without_a_restart(
         assert (stream.query.id, stream.query.runId) == ids
     assert stream.values(topic, 0) == numbered("0:", total)
     assert stream.values(topic, 1) == [*numbered("1:", 40, 60), "not for us", "again"]
-    changes = {batch: {row.partition for row in rows} for batch, rows in stream.batches if rows}
-    with_new = [batch for batch, partitions in changes.items() if partitions - {0}]
-    assert all(0 in changes[batch] for batch in with_new[:2]), "partition 0 was read in the same batch"
+    changing = [plan for plan in agent.planned[:planned] if plan.plans_batch and plan.offsets.get(topic)]
+    assert {p for plan in changing for p in plan.offsets[topic]} == {"0", "1", "2"}
+    for plan in changing:
+        assert plan.offsets[topic]["0"][1] == plan.ends[topic]["0"], (
+            "partition 0 is read to its end in every batch"
+        )
 
 
 def test_the_agent_is_told_every_batch_and_what_was_finished(
