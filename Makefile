@@ -40,8 +40,9 @@ $(STAMP): requirements.txt pyproject.toml
 	@[ -x $(VENV)/bin/uv ] && [ "$$($(VENV)/bin/uv --version | cut -d' ' -f2)" = "$$(sed -n 's/^uv==\([^ ]*\).*/\1/p' requirements.txt)" ] || \
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
 	@# Copies rather than links, which work wherever uv's cache is.
+	@# Compiled once here, because every process would do it again where Python may not write bytecode.
 	@echo "Installing requirements.txt"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from muster.core.assignors import Assignor, run_assignor
+from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances, run_assignor
 from muster.core.model import Assignment, Consumer, Owners, TopicSnapshot, by_partition
 
 
@@ -28,7 +28,10 @@ def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
 
 
 def plan(
-    snapshots: Iterable[TopicSnapshot], consumers: Mapping[str, Consumer], assignor: Assignor
+    snapshots: Iterable[TopicSnapshot],
+    consumers: Mapping[str, Consumer],
+    assignor: Assignor,
+    circumstances: Circumstances = NOTHING_FURTHER,
 ) -> dict[str, Owners]:
     """Return the owner of each partition of each topic as `assignor` wants it.
 
@@ -38,5 +41,5 @@ def plan(
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}
-    assignment = run_assignor(assignor, topics, consumers, previous)
+    assignment = run_assignor(assignor, topics, consumers, previous, circumstances)
     return {topic: assignment.get(topic, {}) for topic in topics}

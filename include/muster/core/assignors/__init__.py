@@ -13,13 +13,23 @@ from types import MappingProxyType
 from typing import Any
 
 from muster.core.assignors.base import Assignor, AssignorError
+from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
 from muster.core.assignors.range import Range
 from muster.core.assignors.round_robin import RoundRobin
 from muster.core.assignors.running import run_assignor
 from muster.core.assignors.sticky import Sticky
 from muster.core.assignors.validation import validate
 
-__all__ = ["BUILT_IN", "Assignor", "AssignorError", "load_assignor", "run_assignor", "validate"]
+__all__ = [
+    "BUILT_IN",
+    "NOTHING_FURTHER",
+    "Assignor",
+    "AssignorError",
+    "Circumstances",
+    "load_assignor",
+    "run_assignor",
+    "validate",
+]
 
 BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (Range, RoundRobin, Sticky)}
