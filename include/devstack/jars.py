@@ -1,4 +1,4 @@
-"""The jars of Kafka and ZooKeeper: fetched from Maven Central once, then kept in the cache."""
+"""The jars of Kafka, ZooKeeper and YARN: fetched from Maven Central once, then kept in the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def java() -> str:
 
 
 def jars(server: str) -> Path:
-    """Return the folder with the jars of `kafka` or `zookeeper`, after fetching them if need be.
+    """Return the folder with the jars of `kafka`, `zookeeper` or `yarn`, after fetching them if need be.
 
     The folder's name has a hash of pom.xml, so another version there never meets old jars.
     """
@@ -41,7 +41,9 @@ def jars(server: str) -> Path:
 
 
 def _fetch(server: str, folder: Path) -> None:
-    mvn = tool("mvn", "to fetch Kafka and ZooKeeper from Maven Central", "Maven 3.8 or newer (Debian: maven)")
+    mvn = tool(
+        "mvn", f"to fetch the jars of {server} from Maven Central", "Maven 3.8 or newer (Debian: maven)"
+    )
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     with step(f"Fetching the jars of {server} from Maven Central") as progress:

@@ -60,9 +60,9 @@ async def aconsul_settings(conn_id: str) -> ConsulSettings:
     return parse_consul(connection, await connection.aextra_dejson())
 
 
-def require_connection(conn_id: str) -> None:
-    """Raise `ConnectionSettingsError` unless there is an Airflow connection `conn_id`."""
-    _get(conn_id)
+def require_connection(conn_id: str) -> Connection:
+    """Return the Airflow connection `conn_id`. Raises `ConnectionSettingsError` if there is none."""
+    return _get(conn_id)
 
 
 def parse_zookeeper(connection: Connection, extra: Mapping[str, Any]) -> ZooKeeperSettings:

@@ -40,6 +40,7 @@ from muster.airflow.submission import (
     Submission,
     TaskRef,
     application,
+    check_kubernetes,
     consumer_settings,
     is_cluster_mode,
     log_path,
@@ -225,7 +226,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
     def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
         cluster = search.cluster
-        require_connection(cluster.consumers.spark)
+        check_kubernetes(require_connection(cluster.consumers.spark).host or "")
         incarnation = str(uuid.uuid4())
         settings = consumer_settings(
             cluster,
@@ -256,7 +257,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         note = replace(note, watch=claim.watch)
         search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
         search.discovery.note_submission(self.consumer, note.as_dict())
-        where = f", its log is {note.log}" if note.log else ""
+        where = f", its log: {note.log_hint}" if note.log_hint else ""
         self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
 
     def _claim(self, search: _Search, claim: Submission) -> bool:
@@ -276,6 +277,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
             _skip_if_a_person_stopped_it(f"consumer {self.consumer}", search.stop.by, search.stop.why)
         tail = search.log.tail() if search.log else ""
         end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
+        if not end and search.submission is not None and search.submission.application:
+            end = f"\nIts driver's log: {search.submission.log_hint}"
         raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
 
     def _clear_away(self, search: _Search, seen: Seen) -> None:

@@ -17,13 +17,12 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from ipaddress import ip_address
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,9 @@ class TaskRef:
 class Submission:
     """A job that was submitted. `at` and `started` are in seconds since the epoch.
 
-    `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none. `watch` is the
-    task instance that looks after the job at present.
+    `process` of a job in client mode is the `spark-submit` on `host`; a job in cluster mode has none, but
+    an `application` there: YARN's id or the name of the driver's pod. `watch` is the task instance that looks after
+    the job at present.
     """
 
     incarnation: str
@@ -78,6 +78,7 @@ class Submission:
     pid: int | None = None
     started: float = 0.0
     watch: TaskRef | None = None
+    application: str = ""
 
     @property
     def process(self) -> ProcessRef | None:
@@ -87,6 +88,15 @@ class Submission:
     def as_dict(self) -> dict[str, Any]:
         """As it stands in Consul."""
         return asdict(self)
+
+    @property
+    def log_hint(self) -> str:
+        """Where to read the driver's log, for people."""
+        if self.log:
+            return self.log
+        if self.application.startswith("application_"):
+            return f"yarn logs -applicationId {self.application}"
+        return f"kubectl logs {self.application}" if self.application else ""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any] | None) -> Submission | None:
@@ -103,6 +113,7 @@ class Submission:
                 pid=None if pid is None else int(pid),
                 started=float(value.get("started", 0.0)),
                 watch=TaskRef(**value["watch"]) if value.get("watch") else None,
+                application=str(value.get("application", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))
@@ -119,7 +130,6 @@ def consumer_settings(
 ) -> ConsumerSettings:
     """All that a job is told. Holds secrets."""
     of = cluster.consumers
-    address = _address(consul.host)
     return ConsumerSettings(
         cluster=cluster.name,
         consumer=consumer,
@@ -131,8 +141,6 @@ def consumer_settings(
         handler=of.handler,
         handler_options=of.handler_options,
         metadata=of.metadata,
-        bind=address,
-        advertise=address,
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,
@@ -151,6 +159,15 @@ def log_path(cluster: str, consumer: str, incarnation: str) -> Path:
     """Where the output of one incarnation's driver goes: below Airflow's log folder."""
     base = Path(conf.get("logging", "base_log_folder")) / "muster"
     return base / cluster / consumer / f"{incarnation}.log"
+
+
+def check_kubernetes(master: str) -> None:
+    """Raise `SubmissionError` if the Spark provider's hook would not find what it wants for this master."""
+    if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
+        raise SubmissionError(
+            f"Spark master {master}: the Spark provider wants Airflow's Kubernetes provider beside it; install "
+            "apache-airflow-providers-cncf-kubernetes on Airflow's workers"
+        )
 
 
 def is_cluster_mode(hook: SparkSubmitHook) -> bool:
@@ -211,7 +228,7 @@ def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: s
     properties = {wait: "false", "spark.redaction.regex": _REDACTED} | {
         str(key): str(value) for key, value in (hook._conf or {}).items()
     }
-    properties |= {f"{prefix}{key}": value for key, value in settings.to_environment().items()}
+    properties |= {f"{prefix}{key}": value for key, value in settings.to_environment(encoded=True).items()}
     handle, name = tempfile.mkstemp(prefix="muster-", suffix=".conf")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -219,10 +236,12 @@ def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: s
                 f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()
             )
         hook._properties_file = name
+        hook._env = {**(hook._env or {}), **_spark_home()}
         hook.submit(_existing(path))
     finally:
         Path(name).unlink()
-    return Submission(settings.incarnation, "", now)
+    application = hook._yarn_application_id or hook._kubernetes_driver_pod or ""
+    return Submission(settings.incarnation, "", now, application=application)
 
 
 def _ignore_sigterm() -> None:
@@ -230,13 +249,30 @@ def _ignore_sigterm() -> None:
 
 
 def _environment(hook: SparkSubmitHook) -> dict[str, str]:
-    environment = dict(os.environ)
-    # The Python that runs Airflow has what the job needs, so executors and spark-submit are looked for there too.
-    beside = str(Path(sys.executable).parent)
-    environment["PATH"] = os.pathsep.join(filter(None, [environment.get("PATH"), beside]))
+    environment = dict(os.environ) | _spark_home()
     if "spark.pyspark.python" not in (hook._conf or {}):
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
     return environment
+
+
+def _spark_home() -> dict[str, str]:
+    """Where `spark-submit` is and what it runs: what is installed, else what the Python that runs Airflow has.
+
+    PySpark's own `spark-submit` asks some `python3` for its place otherwise, which need not have it.
+    """
+    beside = str(Path(sys.executable).parent)
+    found = {"PATH": os.pathsep.join(filter(None, [os.environ.get("PATH"), beside]))}
+    binary = shutil.which("spark-submit", path=found["PATH"])
+    package = find_spec("pyspark")
+    if (
+        "SPARK_HOME" not in os.environ
+        and binary
+        and str(Path(binary).parent) == beside
+        and package
+        and package.origin
+    ):
+        found["SPARK_HOME"] = str(Path(package.origin).parent)
+    return found
 
 
 def _existing(path: str) -> str:
@@ -245,18 +281,3 @@ def _existing(path: str) -> str:
             f"there is no application {path}; set the environment variable {APPLICATION} to sparkjobs/consume.py"
         )
     return path
-
-
-def _address(consul_host: str) -> str:
-    """The address of this machine at which Consul can reach it."""
-    try:
-        if consul_host == "localhost" or ip_address(consul_host).is_loopback:
-            return "127.0.0.1"
-    except ValueError:
-        pass  # a host name
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((consul_host, 9))  # sends nothing; it only chooses the local address
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])

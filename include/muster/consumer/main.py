@@ -31,6 +31,7 @@ from muster.consumer.lifecycle import (
 )
 from muster.consumer.local_api import make_local_api
 from muster.consumer.loop import Beat, Loop
+from muster.consumer.own_address import own_address
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
@@ -59,11 +60,19 @@ def main() -> None:
         settings = ConsumerSettings.from_environment()
         os.environ.pop(VARIABLE)  # it holds secrets, which what the handler starts need not inherit
         handler = load_handler(settings.handler, settings.handler_options)
-        job = Job(settings, handler)
+        job = Job(_placed(settings), handler)
     except (ValueError, HandlerError, OSError) as error:
         log.error("%s", error)  # noqa: TRY400  the message says it all
         sys.exit(2)
     sys.exit(job.run())
+
+
+def _placed(settings: ConsumerSettings) -> ConsumerSettings:
+    """`settings` with this machine's address where none is given."""
+    here = own_address(settings.consul.host)
+    return settings.model_copy(
+        update={"bind": settings.bind or here, "advertise": settings.advertise or settings.bind or here}
+    )
 
 
 class Job:

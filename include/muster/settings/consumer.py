@@ -1,11 +1,15 @@
 """What a consumer job is started with: one JSON text in the environment variable `MUSTER_CONSUMER`.
 
+In base64 where the text goes through a shell on its way, as YARN's environment does.
+
 The environment rather than the command line, because it holds secrets and command lines are for all to see.
 """
 
 from __future__ import annotations
 
+import binascii
 import os
+from base64 import b64decode, b64encode
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +25,8 @@ class ConsumerSettings(BaseModel):
 
     `incarnation` is a UUID that is new for each start. `kafka` supplies security and tuning; where a topic's
     records are and whose offsets count, its assignment node says. `bind` is the address that the status page
-    listens on, `advertise` the one that it is registered under; port 0 takes a free one.
+    listens on, `advertise` the one that it is registered under; an empty one is found out by the driver, which may
+    run on another machine than what submitted it. Port 0 takes a free one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,8 +41,8 @@ class ConsumerSettings(BaseModel):
     handler: str
     handler_options: dict[str, Any] = Field(default_factory=dict)
     metadata: dict[str, str] = Field(default_factory=dict)
-    bind: str = "127.0.0.1"
-    advertise: str = "127.0.0.1"
+    bind: str = ""
+    advertise: str = ""
     port: Annotated[int, Field(ge=0, lt=65536)] = 0
     trigger_interval: Annotated[float, Field(ge=0)] = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
@@ -53,7 +58,11 @@ class ConsumerSettings(BaseModel):
         if not text:
             raise ValueError(f"environment variable {VARIABLE} is not set; the consumers DAG sets it")
         try:
-            return cls.model_validate_json(text)
+            return cls.model_validate_json(text if text.startswith("{") else b64decode(text, validate=True))
+        except binascii.Error as error:
+            raise ValueError(
+                f"environment variable {VARIABLE}: neither a JSON object nor base64: {error}"
+            ) from None
         except ValidationError as error:
             wrong = "; ".join(
                 f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
@@ -61,6 +70,7 @@ class ConsumerSettings(BaseModel):
             )
             raise ValueError(f"environment variable {VARIABLE}: {wrong}") from None
 
-    def to_environment(self) -> dict[str, str]:
-        """The environment variable to start the consumer with. Holds secrets in the clear."""
-        return {VARIABLE: self.model_dump_json()}
+    def to_environment(self, encoded: bool = False) -> dict[str, str]:
+        """The environment variable to start the consumer with, in base64 if `encoded`. Holds secrets in the clear."""
+        text = self.model_dump_json()
+        return {VARIABLE: b64encode(text.encode()).decode() if encoded else text}
