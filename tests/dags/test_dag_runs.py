@@ -71,20 +71,38 @@ def run_log(tmp_path: Path) -> Path:
     return tmp_path / "run.log"
 
 
+@pytest.fixture(scope="module")
+def runner(airflow_environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """`run_dag.py`, which forks a process for each run."""
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "run_dag.py")],
+        env=os.environ | airflow_environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()  # it ends with what it reads
+
+
 @pytest.fixture
-def run_dag(airflow_environment: dict[str, str], connections: None, run_log: Path) -> RunDag:
+def run_dag(
+    airflow_environment: dict[str, str], connections: None, runner: subprocess.Popen[str], run_log: Path
+) -> RunDag:
     def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
-        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})]
-        with run_log.open("w") as output:
-            done = subprocess.run(
-                [sys.executable, str(HERE / "run_dag.py"), *arguments],
-                env=os.environ | airflow_environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=180,
-                check=False,
-            )
-        return Run(done.returncode, run_log.read_text())
+        order = {
+            "arguments": [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})],
+            "environment": os.environ | airflow_environment,
+            "log": str(run_log),
+        }
+        assert runner.stdin is not None
+        assert runner.stdout is not None
+        runner.stdin.write(json.dumps(order) + "\n")
+        runner.stdin.flush()
+        code = int(runner.stdout.readline())
+        return Run(code, run_log.read_text())
 
     return run
 
