@@ -136,6 +136,11 @@ def large_cases(draw: st.DrawFn, *, mixed: bool = True, weighted: bool = True) -
     return Case(topics, consumers, previous)
 
 
+def equally_weighted(case: Case) -> Case:
+    """The same case with one weight for all."""
+    return replace(case, consumers={c: replace(v, weight=2.0) for c, v in case.consumers.items()})
+
+
 def shuffled(case: Case, seed: int) -> Case:
     """The same case with every mapping and set built in another order."""
     random_ = random.Random(seed)

@@ -7,11 +7,14 @@ consumer, and solves it by the Hungarian method; `optimum_by_trying` tries every
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 
 from muster.core.model import Assignment
 from tests.property.assignor_cases import Case, loads, may_stay, moves
+
+Pins = Mapping[tuple[str, int], str]
 
 _UNIT = 6  # a multiple of every 1 / weight in use, so that costs are whole numbers
 _PER_LOAD = 10**3
@@ -26,14 +29,15 @@ def value(case: Case, assignment: Assignment) -> tuple[Fraction, int]:
     return Fraction(balance), moves(case, assignment)
 
 
-def optimum(case: Case) -> tuple[Fraction, int]:
+def optimum(case: Case, pins: Pins | None = None) -> tuple[Fraction, int]:
+    """The best value with the pins, which must be possible, obeyed."""
     rows = _takeable(case)
     staying = may_stay(case)
     columns = [(consumer, seat) for consumer in case.consumers for seat in range(len(rows))]
 
     def cost(row: tuple[str, int], column: tuple[str, int]) -> int:
         consumer, seat = column
-        if not case.consumers[consumer].subscribes(row[0]):
+        if not case.consumers[consumer].subscribes(row[0]) or (pins or {}).get(row, consumer) != consumer:
             return _FORBIDDEN
         load = Fraction((2 * seat + 1) * _UNIT) / Fraction(case.consumers[consumer].weight)
         return int(load) * _PER_LOAD + (staying.get(row, consumer) != consumer)
@@ -42,9 +46,12 @@ def optimum(case: Case) -> tuple[Fraction, int]:
     return Fraction(total // _PER_LOAD, _UNIT), total % _PER_LOAD
 
 
-def optimum_by_trying(case: Case) -> tuple[Fraction, int]:
+def optimum_by_trying(case: Case, pins: Pins | None = None) -> tuple[Fraction, int]:
     rows = _takeable(case)
-    takers = [[c for c in case.consumers if case.consumers[c].subscribes(topic)] for topic, _ in rows]
+    takers = [
+        [c for c in case.consumers if case.consumers[c].subscribes(row[0]) and (pins or {}).get(row, c) == c]
+        for row in rows
+    ]
     best = None
     for choice in product(*takers):
         assignment: dict[str, dict[int, str]] = {topic: {} for topic in case.topics}

@@ -22,6 +22,7 @@ from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     Case,
     changed,
+    equally_weighted,
     large_cases,
     loads,
     may_stay,
@@ -103,7 +104,7 @@ def test_range_and_round_robin_have_no_memory(name: str, case: Case) -> None:
 
 
 @some
-@given(case=CASES)
+@given(case=CASES.map(equally_weighted))
 def test_range_gives_contiguous_blocks_and_the_longer_ones_first(case: Case) -> None:
     assignment = assign("range", case)
     for topic, owners in assignment.items():
@@ -116,7 +117,7 @@ def test_range_gives_contiguous_blocks_and_the_longer_ones_first(case: Case) -> 
 
 
 @some
-@given(case=CASES)
+@given(case=CASES.map(equally_weighted))
 def test_round_robin_deals_in_a_circle_and_passes_over_who_does_not_subscribe(case: Case) -> None:
     expected: dict[str, dict[int, str]] = {}
     circle = cycle(sorted(case.consumers))

@@ -245,7 +245,7 @@ HERE = __name__
 
 
 class TestLoading:
-    @pytest.mark.parametrize("name", ["range", "round-robin", "sticky"])
+    @pytest.mark.parametrize("name", ["range", "round-robin", "sticky", "load-aware"])
     def test_by_name(self, name: str) -> None:
         assert load_assignor(name, {}).name == name
 
@@ -255,13 +255,13 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
-            ("stiky", {}, r"'stiky' is unknown; there are range, round-robin, sticky"),
-            ("", {}, r"'' is unknown; there are range"),
+            ("stiky", {}, r"'stiky' is unknown; there are .*range, round-robin, sticky"),
+            ("", {}, r"'' is unknown; there are .*range"),
             ("no_such_module.Mine", {}, r"'no_such_module.Mine'.*No module named 'no_such_module'"),
             (".Mine", {}, r"'.Mine' is unknown"),
             (f"{HERE}.Missing", {}, r"has no class 'Missing'"),
             (f"{HERE}.HERE", {}, r"has no class 'HERE'"),
-            ("sticky", {"colour": "red"}, r"'sticky': wrong options.*'colour'.*takes no options"),
+            ("range", {"colour": "red"}, r"'range': wrong options.*'colour'.*takes no options"),
             (f"{HERE}.Wanting", {"color": "red"}, r"wrong options.*'color'.*takes the options colour"),
             (
                 f"{HERE}.Wanting",

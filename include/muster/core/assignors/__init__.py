@@ -14,6 +14,8 @@ from typing import Any
 
 from muster.core.assignors.base import Assignor, AssignorError
 from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
+from muster.core.assignors.load_aware import LoadAware
+from muster.core.assignors.pins import ImpossiblePin, impossible_pins
 from muster.core.assignors.range import Range
 from muster.core.assignors.round_robin import RoundRobin
 from muster.core.assignors.running import run_assignor
@@ -26,13 +28,23 @@ __all__ = [
     "Assignor",
     "AssignorError",
     "Circumstances",
+    "ImpossiblePin",
+    "impossible_pins",
     "load_assignor",
     "run_assignor",
     "validate",
 ]
 
 BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
-    {assignor.name: assignor for assignor in (Range, RoundRobin, Sticky)}
+    {
+        assignor.name: assignor
+        for assignor in (
+            Range,
+            RoundRobin,
+            Sticky,
+            LoadAware,
+        )
+    }
 )
 """The assignors that come with Muster, by name."""
 

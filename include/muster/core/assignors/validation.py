@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from muster.core.assignors.base import AssignorError
+from muster.core.assignors.pins import NO_PINS, Pins
 from muster.core.assignors.subscriptions import audiences
 from muster.core.model import Assignment, Consumer, Owners
 
@@ -22,14 +23,17 @@ def validate(
     consumers: Mapping[str, Consumer],
     *,
     assignor: str,
+    pins: Pins = NO_PINS,
 ) -> None:
     """Check that every partition has one owner, live and subscribed, unless nobody subscribes to its topic.
 
-    Raises `AssignorError` naming `assignor`, the topic, the partitions and the consumer at fault. `assignment`
-    may be any value at all: it comes from code that somebody else may have written.
+    `pins` are those that the assignor was given and has to obey. Raises `AssignorError` naming `assignor`, the
+    topic, the partitions and the consumer at fault. `assignment` may be any value at all: it comes from code that
+    somebody else may have written.
     """
     try:
         _check(assignment, topics, consumers)
+        _check_pins(assignment, pins)
     except _OffenceError as offence:
         raise AssignorError(
             f"assignor {assignor!r} returned no valid assignment: {offence}; nothing is moved. Correct the "
@@ -79,6 +83,15 @@ def _check_topic(
         raise _OffenceError(
             f"topic {topic!r}, partition {_listed(left_out)}: left out, though somebody subscribes"
         )
+
+
+def _check_pins(assignment: Assignment, pins: Pins) -> None:
+    for topic in sorted(pins):
+        for partition, consumer in sorted(pins[topic].items()):
+            if (owner := assignment[topic][partition]) != consumer:
+                raise _OffenceError(
+                    f"topic {topic!r}, partition {partition}: given to {owner!r}, though it is pinned to {consumer!r}"
+                )
 
 
 def _listed(items: Iterable[Any]) -> str:

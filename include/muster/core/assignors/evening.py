@@ -1,0 +1,244 @@
+"""Evening out measured load: where partitions stand, where new ones go, and which ones move.
+
+Loads are whole numbers (`muster.core.assignors.measured`), a consumer carries `load / weight`. What makes two of them
+most even is what makes the sum of `load² / weight` smallest; each move and each swap makes it smaller, so they end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.core.assignors.load import weight_of
+from muster.core.assignors.measured import AVERAGE
+from muster.core.assignors.pins import Pins
+from muster.core.assignors.subscriptions import Audience
+from muster.core.assignors.zones import Racks
+from muster.core.model import Assignment, Consumer
+
+_Item = tuple[int, str, int]
+"""What a partition counts, its topic and its number."""
+_PARTNERS = 8
+"""How many consumers a swap is looked for with."""
+_NOBODY = -1
+
+
+class Evening:
+    """An assignment while load is evened out in it. Consumers and audiences go by their position.
+
+    `owners` is the assignment, complete after `place`.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Audience],
+        consumers: Mapping[str, Consumer],
+        counts: Mapping[str, Mapping[int, int]],
+        tolerance: float,
+    ) -> None:
+        """`counts` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
+        self.owners: dict[str, dict[int, str]] = {}
+        self._counts = counts
+        self._names = sorted({consumer for audience in groups for consumer in audience.consumers})
+        self._position = {consumer: number for number, consumer in enumerate(self._names)}
+        self._zones = [consumers[c].zone for c in self._names]
+        self._weights = [weight_of(consumers[c]) for c in self._names]
+        self._load = [0] * len(self._names)
+        self._takers = [[self._position[c] for c in audience.consumers] for audience in groups]
+        self._audience = {topic: number for number, group in enumerate(groups) for topic in group.topics}
+        # What each consumer may give away, by audience and in ascending order of load.
+        self._holdings: list[dict[int, list[_Item]]] = [{} for _ in self._names]
+        self._audiences: list[list[int]] = [[] for _ in self._names]
+        for number, takers in enumerate(self._takers):
+            for consumer in takers:
+                self._audiences[consumer].append(number)
+        total = sum(sum(of_topic.values()) for of_topic in counts.values())
+        self._mean = total / max(1, sum(self._weights))
+        self._allowed = tolerance * self._mean
+        self._home: dict[tuple[str, int], int] = {}
+        self._carried: NDArray[np.float64] = np.zeros(len(self._names))
+        self._members = [np.array(takers, dtype=np.intp) for takers in self._takers]
+
+    def place(
+        self, topics: Mapping[str, frozenset[int]], previous: Assignment, pins: Pins, racks: Racks
+    ) -> None:
+        """Leave each partition of `topics` where it can stay, and give the others to who carries least."""
+        unowned: list[_Item] = []
+        subscribers = [frozenset(takers) for takers in self._takers]
+        for topic in sorted(topics):
+            audience, counts = self._audience[topic], self._counts[topic]
+            before, pinned = previous.get(topic, {}), pins.get(topic, {})
+            owners = self.owners[topic] = {}
+            for partition in sorted(topics[topic]):
+                consumer = self._position.get(before.get(partition, ""), _NOBODY)
+                item = (counts[partition], topic, partition)
+                if consumer not in subscribers[audience]:
+                    unowned.append(item)
+                    continue
+                owners[partition] = self._names[consumer]
+                self._load[consumer] += item[0]
+                if partition not in pinned:
+                    self._holdings[consumer].setdefault(audience, []).append(item)
+                    self._home[topic, partition] = consumer
+        self._place_unowned(unowned, racks)
+        for of_consumer in self._holdings:
+            for items in of_consumer.values():
+                items.sort()
+        self._carried = np.array(self._load, dtype=np.float64) / np.array(self._weights, dtype=np.float64)
+
+    def _place_unowned(self, unowned: list[_Item], racks: Racks) -> None:
+        lightest: dict[tuple[int, str | None], list[tuple[float, int, int]]] = {}
+        number = [sum(map(len, of_consumer.values())) for of_consumer in self._holdings]
+
+        def least(audience: int, zone: str | None) -> list[tuple[float, int, int]]:
+            """Those who may take it, who carries least on top; loads only grow, so what is on top is put right."""
+            if (heap := lightest.get((audience, zone))) is None:
+                takers = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
+                heap = lightest[audience, zone] = [entry(c) for c in takers]
+                heapify(heap)
+            while heap and heap[0] != (right := entry(heap[0][2])):
+                heapreplace(heap, right)
+            return heap
+
+        def entry(consumer: int) -> tuple[float, int, int]:
+            return ((self._load[consumer] + AVERAGE) / self._weights[consumer], number[consumer], consumer)
+
+        unowned.sort(key=lambda item: (-item[0], item[1], item[2]))
+        for item in unowned:
+            count, topic, partition = item
+            audience, rack = self._audience[topic], racks.get(topic, {}).get(partition)
+            consumer = least(audience, None)[0][2]
+            if rack is not None and (near := least(audience, rack)):
+                neighbour = near[0][2]
+                carried = (self._load[neighbour] + count) / self._weights[neighbour]
+                consumer = neighbour if carried <= self._mean + self._allowed else consumer
+            self.owners[topic][partition] = self._names[consumer]
+            self._holdings[consumer].setdefault(audience, []).append(item)
+            self._load[consumer] += count
+            number[consumer] += 1
+
+    def even_out(self, budget: int) -> None:
+        """Move partitions until all carry their part within the tolerance; at most `budget` leave their home."""
+        if not self._names:
+            return
+        moved_any = True
+        while moved_any and budget > 0:
+            moved_any = False
+            stuck: set[int] = set()
+            while (found := self._furthest_off(stuck)) is not None:
+                consumer, gives = found
+                cost = self._improve(consumer, gives, budget)
+                if cost is None:
+                    stuck.add(consumer)
+                    continue
+                moved_any = True
+                budget -= cost
+
+    def _furthest_off(self, stuck: set[int]) -> tuple[int, bool] | None:
+        """The consumer furthest beyond the tolerance, and whether it carries too much; None if all are within."""
+        off = np.abs(self._carried - self._mean)
+        if stuck:
+            off[list(stuck)] = 0
+        consumer = int(off.argmax())
+        if off[consumer] <= self._allowed * (1 + 1e-9):
+            return None
+        return consumer, bool(self._carried[consumer] > self._mean)
+
+    def _improve(self, consumer: int, gives: bool, budget: int) -> int | None:
+        """Move or swap what makes `consumer` and another one more even; how many moves it cost, None if nothing."""
+        partners = self._partners(consumer, gives)
+        for swap in (False, True):
+            for partner in partners[: _PARTNERS if swap else 1]:
+                giver, taker = (consumer, partner) if gives else (partner, consumer)
+                found = self._swap(giver, taker) if swap else self._move(giver, taker)
+                if found is None:
+                    continue
+                cost = sum(self._cost(item, to) for item, _, to in found)
+                if cost > budget:
+                    continue
+                for item, source, target in found:
+                    self._hand_over(item, source, target)
+                return cost
+        return None
+
+    def _partners(self, consumer: int, gives: bool) -> list[int]:
+        """Whom it could give to or take from, who carries least (or most) first; only who differs enough."""
+        reachable = np.zeros(len(self._names), dtype=np.bool_)
+        for audience in self._audiences[consumer]:
+            if not gives or self._holdings[consumer].get(audience):
+                reachable[self._members[audience]] = True
+        reachable[consumer] = False
+        gap = (self._carried[consumer] - self._carried) * (1 if gives else -1)
+        gap[~reachable] = 0
+        if not gives:
+            first = np.argsort(-gap, kind="stable")
+            holding = (int(c) for c in first if gap[c] > self._allowed and self._gives_to(int(c), consumer))
+            return [c for _, c in zip(range(_PARTNERS), holding, strict=False)]
+        first = np.argsort(-gap, kind="stable")[:_PARTNERS]
+        return [int(c) for c in first if gap[c] > self._allowed]
+
+    def _gives_to(self, giver: int, taker: int) -> bool:
+        return next(self._common(giver, taker), None) is not None
+
+    def _common(self, giver: int, taker: int) -> Iterator[list[_Item]]:
+        """What `giver` holds that `taker` may take, one list an audience."""
+        of_taker = set(self._audiences[taker])
+        for audience, items in sorted(self._holdings[giver].items()):
+            if items and audience in of_taker:
+                yield items
+
+    def _ideal(self, giver: int, taker: int) -> float:
+        """How much load from one to the other would make them even; anything up to twice as much is better."""
+        heavy, light = self._weights[giver], self._weights[taker]
+        return (self._load[giver] * light - self._load[taker] * heavy) / (heavy + light)
+
+    def _move(self, giver: int, taker: int) -> list[tuple[_Item, int, int]] | None:
+        ideal = self._ideal(giver, taker)
+        near: list[_Item] = []
+        for items in self._common(giver, taker):
+            place = bisect_left(items, (ideal,))
+            near += items[max(0, place - 1) : place + 1]
+        best = min(near, key=lambda item: (abs(item[0] - ideal), item), default=None)
+        if best is None or best[0] >= 2 * ideal:
+            return None
+        return [(best, giver, taker)]
+
+    def _swap(self, giver: int, taker: int) -> list[tuple[_Item, int, int]] | None:
+        ideal = self._ideal(giver, taker)
+        back = sorted(item for items in self._common(taker, giver) for item in items)
+        best: tuple[float, _Item, _Item] | None = None
+        for items in self._common(giver, taker):
+            for item in items:
+                place = bisect_left(back, (item[0] - ideal,))
+                for other in back[max(0, place - 1) : place + 1]:
+                    difference = item[0] - other[0]
+                    if 0 < difference < 2 * ideal:
+                        found = (abs(difference - ideal), item, other)
+                        best = found if best is None else min(best, found)
+        if best is None:
+            return None
+        return [(best[1], giver, taker), (best[2], taker, giver)]
+
+    def _cost(self, item: _Item, target: int) -> int:
+        """How many partitions more are away from home after this one went to `target`."""
+        _, topic, partition = item
+        home = self._home.get((topic, partition))
+        if home is None:
+            return 0
+        now = self._position[self.owners[topic][partition]]
+        return (target != home) - (now != home)
+
+    def _hand_over(self, item: _Item, source: int, target: int) -> None:
+        count, topic, partition = item
+        audience = self._audience[topic]
+        items = self._holdings[source][audience]
+        del items[bisect_left(items, item)]
+        insort(self._holdings[target].setdefault(audience, []), item)
+        self.owners[topic][partition] = self._names[target]
+        for consumer, load in ((source, -count), (target, count)):
+            self._load[consumer] += load
+            self._carried[consumer] = self._load[consumer] / self._weights[consumer]

@@ -1,0 +1,80 @@
+"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from muster.core.assignors.evening import Evening
+from muster.core.assignors.measured import NO_LOADS, Loads, counted
+from muster.core.assignors.pins import NO_PINS, Pins, with_pinned
+from muster.core.assignors.sticky import Sticky
+from muster.core.assignors.subscriptions import audiences
+from muster.core.assignors.zones import NO_RACKS, Racks, useful_racks
+from muster.core.model import Assignment, Consumer
+
+Measure = Literal["rate", "lag"]
+"""What load is: records a second, or records of lag."""
+
+
+class LoadAware:
+    """Known from Brooklin's load-based strategy and from lag-based assignors.
+
+    In this order:
+
+    1. A partition stays with a consumer that is live and subscribed, and a pinned one goes to its consumer.
+    2. Partitions that nobody holds go, the one with most load first, each to the consumer that carries least
+       for its `weight`: within the zone of its leader as long as that keeps the consumer within the
+       tolerance.
+    3. As long as some consumer carries more or less than its proportional part of all load by more than
+       `tolerance`, partitions move from consumers that carry much to such that carry little, each time the
+       one (or the swap of two) that makes these two most even. That ends when all are within the tolerance,
+       when no move and no swap makes it better, or when `budget` partitions have moved that could have
+       stayed. The rest follows with the next planning.
+
+    So within the tolerance nothing moves, however load goes up and down. How many partitions a consumer has
+    follows from their load; one that is idle counts a tenth of an average one, so that idle ones are spread
+    as well.
+
+    Where load is not known, or of less than half of the partitions, it is sticky
+    (`muster.core.assignors.sticky`). A partition of unknown load counts as the mean of those known of its
+    topic, else of all (`measured`).
+
+    Options: `measure` says what the consumers are asked for, "rate" (records a second, at first) or "lag"
+    (records); `tolerance` is a fraction, at first 0.2 (a fifth); `budget` is a number of partitions a
+    planning, at first 20.
+    """
+
+    name = "load-aware"
+
+    def __init__(self, measure: Measure = "rate", tolerance: float = 0.2, budget: int = 20) -> None:
+        if measure not in get_args(Measure):
+            raise ValueError(f"measure must be one of {', '.join(get_args(Measure))}, found {measure!r}")
+        if not 0 <= tolerance < 1:
+            raise ValueError(f"tolerance must be from 0 to less than 1 (0.2 is a fifth), found {tolerance!r}")
+        if budget < 0 or budget != int(budget):
+            raise ValueError(f"budget must be a whole number of partitions, at least 0, found {budget!r}")
+        self.measure: Measure = measure
+        self.tolerance = float(tolerance)
+        self.budget = int(budget)
+
+    def assign(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        previous: Assignment,
+        /,
+        pins: Pins = NO_PINS,
+        racks: Racks = NO_RACKS,
+        loads: Loads = NO_LOADS,
+    ) -> Assignment:
+        """See `Assignor.assign`; `racks` and `loads` as in `Circumstances`, `pins` those that can be obeyed."""
+        groups = audiences(topics, consumers)
+        taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
+        counts = counted(loads, taken) if loads else None
+        if counts is None:
+            return Sticky().assign(topics, consumers, previous, pins=pins, racks=racks)
+        evening = Evening(groups, consumers, counts, self.tolerance)
+        evening.place(taken, with_pinned(previous, pins), pins, useful_racks(racks, topics, consumers))
+        evening.even_out(self.budget)
+        return evening.owners

@@ -1,0 +1,274 @@
+"""What sticky promises under pins and zones: still the best balance, then the fewest moves, then zones."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from muster.core.assignors import Circumstances, load_assignor, run_assignor
+from muster.core.assignors.constrained import shares_above
+from muster.core.assignors.load import cost_of_next
+from muster.core.assignors.zones import matches
+from muster.core.model import Assignment, Consumer
+from tests.property.assignor_cases import (
+    Case,
+    changed,
+    equally_weighted,
+    large_cases,
+    loads,
+    moves,
+    small_cases,
+    tangled_cases,
+)
+from tests.property.assignor_optimum import optimum, optimum_by_trying, value
+from tests.property.circumstance_cases import Situation, situations
+
+some = settings(max_examples=60, deadline=None)
+many = settings(max_examples=150, deadline=None)
+
+EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
+
+
+def sticky(situation: Situation, **options: float) -> Assignment:
+    case = situation.case
+    assignor = load_assignor("sticky", options)
+    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.circumstances)
+
+
+def without_racks(situation: Situation) -> Situation:
+    return replace(situation, circumstances=replace(situation.circumstances, racks={}))
+
+
+def in_zone(situation: Situation, assignment: Assignment) -> int:
+    return matches(assignment, situation.circumstances.racks, situation.case.consumers)
+
+
+def pinned(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Situation]:
+    return situations(cases, exclusions=False, racks=False, loads=False)
+
+
+def zoned(cases: st.SearchStrategy[Case], *, pins: bool = True) -> st.SearchStrategy[Situation]:
+    return situations(cases, exclusions=False, loads=False, pins=pins)
+
+
+# Pins
+
+
+@some
+@given(situation=pinned(small_cases()))
+def test_the_optimum_with_pins_is_right(situation: Situation) -> None:
+    case = situation.case
+    choices = math.prod(
+        max(1, sum(c.subscribes(topic) for c in case.consumers.values())) ** len(partitions)
+        for topic, partitions in case.topics.items()
+    )
+    assume(choices <= 3000)
+    pins = situation.obeyable_pins()
+    assert optimum(case, pins) == optimum_by_trying(case, pins)
+
+
+@many
+@given(situation=pinned(small_cases(mixed=False)))
+def test_sticky_is_optimal_under_pins(situation: Situation) -> None:
+    assert value(situation.case, sticky(situation)) == optimum(situation.case, situation.obeyable_pins())
+
+
+@many
+@given(situation=pinned(small_cases() | tangled_cases()))
+def test_sticky_is_optimal_under_pins_with_mixed_subscriptions(situation: Situation) -> None:
+    assert value(situation.case, sticky(situation)) == optimum(situation.case, situation.obeyable_pins())
+
+
+@some
+@given(situation=pinned(large_cases(mixed=False)))
+def test_no_hand_over_of_what_is_not_pinned_makes_loads_more_even(situation: Situation) -> None:
+    assignment = sticky(situation)
+    case, pins = situation.case, Counter(situation.obeyable_pins().values())
+    load = loads(assignment, case.consumers)
+    weight = {name: Fraction(consumer.weight) for name, consumer in case.consumers.items()}
+    least_gain = min((2 * load[c] + 1) / weight[c] for c in load)
+    assert all((2 * load[c] - 1) / weight[c] <= least_gain for c in load if load[c] > pins[c])
+
+
+@some
+@given(
+    total=st.integers(0, 300),
+    weights=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1),
+    held=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 99)),
+    least=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 99)),
+)
+def test_shares_above_the_least_are_the_cheapest_seats(
+    total: int, weights: dict[str, int], held: dict[str, int], least: dict[str, int]
+) -> None:
+    least = {c: n for c, n in least.items() if c in weights}
+    total += sum(least.values())
+    held = {c: max(held.get(c, 0), least.get(c, 0)) for c in weights}
+    expected = {c: least.get(c, 0) for c in weights}
+    for _ in range(total - sum(expected.values())):
+        taker = min(weights, key=lambda c: (cost_of_next(expected[c], weights[c]), expected[c] >= held[c], c))
+        expected[taker] += 1
+    assert shares_above(least, total, weights, held) == expected
+
+
+@some
+@given(case=EVEN, data=st.data())
+def test_a_new_pin_moves_its_partition_and_at_most_one_other(case: Case, data: st.DataObject) -> None:
+    assume(any(case.topics.values()))
+    before = replace(case, previous=sticky(Situation(case, Circumstances())))
+    topic = data.draw(st.sampled_from(sorted(t for t in case.topics if case.topics[t])))
+    partition = data.draw(st.sampled_from(sorted(case.topics[topic])))
+    consumer = data.draw(st.sampled_from(sorted(case.consumers)))
+    pinned_to = Circumstances(pins={topic: {partition: consumer}})
+    moved = changed(before.previous, sticky(Situation(before, pinned_to)))
+    assert len(moved) <= 2
+    assert moved.get((topic, partition), (None, consumer))[1] == consumer
+
+
+@some
+@given(case=EVEN, data=st.data())
+def test_on_leave_only_the_partitions_of_who_left_move_beside_its_pins(
+    case: Case, data: st.DataObject
+) -> None:
+    """Also when partitions were pinned to it: these pins are impossible then."""
+    assume(len(case.consumers) > 1)
+    gone = data.draw(st.sampled_from(sorted(case.consumers)))
+    few = {t: dict.fromkeys(sorted(p)[:1], gone) for t, p in case.topics.items()}
+    under = Circumstances(pins=few)
+    before = replace(case, previous=sticky(Situation(case, under)))
+    after = sticky(Situation(before.without(gone), under))
+    assert {source for source, _ in changed(before.previous, after).values()} <= {gone}
+
+
+# Zones
+
+
+@many
+@given(situation=zoned(small_cases(mixed=False) | large_cases(mixed=False)))
+def test_zones_cost_neither_balance_nor_moves(situation: Situation) -> None:
+    zoned_, plain = sticky(situation), sticky(without_racks(situation))
+    assert value(situation.case, zoned_) == value(situation.case, plain)
+
+
+@some
+@given(situation=zoned(small_cases() | tangled_cases()))
+def test_zones_cost_neither_balance_nor_moves_with_mixed_subscriptions(situation: Situation) -> None:
+    assert value(situation.case, sticky(situation)) == optimum(situation.case, situation.obeyable_pins())
+
+
+@many
+@given(situation=zoned(small_cases() | tangled_cases() | large_cases()))
+def test_never_fewer_are_in_their_zone_than_without(situation: Situation) -> None:
+    assert in_zone(situation, sticky(situation)) >= in_zone(situation, sticky(without_racks(situation)))
+
+
+@some
+@given(situation=zoned(EVEN, pins=False))
+def test_from_nothing_as_many_are_in_their_zone_as_balance_allows(situation: Situation) -> None:
+    """No zone has both partitions read elsewhere and consumers that read others', or could for all balance says."""
+    situation = replace(situation, case=replace(situation.case, previous={}))
+    case = situation.case
+    least, extra = divmod(sum(map(len, case.topics.values())), len(case.consumers))
+    of_rack = Counter(rack for owners in situation.circumstances.racks.values() for rack in owners.values())
+    members = Counter(c.zone for c in case.consumers.values())
+    wished = {z: min(n, max(0, of_rack[str(z)] - least * n)) for z, n in members.items() if z is not None}
+    best = sum(min(of_rack[str(z)], least * n) for z, n in members.items() if z is not None)
+    best += min(extra, sum(wished.values()))
+    assert in_zone(situation, sticky(situation)) == best
+
+
+@some
+@given(situation=zoned(small_cases(mixed=False, weighted=False), pins=False))
+def test_small_cases_from_nothing_agree_with_trying_all(situation: Situation) -> None:
+    situation = replace(situation, case=replace(situation.case, previous={}))
+    case = situation.case
+    places = [(t, p) for t in sorted(case.topics) for p in sorted(case.topics[t])]
+    assume(len(case.consumers) ** len(places) <= 3000)
+    best = None
+    for choice in product(sorted(case.consumers), repeat=len(places)):
+        tried: dict[str, dict[int, str]] = {t: {} for t in case.topics}
+        for (topic, partition), consumer in zip(places, choice, strict=True):
+            tried[topic][partition] = consumer
+        found = (*value(case, tried), -in_zone(situation, tried))
+        best = found if best is None else min(best, found)
+    found_by_sticky = sticky(situation)
+    assert (*value(case, found_by_sticky), -in_zone(situation, found_by_sticky)) == best
+
+
+@some
+@given(situation=zoned(EVEN), data=st.data())
+def test_when_a_leader_changes_nothing_moves(situation: Situation, data: st.DataObject) -> None:
+    settled = replace(situation, case=replace(situation.case, previous=sticky(situation)))
+    racks = {
+        t: {p: data.draw(st.sampled_from(["r1", "r2"])) for p in sorted(ps)[:9]}
+        for t, ps in situation.case.topics.items()
+    }
+    changed_ = replace(settled, circumstances=replace(settled.circumstances, racks=racks))
+    assert not changed(settled.case.previous, sticky(changed_))
+
+
+@some
+@given(situation=zoned(EVEN), tolerance=st.sampled_from([0.1, 0.3, 0.9]))
+def test_a_tolerance_bounds_what_zones_cost(situation: Situation, tolerance: float) -> None:
+    strict, tolerant = sticky(situation), sticky(situation, rack_tolerance=tolerance)
+    exact = sum(map(len, situation.case.topics.values())) / len(situation.case.consumers)
+    pins = Counter(situation.obeyable_pins().values())
+    for consumer, load in loads(tolerant, situation.case.consumers).items():
+        assert load <= max(pins[consumer], math.ceil(exact) * (1 + tolerance))
+    balanced = loads(strict, situation.case.consumers)
+    for consumer, load in loads(tolerant, situation.case.consumers).items():
+        assert load >= math.floor(balanced[consumer] * (1 - tolerance)) - 1
+    assert moves(situation.case, tolerant) <= moves(situation.case, strict)
+
+
+@many
+@given(
+    situation=zoned(small_cases(mixed=False) | large_cases(mixed=False)),
+    tolerance=st.sampled_from([0.1, 0.3, 0.9]),
+)
+def test_a_second_look_with_a_tolerance_changes_nothing(situation: Situation, tolerance: float) -> None:
+    first = sticky(situation, rack_tolerance=tolerance)
+    again = replace(situation, case=replace(situation.case, previous=first))
+    assert sticky(again, rack_tolerance=tolerance) == first
+
+
+@some
+@given(situation=zoned(EVEN), budget=st.integers(0, 40))
+def test_moves_for_zones_alone_are_bounded_and_worth_it(situation: Situation, budget: int) -> None:
+    strict, moved = sticky(situation), sticky(situation, rack_moves=budget)
+    assert moves(situation.case, moved) <= moves(situation.case, strict) + budget
+    assert loads(moved, situation.case.consumers) == loads(strict, situation.case.consumers)
+    assert in_zone(situation, moved) >= in_zone(situation, strict)
+
+
+@some
+@given(case=large_cases(mixed=False, weighted=False))
+def test_with_enough_moves_all_come_home(case: Case) -> None:
+    """As many consumers and partitions in each of two zones: then all can be read at home."""
+    names = sorted(case.consumers)[: len(case.consumers) // 2 * 2]
+    assume(names)
+    consumers = {c: Consumer(c, zone=f"r{n % 2}") for n, c in enumerate(names)}
+    topics = {t: frozenset(range(len(p) // len(names) * len(names))) for t, p in case.topics.items()}
+    racks = {t: {p: f"r{p % 2}" for p in partitions} for t, partitions in topics.items()}
+    situation = Situation(Case(topics, consumers, case.previous), Circumstances(racks=racks))
+    after = sticky(situation, rack_moves=10**6)
+    assert in_zone(situation, after) == sum(map(len, topics.values()))
+
+
+@some
+@given(case=small_cases(mixed=False).map(equally_weighted))
+def test_who_joins_in_a_zone_of_its_own_gets_what_is_led_there(case: Case) -> None:
+    """All old consumers are elsewhere, and every partition is led in the newcomer's zone: zones cost nothing."""
+    racks = {t: dict.fromkeys(p, "new") for t, p in case.topics.items()}
+    settled = replace(case, previous=sticky(Situation(case, Circumstances())))
+    joined = Situation(
+        settled.joined_by(Consumer("newcomer", zone="new", weight=2.0)), Circumstances(racks=racks)
+    )
+    after = sticky(joined)
+    assert value(joined.case, after) == optimum(joined.case)
+    assert in_zone(joined, after) == loads(after, joined.case.consumers)["newcomer"]
