@@ -14,6 +14,8 @@ from typing import Any
 
 from muster.core.assignors.base import Assignor, AssignorError
 from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
+from muster.core.assignors.co_partitioned import CoPartitioned
+from muster.core.assignors.failover import Failover
 from muster.core.assignors.range import Range
 from muster.core.assignors.round_robin import RoundRobin
 from muster.core.assignors.running import run_assignor
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
-    {assignor.name: assignor for assignor in (Range, RoundRobin, Sticky)}
+    {assignor.name: assignor for assignor in (Range, RoundRobin, Sticky, Failover, CoPartitioned)}
 )
 """The assignors that come with Muster, by name."""
 
