@@ -42,7 +42,9 @@ def step(
     now: float = NOW,
     **statuses: Any,
 ) -> Transition | None:
-    return advance(snapshot, membership, statuses.get("statuses", {}), targets, now, Policy(delay), standbys)
+    return advance(
+        snapshot, membership, statuses.get("statuses", {}), targets, now, Policy(delay), standbys=standbys
+    )
 
 
 class TestStateMachine:

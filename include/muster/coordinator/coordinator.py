@@ -309,7 +309,7 @@ class Coordinator:
                 view.targets.get(topic, {}),
                 now,
                 self.policy,
-                view.targets.standbys.get(topic, {}),
+                standbys=view.targets.standbys.get(topic, {}),
             )
             for topic, snapshot in sorted(view.snapshots.items())
         )
