@@ -255,8 +255,8 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
-            ("stiky", {}, r"'stiky' is unknown; there are range, round-robin, sticky"),
-            ("", {}, r"'' is unknown; there are range"),
+            ("stiky", {}, r"'stiky' is unknown; there are .*range, round-robin, sticky"),
+            ("", {}, r"'' is unknown; there are .*range"),
             ("no_such_module.Mine", {}, r"'no_such_module.Mine'.*No module named 'no_such_module'"),
             (".Mine", {}, r"'.Mine' is unknown"),
             (f"{HERE}.Missing", {}, r"has no class 'Missing'"),
