@@ -114,6 +114,26 @@ def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) 
         assert SECRET not in client.get(path).text
 
 
+def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(
+    agent: Agent, local: TestClient
+) -> None:
+    headers = bearer(agent.query_started())
+    standbys = {0: ("other",), 2: ("other-2", "me"), 3: ("me",)}
+    owners = {0: "me", 1: "me", 2: "other", 3: "other"}
+    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4, standbys=standbys), zxid=2)
+    answer = page(agent).get("/status")
+    topic = answer.json()["topics"]["t"]
+    assert (topic["starting"], topic["standby"], topic["epoch"]) == ([0, 1], [2, 3], 4)
+    assert parse_status(answer.content, "here").on("t").standby == {2, 3}
+    offer = local.get("/source/partitions", headers=headers).json()
+    assert offer["topics"]["t"]["partitions"] == [0, 1]
+    agent.bar("isolated")
+    assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
+    agent.lift("isolated")
+    agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4), zxid=3)
+    assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
+
+
 def test_health_says_what_is_wrong(agent: Agent) -> None:
     assert page(agent).get("/health").status_code == 200
     answer = page(agent, ["loop 'query' has ended"]).get("/health")

@@ -172,7 +172,7 @@ def play(
     return {topic: world.owners(topic) for topic in topics.topics}, world.store.writes, died
 
 
-@pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky"])
+@pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky", "failover"])
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
 def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: str) -> None:
     expected, writes, _ = play(changes, assignor, None)

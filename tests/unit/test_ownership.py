@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.core.model import TopicAssignment
@@ -194,6 +196,16 @@ def test_a_node_made_anew_counts_though_its_epoch_is_lower(consumer: Consumer) -
     consumer.assign({0}, epoch=7)
     assert consumer.assign({1}, epoch=1)
     assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 1)
+
+
+def test_a_change_of_standbys_leaves_what_runs_alone(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (0, 7)})
+    changed = replace(assignment({0, 1}), standbys={0: ("flights-2",), 3: (ME,)})
+    assert consumer.ownership.read("t", changed, consumer.zxid + 1)
+    status = consumer.ownership.status()["t"]
+    assert (status.running, status.closing, status.standby) == ({0, 1}, set(), {3})
+    assert status.held == {0, 1}
 
 
 def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:

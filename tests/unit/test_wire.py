@@ -34,6 +34,46 @@ def test_assignment_as_the_protocol_says() -> None:
     }
 
 
+def test_standbys_stand_beside_the_owners_in_the_order_of_their_promotion() -> None:
+    assignment = TopicAssignment(
+        "h:9092", "g", {45: "id-1", 3: "id-2"}, 2, standbys={45: ("id-3", "id-2"), 3: ("id-1",)}
+    )
+    node = wire.format_assignment(assignment)
+    assert json.loads(node)["standbys"] == {"3": ["id-1"], "45": ["id-3", "id-2"]}
+    assert wire.parse_assignment(node, "/p") == assignment
+
+
+def test_a_node_without_standbys_has_no_such_key() -> None:
+    assert b"standbys" not in wire.format_assignment(TopicAssignment("h:1", "g", {0: "a"}, standbys={}))
+    empty = b'{"bootstrap.servers":"h:1","group.id":"g","assignments":{"0":"a"},"standbys":{"0":[]}}'
+    assert wire.parse_assignment(empty, "/p") == TopicAssignment("h:1", "g", {0: "a"})
+
+
+def test_a_standby_named_twice_counts_once() -> None:
+    node = b'{"bootstrap.servers":"h:1","group.id":"g","assignments":{},"standbys":{"0":["b","c","b"]}}'
+    found = wire.parse_assignment(node, "/p")
+    assert found is not None
+    assert found.standbys == {0: ("b", "c")}
+
+
+@pytest.mark.parametrize(
+    "standbys", ['["a"]', '{"x":["a"]}', '{"0":"a"}', '{"0":["a/b"]}', '{"0":[3]}', "null"]
+)
+def test_standbys_that_are_none_are_named(standbys: str) -> None:
+    node = f'{{"bootstrap.servers":"h:1","group.id":"g","assignments":{{}},"standbys":{standbys}}}'
+    with pytest.raises(wire.WireError, match="/p is not an assignment: standbys"):
+        wire.parse_assignment(node.encode(), "/p")
+
+
+def test_status_with_and_without_standby() -> None:
+    lists = '"running":[0],"starting":[],"closing":[]'
+    for more, found in (("", set()), (',"standby":[4,2]', {2, 4})):
+        text = f'{{"consumer":"a","incarnation":"1","topics":{{"t":{{{lists}{more}}}}}}}'
+        status = wire.parse_status(text.encode(), "u").on("t")
+        assert status.standby == found
+        assert status.held == {0}, "what it stands by for it does not hold"
+
+
 def test_state_as_the_protocol_says() -> None:
     state = TopicState(
         State.CLOSING,

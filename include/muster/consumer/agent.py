@@ -92,12 +92,13 @@ class Agent:
             after = self._ownership.status()[topic]
             if before != after:
                 log.info(
-                    "topic %r: epoch %s: running %s, starting %s, closing %s",
+                    "topic %r: epoch %s: running %s, starting %s, closing %s, standing by for %s",
                     topic,
                     after.epoch,
                     sorted(after.running),
                     sorted(after.starting),
                     sorted(after.closing),
+                    sorted(after.standby),
                 )
             self._changed.notify_all()
 

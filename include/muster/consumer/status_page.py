@@ -86,6 +86,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
         "running": sorted(status.running),
         "starting": sorted(status.starting),
         "closing": sorted(status.closing),
+        "standby": sorted(status.standby),
         "epoch": status.epoch,
         "bootstrap.servers": source.bootstrap_servers if source else None,
         "group.id": source.group_id if source else None,

@@ -23,8 +23,8 @@ from muster.coordinator.reports import (
 )
 from muster.core.assignors import Assignor, AssignorError, load_assignor
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
-from muster.core.model import ConsumerStatus, Membership, Owners, State, TopicSnapshot, Transition
-from muster.core.planner import plan
+from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot, Transition
+from muster.core.planner import Plan, plan
 from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
@@ -45,7 +45,7 @@ class _View:
     snapshots: dict[str, TopicSnapshot]
     errors: dict[str, str]
     members: consul.Members
-    targets: dict[str, Owners] = field(default_factory=dict)
+    targets: Plan = field(default_factory=Plan)
     planning_error: str = ""
 
     @property
@@ -185,7 +185,7 @@ class Coordinator:
             if snapshot.state is not None and snapshot.state.state is not State.STABLE:
                 return f"topic {topic} is {snapshot.name}"
         for transition in self._transitions(view, {}):
-            return f"topic {transition.topic}: {transition.state.reason or transition.state.state}"
+            return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
     def _consumers(self, view: _View, woke: str, waited: float) -> ConsumersReport:
@@ -213,7 +213,7 @@ class Coordinator:
             if snapshot.state is not None and snapshot.state.state is not State.STABLE
         }
         steps = {
-            t.topic: f"{t.before.name} -> {t.state.state}: {t.state.reason or 'partitions vanished'}"
+            t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
         return PlanReport(
@@ -271,7 +271,7 @@ class Coordinator:
             else:
                 snapshots[topic] = read
         members = self.discovery.members()
-        targets: dict[str, Owners] = {}
+        targets = Plan()
         planning_error = ""
         if members.membership is not None and members.membership.live:
             try:
@@ -302,7 +302,15 @@ class Coordinator:
             return []
         now = self.clock()
         steps = (
-            advance(snapshot, view.membership, statuses, view.targets.get(topic, {}), now, self.policy)
+            advance(
+                snapshot,
+                view.membership,
+                statuses,
+                view.targets.get(topic, {}),
+                now,
+                self.policy,
+                standbys=view.targets.standbys.get(topic, {}),
+            )
             for topic, snapshot in sorted(view.snapshots.items())
         )
         return [step for step in steps if step is not None]
@@ -315,7 +323,7 @@ class Coordinator:
             topic=transition.topic,
             before=before.name,
             after=transition.state.state,
-            reason=transition.state.reason,
+            reason=transition.reason,
             moves=transition.moves,
             epoch=transition.state.epoch,
             at=now,

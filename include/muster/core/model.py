@@ -17,6 +17,9 @@ Owners = Mapping[int, str]
 Assignment = Mapping[str, Owners]
 """Topic to owners: what an assignor takes as `previous` and what it returns."""
 
+PartitionStandbys = Mapping[int, tuple[str, ...]]
+"""Partition number to the consumers that stand by for it, of one topic; the first is promoted first."""
+
 PartitionsByConsumer = Mapping[str, frozenset[int]]
 """Consumer id to the partitions of one topic, as `toStart` and `toClose` hold them."""
 
@@ -82,13 +85,15 @@ class Membership:
 class TopicAssignment:
     """The assignment node of a topic: where its records are, whose offsets count, and who reads what.
 
-    A partition on the move is in nobody's hands and therefore absent from `owners`.
+    A partition on the move is in nobody's hands and therefore absent from `owners`. `standbys` are those who are
+    to take a partition over when its owner leaves; a partition without any is absent from it.
     """
 
     bootstrap_servers: str
     group_id: str
     owners: Owners = field(default_factory=dict)
     epoch: int = 0
+    standbys: PartitionStandbys = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +141,14 @@ class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
     `epoch` is the newest assignment epoch that the consumer has acted upon, None from consumers that do not
-    report it.
+    report it. `standby` are the partitions that it stands by for and does not read.
     """
 
     running: frozenset[int] = frozenset()
     starting: frozenset[int] = frozenset()
     closing: frozenset[int] = frozenset()
     epoch: int | None = None
+    standby: frozenset[int] = frozenset()
 
     @property
     def held(self) -> frozenset[int]:
@@ -201,3 +207,8 @@ class Transition:
     def topic(self) -> str:
         """The topic that this step is about."""
         return self.before.topic
+
+    @property
+    def reason(self) -> str:
+        """Why, in words, '' if there is nothing to say; a step that leaves the state as it is changes standbys."""
+        return "standbys changed" if self.state == self.before.state else self.state.reason

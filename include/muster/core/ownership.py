@@ -139,6 +139,7 @@ class TopicConsumer:
     epoch: int | None = None
     zxid: int = -1
     assigned: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
     barred: bool = False
     held: dict[int, _Partition] = field(default_factory=dict)
 
@@ -151,6 +152,7 @@ class TopicConsumer:
         self.epoch = assignment.epoch
         self.source = Source(assignment.bootstrap_servers, assignment.group_id)
         self.assigned = frozenset(p for p, consumer in assignment.owners.items() if consumer == self.owner)
+        self.standby = frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys)
         self.settle()
         return True
 
@@ -163,6 +165,7 @@ class TopicConsumer:
         self.epoch = None
         self.source = None
         self.assigned = frozenset()
+        self.standby = frozenset()
         self.settle()
         return True
 
@@ -261,6 +264,7 @@ class TopicConsumer:
             starting=frozenset(lists["starting"]),
             closing=frozenset(lists["closing"]),
             epoch=self.epoch,
+            standby=frozenset() if self.barred else self.standby,
         )
 
 

@@ -6,10 +6,30 @@ of the plan may be carried out now is the state machine's business (`muster.core
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances, run_assignor
-from muster.core.model import Assignment, Consumer, Owners, TopicSnapshot, by_partition
+from muster.core.assignors.circumstances import Standbys
+from muster.core.assignors.standbys import run_standbys
+from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot, by_partition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan(Mapping[str, Owners]):
+    """Who is to read each partition of each topic, and who is to stand by. As a mapping it is topic to owners."""
+
+    owners: Mapping[str, Owners] = field(default_factory=dict)
+    standbys: Standbys = field(default_factory=dict)
+
+    def __getitem__(self, topic: str) -> Owners:
+        return self.owners[topic]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.owners)
+
+    def __len__(self) -> int:
+        return len(self.owners)
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
@@ -32,14 +52,25 @@ def plan(
     consumers: Mapping[str, Consumer],
     assignor: Assignor,
     circumstances: Circumstances = NOTHING_FURTHER,
-) -> dict[str, Owners]:
-    """Return the owner of each partition of each topic as `assignor` wants it.
+) -> Plan:
+    """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 
-    `consumers` are the live ones. Raises `AssignorError` if the assignor fails or returns no valid assignment;
+    `consumers` are the live ones. What stands in the snapshots themselves (standbys, topics in mid-rebalance) is put
+    into the circumstances here. Raises `AssignorError` if the assignor fails or returns no valid assignment;
     the caller then leaves all topics as they are.
     """
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}
+    circumstances = replace(
+        circumstances,
+        standbys={s.topic: s.assignment.standbys for s in chosen if s.assignment and s.assignment.standbys},
+        unsettled=frozenset(
+            s.topic for s in chosen if s.state and (s.state.state is not State.STABLE or s.state.missing)
+        ),
+    )
     assignment = run_assignor(assignor, topics, consumers, previous, circumstances)
-    return {topic: assignment.get(topic, {}) for topic in topics}
+    return Plan(
+        owners={topic: assignment.get(topic, {}) for topic in topics},
+        standbys=run_standbys(assignor, topics, consumers, assignment, circumstances),
+    )

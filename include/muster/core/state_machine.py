@@ -28,18 +28,26 @@ records the old owner in `toClose`, the second needs that record and one of the 
 the second fail if anything was written between the reading and the writing.
 
 A partition that does not move is in no list and is never touched.
+
+Standbys are written with the owners. Who stands by is nothing that anyone has to close or start, so a change of
+standbys alone leaves state and epoch as they are, in whatever state the topic is. Two things hold whatever the plan
+says: nobody stands by for what it holds itself, and while a `rebalance_delay` runs standbys stay, because the plan
+has promoted some of them already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 
 from muster.core.model import (
     ConsumerStatus,
     Membership,
     Move,
     Owners,
+    PartitionStandbys,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -48,6 +56,9 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
+
+NOBODY: PartitionStandbys = MappingProxyType({})
+"""Nobody stands by for any partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +87,19 @@ def advance(
     targets: Owners,
     now: float,
     policy: Policy,
+    standbys: PartitionStandbys = NOBODY,
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `statuses` holds the answers that could be had; a consumer without one is asked again another time.
-    `targets` is the plan for this topic (`muster.core.planner.plan`). Without a live consumer, without
-    partitions or without an assignment node the status quo stands.
+    `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). Without a live consumer,
+    without partitions or without an assignment node the status quo stands.
     """
     if not membership.live or snapshot.assignment is None:
         return None
     if snapshot.state is None and not snapshot.partitions:
         return None
-    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy).run()
+    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, standbys).run()
 
 
 def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
@@ -113,6 +125,7 @@ class _Step:
         targets: Owners,
         now: float,
         policy: Policy,
+        standbys: PartitionStandbys,
     ) -> None:
         self.snapshot = snapshot
         self.before = assignment
@@ -123,6 +136,7 @@ class _Step:
         self.targets = targets
         self.now = now
         self.policy = policy
+        self.planned_standbys = standbys
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
@@ -142,11 +156,12 @@ class _Step:
         return self._transition()
 
     def _missing(self) -> dict[str, float]:
-        """The absent owners whose `rebalance_delay` still runs, with when they were first seen absent."""
+        """The absent owners and standbys whose `rebalance_delay` still runs, and when each was first seen absent."""
         if self.policy.rebalance_delay <= 0:
             return {}
         known = self.state.missing if self.state else {}
         involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
+        involved.update(chain.from_iterable(self.before.standbys.values()))
         since = {
             consumer: known.get(consumer, self.now)
             for consumer in sorted(involved)
@@ -202,6 +217,8 @@ class _Step:
                 continue
             if holder is not None:
                 reason = self._why_gone(holder)
+                if target in self.before.standbys.get(partition, ()):
+                    reason += ", a standby takes over"
             else:
                 reason = "first assignment" if self.state is None else "nobody held it"
             self.to_start[partition] = target
@@ -221,6 +238,16 @@ class _Step:
             self._moved(
                 partition, owner, target, "balance" if target in known else f"consumer {target} joined"
             )
+
+    def _standbys(self) -> dict[int, tuple[str, ...]]:
+        wanted = self.before.standbys if self.missing else self.planned_standbys
+        standbys: dict[int, tuple[str, ...]] = {}
+        for partition in sorted(wanted.keys() & self.snapshot.partitions):
+            holder = self.to_start.get(partition) or self.owners.get(partition)
+            ready = tuple(c for c in wanted[partition] if c != holder and not self._gone(c))
+            if ready:
+                standbys[partition] = ready
+        return standbys
 
     def _moved(self, partition: int, source: str | None, target: str | None, reason: str) -> None:
         self.moves.append(Move(self.snapshot.topic, partition, source, target, reason))
@@ -245,8 +272,10 @@ class _Step:
             name = State.STARTING
         else:
             name = State.STABLE
+        standbys = self._standbys()
         changed = (
             self.state is None
+            or standbys != dict(self.before.standbys)
             or name is not self.state.state
             or self.owners != dict(self.before.owners)
             or self.to_close != by_partition(self.state.to_close)
@@ -271,7 +300,7 @@ class _Step:
         )
         return Transition(
             before=self.snapshot,
-            assignment=replace(self.before, owners=self.owners, epoch=epoch),
+            assignment=replace(self.before, owners=self.owners, epoch=epoch, standbys=standbys),
             state=state,
             moves=tuple(self.moves),
         )

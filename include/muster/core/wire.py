@@ -11,7 +11,8 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
-(ISO 8601, UTC), `reason` and `missing`. A consumer that reads epochs says `"epochs": true` in its status and
+(ISO 8601, UTC), `reason` and `missing`, and `standbys` into the assignment node (`{"45": ["id-2", "id-3"]}`, absent
+when there are none). A consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted upon; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
@@ -99,6 +100,7 @@ class _AssignmentNode(_Node):
     group_id: Annotated[StrictStr, Field(alias="group.id", min_length=1)]
     assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
     epoch: Annotated[StrictInt, Field(ge=0)] = 0
+    standbys: dict[Annotated[str, AfterValidator(_partition_key)], list[_Id]] = Field(default_factory=dict)
 
 
 class _StateNode(_Node):
@@ -115,6 +117,7 @@ class _TopicStatus(_Node):
     running: list[_Partition] = Field(default_factory=list)
     starting: list[_Partition] = Field(default_factory=list)
     closing: list[_Partition] = Field(default_factory=list)
+    standby: list[_Partition] = Field(default_factory=list)
     epoch: Annotated[StrictInt, Field(ge=0)] | None = None
 
 
@@ -161,19 +164,23 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
         group_id=node.group_id,
         owners={int(partition): consumer for partition, consumer in node.assignments.items()},
         epoch=node.epoch,
+        standbys={
+            int(p): tuple(dict.fromkeys(standbys)) for p, standbys in node.standbys.items() if standbys
+        },
     )
 
 
 def format_assignment(assignment: TopicAssignment) -> bytes:
-    """Write an assignment node, partitions in ascending order."""
+    """Write an assignment node, partitions in ascending order, standbys in the order of their promotion."""
     return (
         _AssignmentNode(
             bootstrap_servers=assignment.bootstrap_servers,
             group_id=assignment.group_id,
             assignments={str(p): assignment.owners[p] for p in sorted(assignment.owners)},
             epoch=assignment.epoch,
+            standbys={str(p): list(assignment.standbys[p]) for p in sorted(assignment.standbys)},
         )
-        .model_dump_json(by_alias=True)
+        .model_dump_json(by_alias=True, exclude=None if assignment.standbys else {"standbys"})
         .encode()
     )
 
@@ -236,6 +243,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 starting=frozenset(status.starting),
                 closing=frozenset(status.closing),
                 epoch=status.epoch,
+                standby=frozenset(status.standby),
             )
             for topic, status in node.topics.items()
         },

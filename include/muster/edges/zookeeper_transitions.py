@@ -87,6 +87,8 @@ def _transaction(session: Session, writes: Iterable[_Write]) -> Any:
             transaction.set_data(write.assignment_path, write.assignment, before.assignment_version)
         if before.state is None:
             transaction.create(write.state_path, write.state)
+        elif write.transition.state == before.state:
+            transaction.check(write.state_path, before.state_version)
         else:
             transaction.set_data(write.state_path, write.state, before.state_version)
     return transaction

@@ -57,7 +57,7 @@ class _Settings(BaseModel):
 
 
 class AssignorSettings(_Settings):
-    """An assignor by name (`range`, `round-robin`, `sticky`) or dotted path, with its options."""
+    """An assignor by name (`muster.core.assignors.BUILT_IN`) or dotted path, with its options."""
 
     name: str = "sticky"
     options: dict[str, Any] = Field(default_factory=dict)

@@ -14,6 +14,8 @@ from typing import Any
 
 from muster.core.assignors.base import Assignor, AssignorError
 from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
+from muster.core.assignors.co_partitioned import CoPartitioned
+from muster.core.assignors.failover import Failover
 from muster.core.assignors.load_aware import LoadAware
 from muster.core.assignors.pins import ImpossiblePin, impossible_pins
 from muster.core.assignors.range import Range
@@ -42,6 +44,8 @@ BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
             Range,
             RoundRobin,
             Sticky,
+            Failover,
+            CoPartitioned,
             LoadAware,
         )
     }

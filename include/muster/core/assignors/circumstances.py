@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.core.model import Owners
+from muster.core.model import Owners, PartitionStandbys
 
-Standbys = Mapping[str, Mapping[int, tuple[str, ...]]]
+Standbys = Mapping[str, PartitionStandbys]
 """Topic to partition to the consumers that stand by for it, the first to be promoted first."""
 
 
@@ -23,6 +23,8 @@ class Circumstances:
     person keeps it from. `racks`: topic to partition to the rack of the partition's leader, where Kafka tells.
     `loads`: topic to partition to its measured load, in records a second or records of lag (the assignor's option
     `measure` says which), where consumers report it. `standbys`: the standbys that stand in the topic nodes.
+    `unsettled`: the topics in mid-rebalance, or waiting for a missing consumer; there only partitions without a live
+    owner are given one, and what would move for the sake of balance does not move yet.
     """
 
     pins: Mapping[str, Owners] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class Circumstances:
     racks: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     loads: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
+    unsettled: frozenset[str] = frozenset()
 
 
 NOTHING_FURTHER = Circumstances()

@@ -1,0 +1,154 @@
+"""Co-partitioned: partition n of every topic in a group goes to the same consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from muster.core.assignors.circumstances import Standbys
+from muster.core.assignors.groups import Grouping
+from muster.core.assignors.load import weight_of
+from muster.core.assignors.standby_placement import StandbyPlacement
+from muster.core.assignors.task_balance import TaskBalance
+from muster.core.assignors.tasks import Task, tasks_of
+from muster.core.model import Assignment, Consumer
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class CoPartitioned:
+    """What Kafka Streams' `StreamsPartitionAssignor` does with tasks, for consumers that join topics by key.
+
+    In this order:
+
+    1. Topics form groups (`muster.core.assignors.groups`). Partition n of every topic of a group, a task, goes to one
+       consumer, which subscribes to the whole group. Where only some of the topics have a partition n, the task is
+       those.
+    2. A pin takes the whole task with it. Of several pins in one task the first in order of topic does, if its
+       consumer subscribes to the whole group; each other one is obeyed for its own partition alone, and takes that
+       out of the task.
+    3. With `standbys: k`, each task whose owner is gone goes to the first of its standbys that is live. In a plan in
+       which that happens nothing else moves that could stay; balance comes with the next plan.
+    4. Otherwise as balanced as single hand-overs of tasks make it, by number of partitions over all groups and in
+       proportion to `weight` (`muster.core.assignors.task_balance`), and a task stays with who holds most of it
+       unless it has to go for the sake of balance. Of tasks that might as well go, a consumer is given those that it
+       stands by for.
+
+    A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to
+    be, and only those without a live owner are given one.
+
+    `zone` plays its part for standbys alone: they are placed in another zone than the owner's where there is one
+    (`muster.core.assignors.standby_placement`).
+    """
+
+    name = "co-partitioned"
+
+    def __init__(self, groups: list[list[str]] | None = None, standbys: int = 0) -> None:
+        if type(standbys) is not int or standbys < 0:
+            raise ValueError(f"standbys must be a whole number from 0, found {standbys!r}")
+        self._grouping = Grouping(groups)
+        self._standbys = standbys
+
+    def assign(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        previous: Assignment,
+        /,
+        *,
+        pins: Assignment = _NONE,
+        standbys: Standbys = _NONE,
+        unsettled: frozenset[str] = frozenset(),
+    ) -> Assignment:
+        """See `Assignor.assign`."""
+        groups = self._grouping.of(topics, consumers)
+        takers = [frozenset(group.consumers) for group in groups]
+        held_still = [not unsettled.isdisjoint(group.topics) for group in groups]
+        tasks = tasks_of(groups, topics)
+        standing = {
+            task: task.standing_by(standbys, takers[task.group]) if self._standbys else [] for task in tasks
+        }
+        balance = TaskBalance(tasks, groups, _weights(consumers))
+        free: list[Task] = []
+        movable: list[Task] = []
+        promoted = False
+        for task in tasks:
+            if (pinned := task.pinned_to(pins, takers[task.group])) is not None:
+                balance.give(task, pinned)
+            elif (holder := task.holder(previous, takers[task.group])) is not None:
+                balance.give(task, holder)
+                if not held_still[task.group]:
+                    movable.append(task)
+            elif standing[task]:
+                balance.give(task, standing[task][0])
+                promoted = True
+            else:
+                free.append(task)
+        balance.place(free)
+        if not promoted:
+            balance.even_out(movable, free, _prepared(standing))
+        return _with_pins(_partitions(balance.owner), pins, consumers)
+
+    def standbys(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        assignment: Assignment,
+        previous_standbys: Standbys,
+        /,
+    ) -> Standbys:
+        """See `muster.core.assignors.standbys`."""
+        if not self._standbys:
+            return {}
+        groups = self._grouping.of(topics, consumers)
+        takers = [frozenset(group.consumers) for group in groups]
+        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys)
+        tasks = tasks_of(groups, topics)
+        for task in tasks:
+            owner = task.holder(assignment, takers[task.group])
+            if owner is not None:
+                placement.keep(task, owner, task.standing_by(previous_standbys, takers[task.group]))
+        placement.fill()
+        placement.even_out()
+        result: dict[str, dict[int, tuple[str, ...]]] = {}
+        for task, standing in placement.standing.items():
+            for topic in task.topics:
+                # A person may have taken one partition out of the task.
+                owner = assignment[topic][task.number]
+                result.setdefault(topic, {})[task.number] = tuple(c for c in standing if c != owner)
+        return result
+
+
+def _prepared(standing: Mapping[Task, list[str]]) -> dict[str, list[Task]]:
+    """What each consumer stands by for."""
+    prepared: dict[str, list[Task]] = {}
+    for task, consumers in standing.items():
+        for consumer in consumers:
+            prepared.setdefault(consumer, []).append(task)
+    return prepared
+
+
+def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
+    """Who has which partition when `owner` has which task."""
+    assignment: dict[str, dict[int, str]] = {}
+    for task, consumer in owner.items():
+        for topic in task.topics:
+            assignment.setdefault(topic, {})[task.number] = consumer
+    return assignment
+
+
+def _with_pins(
+    assignment: dict[str, dict[int, str]], pins: Assignment, consumers: Mapping[str, Consumer]
+) -> dict[str, dict[int, str]]:
+    """Every pinned partition at its consumer, also where the task went elsewhere; impossible pins have no effect."""
+    for topic, owners in pins.items():
+        for partition, consumer in owners.items():
+            live = consumers.get(consumer)
+            if partition in assignment.get(topic, {}) and live is not None and live.subscribes(topic):
+                assignment[topic][partition] = consumer
+    return assignment
+
+
+def _weights(consumers: Mapping[str, Consumer]) -> dict[str, int]:
+    return {consumer: weight_of(consumers[consumer]) for consumer in sorted(consumers)}

@@ -1,0 +1,72 @@
+"""Failover: everything to the consumers of the highest priority; the others take over when those are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from muster.core.assignors.sticky import Sticky
+from muster.core.assignors.subscriptions import audiences
+from muster.core.model import Assignment, Consumer
+
+
+class Failover:
+    """Active and passive consumers, by `priority` in their Consul metadata (higher is preferred, 0 is normal).
+
+    In this order:
+
+    1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
+       its partitions go to the active level, however much that is for them; nobody else gets any.
+    2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the
+       partitions. With `give_back: false` they do not: what a lower level holds stays where it is until its holder
+       leaves or drops the topic. What nobody holds (new partitions, those of a consumer that left) goes to the active
+       level in either case.
+    3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
+       proportion to `weight`, then as few moves as possible.
+
+    What stays at a lower level for the sake of `give_back: false` is not balanced, nor does it count in the balance.
+    `weight` and `zone` never outweigh `priority`: they play their part among consumers of one level only, and there
+    the same one as in sticky.
+    """
+
+    name = "failover"
+
+    def __init__(self, give_back: bool = True) -> None:
+        if not isinstance(give_back, bool):
+            raise TypeError(f"give_back must be true or false, found {give_back!r}")
+        self._give_back = give_back
+        self._sticky = Sticky()
+
+    def assign(
+        self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment, /
+    ) -> Assignment:
+        """See `Assignor.assign`."""
+        kept = {} if self._give_back else _held_by_lower_levels(topics, consumers, previous)
+        free = {topic: partitions.difference(kept.get(topic, ())) for topic, partitions in topics.items()}
+        assignment = self._sticky.assign(free, _active(topics, consumers), previous)
+        return {topic: {**owners, **kept.get(topic, {})} for topic, owners in assignment.items()}
+
+
+def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
+    """The consumers, each subscribed only to the topics in whose active level it is."""
+    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+    for audience in audiences(topics, consumers):
+        highest = max(consumers[consumer].priority for consumer in audience.consumers)
+        for consumer in audience.consumers:
+            if consumers[consumer].priority == highest:
+                active[consumer].update(audience.topics)
+    return {name: replace(consumers[name], topics=frozenset(active[name])) for name in consumers}
+
+
+def _held_by_lower_levels(
+    topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
+) -> dict[str, dict[int, str]]:
+    """What live, subscribed consumers below the active level hold."""
+    held: dict[str, dict[int, str]] = {}
+    for audience in audiences(topics, consumers):
+        highest = max(consumers[consumer].priority for consumer in audience.consumers)
+        lower = {consumer for consumer in audience.consumers if consumers[consumer].priority < highest}
+        for topic in audience.topics if lower else ():
+            owners = previous.get(topic, {})
+            held[topic] = {p: c for p, c in owners.items() if c in lower and p in topics[topic]}
+    return held

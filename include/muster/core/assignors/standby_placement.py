@@ -1,0 +1,180 @@
+"""Who stands by for each task: not its owner, rather in another zone, evenly, and with as few changes as possible."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from muster.core.assignors.groups import Group
+from muster.core.assignors.tasks import Task
+from muster.core.model import Consumer
+
+_SCALE = 10**24
+"""As in `muster.core.assignors.load`: different loads stay different when they are rounded down."""
+_LOOK_AHEAD = 16
+"""How many consumers next in turn are looked at for one that is as little loaded as the least loaded one."""
+
+
+class StandbyPlacement:
+    """The standbys of all tasks while they are worked out. The rule, in order:
+
+    1. `keep`: who stood by and still can, does, in the order in which it stood.
+    2. `fill`: what then is missing of `wanted` standbys a task is taken from the consumers that subscribe to the
+       whole group: in another zone than the owner and the other standbys, as far as there is one; then who stands by
+       for the fewest partitions in proportion to weight; then so that the tasks of one owner have different
+       standbys, because all of them are promoted at the same moment.
+    3. `even_out`: a standby is replaced, in its place, by one in a better zone, or by one in no worse zone that even
+       then stands by for less than the replaced one does now.
+
+    At the end neither is possible any more. Without zones, with equal weights and subscriptions, that means that two
+    consumers of which one does not take part in a task of the other differ by the size of a task at most.
+    Consumers without a `zone` are taken to be apart from everybody.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        weights: Mapping[str, int],
+        consumers: Mapping[str, Consumer],
+        wanted: int,
+    ) -> None:
+        self.standing: dict[Task, list[str]] = {}
+        self._owner: dict[Task, str] = {}
+        self._wanted = wanted
+        self._weights = weights
+        self._zone = {name: consumer.zone for name, consumer in consumers.items()}
+        self._load: Counter[str] = Counter()
+        self._given: Counter[str] = Counter()
+        crowds = {group.consumers: None for group in groups}
+        self._crowds = [_Crowd(members, self._zone) for members in crowds]
+        number = {members: position for position, members in enumerate(crowds)}
+        self._crowd_of = [number[group.consumers] for group in groups]
+        self._crowds_with: dict[str, list[_Crowd]] = defaultdict(list)
+        for crowd in self._crowds:
+            for consumer in crowd.members:
+                self._crowds_with[consumer].append(crowd)
+
+    def keep(self, task: Task, owner: str, previous: Sequence[str]) -> None:
+        """Make `task` of `owner` known, and let those of `previous` stand by for it that may."""
+        self._owner[task] = owner
+        self.standing[task] = [consumer for consumer in previous if consumer != owner][: self._wanted]
+        for consumer in self.standing[task]:
+            self._carry(consumer, task.size)
+
+    def fill(self) -> None:
+        """Bring every task to the wanted number of standbys, as far as there are consumers for it."""
+        for place in range(self._wanted):
+            for task, standing in self.standing.items():
+                if len(standing) > place:
+                    continue
+                best = self._best(task, standing, {self._owner[task], *standing})
+                if best is not None:
+                    standing.append(best)
+                    self._carry(best, task.size)
+                    self._given[self._owner[task]] += 1
+
+    def even_out(self) -> None:
+        """Replace standbys until no single replacement makes zones better, or the load more even."""
+        while sum(self._replace(task, place) for task in self.standing for place in range(self._wanted)):
+            pass
+
+    def _replace(self, task: Task, place: int) -> bool:
+        standing = self.standing[task]
+        if place >= len(standing):
+            return False
+        present = standing[place]
+        others = [consumer for consumer in standing if consumer != present]
+        crowd = self._crowds[self._crowd_of[task.group]]
+        clashes = self._clashes(self._zone[present], task, others)
+        pressure = self._pressure(present)
+        if not clashes and all(pressure <= self._least(crowd, zone, ())[0] for zone in crowd.zones):
+            return False  # the common case
+        best = self._best(task, others, {self._owner[task], *standing})
+        if best is None:
+            return False
+        would_clash = self._clashes(self._zone[best], task, others)
+        after = (self._load[best] + task.size) * _SCALE // self._weights[best]
+        if (would_clash, after) >= (clashes, pressure):
+            return False
+        standing[place] = best
+        self._carry(present, -task.size)
+        self._carry(best, task.size)
+        return True
+
+    def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
+        """Who should stand by for `task` beside `standing`, None if nobody is left that is not `taken`."""
+        owner = self._owner[task]
+        crowd = self._crowds[self._crowd_of[task.group]]
+        found: list[tuple[int, int, str]] = []
+        for zone in crowd.zones:
+            pressure, consumer = self._least(crowd, zone, taken)
+            if consumer:
+                found.append((self._clashes(zone, task, standing), pressure, consumer))
+        if not found:
+            return None
+        clashes, pressure, best = min(found)
+        for consumer in crowd.next_in_turn(owner, self._given[owner]):
+            if (
+                consumer not in taken
+                and self._pressure(consumer) == pressure
+                and self._clashes(self._zone[consumer], task, standing) == clashes
+            ):
+                return consumer
+        return best
+
+    def _least(self, crowd: _Crowd, zone: str | None, taken: Collection[str]) -> tuple[int, str]:
+        """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is nobody."""
+        heap = crowd.heaps[zone]
+        passed: list[tuple[int, str]] = []
+        while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):
+            entry = heappop(heap)
+            if entry[0] == self._pressure(entry[1]):
+                passed.append(entry)
+        least = heap[0] if heap else (0, "")
+        for entry in passed:
+            heappush(heap, entry)
+        return least
+
+    def _clashes(self, zone: str | None, task: Task, others: Sequence[str]) -> int:
+        """How much speaks against a standby in `zone`: the owner's zone most, then those of other standbys."""
+        if zone is None:
+            return 0
+        same = sum(self._zone[consumer] == zone for consumer in others)
+        return same + (self._wanted if self._zone[self._owner[task]] == zone else 0)
+
+    def _pressure(self, consumer: str) -> int:
+        return self._load[consumer] * _SCALE // self._weights[consumer]
+
+    def _carry(self, consumer: str, partitions: int) -> None:
+        self._load[consumer] += partitions
+        for crowd in self._crowds_with[consumer]:
+            crowd.changed(consumer, self._pressure(consumer))
+
+
+class _Crowd:
+    """The consumers that may stand by for the same groups, by zone and load.
+
+    A heap holds the present pressure of each consumer and some earlier ones, which are dropped on the way.
+    """
+
+    def __init__(self, members: Sequence[str], zone: Mapping[str, str | None]) -> None:
+        self.members = members
+        self.zones = sorted({zone[consumer] for consumer in members}, key=lambda name: name or "")
+        self._zone = zone
+        self._seat = {consumer: seat for seat, consumer in enumerate(members)}
+        self.heaps: dict[str | None, list[tuple[int, str]]] = {name: [] for name in self.zones}
+        for consumer in members:
+            self.heaps[zone[consumer]].append((0, consumer))
+        for heap in self.heaps.values():
+            heapify(heap)
+
+    def changed(self, consumer: str, pressure: int) -> None:
+        """Note that `consumer` is under another pressure now."""
+        heappush(self.heaps[self._zone[consumer]], (pressure, consumer))
+
+    def next_in_turn(self, owner: str, given: int) -> list[str]:
+        """The next few after `owner`, who has had `given` of its tasks stood by for; another start for each task."""
+        count = len(self.members)
+        start = self._seat.get(owner, 0) + 1 + given % max(1, count - 1)  # past the owner's own seat
+        return [self.members[(start + step) % count] for step in range(min(count, _LOOK_AHEAD))]

@@ -1,0 +1,165 @@
+"""Tasks of different sizes evened out over consumers, with hand-overs that each make it more even.
+
+What is looked for is what `muster.core.assignors.load` calls balance, the least sum of `partitions² / weight`. With
+tasks of unequal sizes the very least is out of reach (it is bin packing). So:
+
+1. tasks that nobody holds go, the largest first, to where they cost least;
+2. while handing one task from one consumer to another makes the sum smaller, the consumer under most pressure hands
+   over the one that does so most.
+
+At the end no single hand-over makes it more even. With equal weights and subscriptions that means: a consumer has at
+most as many partitions more than another one as its smallest task holds. Where all tasks are of one size, it is the
+exact optimum, with the fewest moves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+from muster.core.assignors.groups import Group
+from muster.core.assignors.tasks import Task
+
+_SCALE = 10**24
+"""As in `muster.core.assignors.load`: different costs stay different when they are rounded down."""
+
+_Kind = tuple[int, int]
+"""The size of a task, and the number of its crowd: the set of consumers that may take it."""
+
+
+class TaskBalance:
+    """Who has which task, while it is being worked out. `weights` are in millionths (`weight_of`)."""
+
+    def __init__(self, tasks: Sequence[Task], groups: Sequence[Group], weights: Mapping[str, int]) -> None:
+        self.tasks = tasks
+        self.weights = weights
+        self.owner: dict[Task, str] = {}
+        self.load: Counter[str] = Counter()
+        crowds = {group.consumers: None for group in groups}
+        self.crowds = list(crowds)
+        number = {consumers: position for position, consumers in enumerate(crowds)}
+        self.crowd_of = [number[group.consumers] for group in groups]
+        counts = Counter(task.group for task in tasks)
+        self.even_share = [counts[g] / len(group.consumers) for g, group in enumerate(groups)]
+        self.smallest = min((task.size for task in tasks), default=1)
+
+    def give(self, task: Task, consumer: str) -> None:
+        """Let `consumer` have `task`, whoever had it."""
+        if (before := self.owner.get(task)) is not None:
+            self.load[before] -= task.size
+        self.owner[task] = consumer
+        self.load[consumer] += task.size
+
+    def place(self, free: Iterable[Task]) -> None:
+        """Give away what nobody has: large tasks first, then those that few can take."""
+        by_kind: dict[_Kind, list[Task]] = defaultdict(list)
+        for task in free:
+            by_kind[self._kind(task)].append(task)
+        for kind in sorted(by_kind, key=lambda kind: (-kind[0], len(self.crowds[kind[1]]), kind[1])):
+            cheapest = self._receivers(kind)
+            for task in by_kind[kind]:
+                consumer = cheapest[0][1]
+                self.give(task, consumer)
+                heapreplace(cheapest, (self._cost_up(consumer, kind[0]), consumer))
+
+    def even_out(
+        self, movable: Iterable[Task], strays: Iterable[Task], prepared: Mapping[str, Iterable[Task]]
+    ) -> None:
+        """Hand over tasks until no single hand-over makes it more even.
+
+        `movable` may be handed over, at the cost of a move; `strays` are on the move anyway and go first.
+        `prepared` are the tasks that each consumer stands by for: among tasks that are as good to hand over, it is
+        given one of those.
+        """
+        offered = self._offered(movable)
+        for task in strays:
+            offered[self.owner[task]][self._kind(task)].append(task)
+        loose = {task for kinds in offered.values() for tasks in kinds.values() for task in tasks}
+        while self._once_round(offered, loose, prepared):
+            pass
+
+    def _offered(self, movable: Iterable[Task]) -> dict[str, dict[_Kind, list[Task]]]:
+        """What each consumer could hand over, by kind; the last goes first: what it has most above an even share
+        of, and not the same group at every consumer."""
+        held: dict[str, dict[int, list[Task]]] = defaultdict(lambda: defaultdict(list))
+        for task in movable:
+            held[self.owner[task]][task.group].append(task)
+        offered: dict[str, dict[_Kind, list[Task]]] = defaultdict(lambda: defaultdict(list))
+        for turn, consumer in enumerate(sorted(held)):
+            ranked = sorted(
+                (number - self.even_share[group], (group + turn) % len(self.even_share), task.number, task)
+                for group, tasks in held[consumer].items()
+                for number, task in enumerate(sorted(tasks, key=lambda task: task.number))
+            )
+            for *_, task in ranked:
+                offered[consumer][self._kind(task)].append(task)
+        return offered
+
+    def _once_round(
+        self,
+        offered: dict[str, dict[_Kind, list[Task]]],
+        loose: set[Task],
+        prepared: Mapping[str, Iterable[Task]],
+    ) -> bool:
+        handed_over = False
+        receivers: dict[_Kind, list[tuple[int, str]]] = {}
+        givers = [(-self._pressure(consumer), consumer) for consumer in offered]
+        heapify(givers)
+        while givers:
+            pressure, giver = heappop(givers)
+            if -pressure != self._pressure(giver):
+                heappush(givers, (-self._pressure(giver), giver))
+                continue
+            best: tuple[int, _Kind, str] | None = None
+            for kind in sorted(offered[giver]):
+                while (tasks := offered[giver][kind]) and self.owner[tasks[-1]] != giver:
+                    tasks.pop()  # was handed over out of turn
+                if not tasks:
+                    continue
+                if kind not in receivers:
+                    receivers[kind] = self._receivers(kind)
+                cost, receiver = self._cheapest(receivers[kind], kind[0])
+                gain = self._cost_up(giver, kind[0], self.load[giver] - kind[0]) - cost
+                if gain > 0 and (best is None or gain > best[0]):
+                    best = (gain, kind, receiver)
+            if best is None:
+                continue
+            _, kind, receiver = best
+            task = self._choice(offered[giver][kind], giver, kind, loose, prepared.get(receiver, ()))
+            self.give(task, receiver)
+            offered[receiver][kind].append(task)
+            handed_over = True
+            for consumer in (giver, receiver):
+                heappush(givers, (-self._pressure(consumer), consumer))
+        return handed_over
+
+    def _choice(
+        self, tasks: list[Task], giver: str, kind: _Kind, loose: set[Task], prepared: Iterable[Task]
+    ) -> Task:
+        for task in prepared:
+            if task in loose and self.owner[task] == giver and self._kind(task) == kind:
+                return task
+        return tasks.pop()
+
+    def _kind(self, task: Task) -> _Kind:
+        return task.size, self.crowd_of[task.group]
+
+    def _receivers(self, kind: _Kind) -> list[tuple[int, str]]:
+        heap = [(self._cost_up(consumer, kind[0]), consumer) for consumer in self.crowds[kind[1]]]
+        heapify(heap)
+        return heap
+
+    def _cheapest(self, heap: list[tuple[int, str]], size: int) -> tuple[int, str]:
+        """Who takes a task of `size` at least cost; entries are brought up to date when they come to the top."""
+        while heap[0][0] != (cost := self._cost_up(heap[0][1], size)):
+            heapreplace(heap, (cost, heap[0][1]))
+        return heap[0]
+
+    def _cost_up(self, consumer: str, size: int, load: int | None = None) -> int:
+        """What `size` partitions more cost a consumer that has `load`, or as many as it has now."""
+        load = self.load[consumer] if load is None else load
+        return size * (2 * load + size) * _SCALE // self.weights[consumer]
+
+    def _pressure(self, consumer: str) -> int:
+        return (2 * self.load[consumer] - self.smallest) * _SCALE // self.weights[consumer]

@@ -1,0 +1,329 @@
+"""Co-partitioned by example: groups, tasks, pins, standbys and their promotion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
+from muster.core.assignors.circumstances import Standbys
+from muster.core.assignors.groups import Group, Grouping
+from muster.core.assignors.standbys import run_standbys
+from muster.core.model import Assignment, Consumer
+
+
+def topics(**counts: int) -> dict[str, frozenset[int]]:
+    return {topic: frozenset(range(count)) for topic, count in counts.items()}
+
+
+def live(names: str, **zones: str) -> dict[str, Consumer]:
+    return {name: Consumer(name, zone=zones.get(name)) for name in names.split()}
+
+
+def assign(
+    of: Mapping[str, frozenset[int]],
+    consumers: Mapping[str, Consumer],
+    previous: Assignment | None = None,
+    pins: Assignment | None = None,
+    standing: Standbys | None = None,
+    unsettled: frozenset[str] = frozenset(),
+    **options: Any,
+) -> Assignment:
+    circumstances = Circumstances(pins=pins or {}, standbys=standing or {}, unsettled=unsettled)
+    assignor = load_assignor("co-partitioned", options)
+    return run_assignor(assignor, of, consumers, previous or {}, circumstances)
+
+
+def standbys(
+    of: Mapping[str, frozenset[int]],
+    consumers: Mapping[str, Consumer],
+    assignment: Assignment,
+    previous: Standbys | None = None,
+    **options: Any,
+) -> Standbys:
+    assignor = load_assignor("co-partitioned", options)
+    return run_standbys(assignor, of, consumers, assignment, Circumstances(standbys=previous or {}))
+
+
+class TestGroups:
+    def test_topics_that_can_be_joined_are_one_group(self) -> None:
+        consumers = live("a b") | {"c": Consumer("c", topics=frozenset({"x"}))}
+        found = Grouping().of(topics(orders=4, payments=4, clicks=8, x=4, empty=0), consumers)
+        assert found == (
+            Group(("clicks",), ("a", "b")),
+            Group(("orders", "payments"), ("a", "b")),
+            Group(("x",), ("a", "b", "c")),
+        )
+
+    def test_named_groups_and_the_rest_by_themselves(self) -> None:
+        grouping = Grouping([["orders", "pay.*"], ["paypal"]])
+        found = grouping.of(topics(orders=4, payments=3, paypal=4, clicks=4, views=4), live("a"))
+        assert [group.topics for group in found] == [
+            ("clicks",),
+            ("orders", "payments"),
+            ("paypal",),
+            ("views",),
+        ]
+
+    def test_who_does_not_take_the_whole_group_takes_nothing_of_it(self) -> None:
+        consumers = live("a b") | {"c": Consumer("c", topics=frozenset({"t"}))}
+        assert Grouping([["t", "u"]]).of(topics(t=2, u=2), consumers) == (Group(("t", "u"), ("a", "b")),)
+
+    def test_group_that_nobody_takes_as_a_whole_falls_apart(self) -> None:
+        consumers = {n: Consumer(n, topics=frozenset(t.split())) for n, t in {"a": "t v", "b": "u"}.items()}
+        assert Grouping([["t", "u", "v"]]).of(topics(t=2, u=2, v=2), consumers) == (
+            Group(("t", "v"), ("a",)),
+            Group(("u",), ("b",)),
+        )
+
+    @pytest.mark.parametrize(
+        ("groups", "message"),
+        [
+            ("t", "groups must be a list of lists"),
+            (["t", "u"], "groups must be a list of lists"),
+            ([[]], "groups must be a list of lists"),
+            ([["t", 3]], "3 is neither a topic nor a pattern"),
+            ([["t"], ["u", "t"]], "'t' is named twice"),
+            ([["a(b"]], r"'a\(b' is not a regular expression"),
+        ],
+    )
+    def test_wrong_groups_are_refused(self, groups: object, message: str) -> None:
+        with pytest.raises(AssignorError, match=message):
+            load_assignor("co-partitioned", {"groups": groups})
+
+
+class TestTasks:
+    def test_partition_n_of_every_topic_goes_to_one_consumer(self) -> None:
+        assert assign(topics(t=4, u=4), live("a b")) == {
+            "t": {0: "a", 1: "b", 2: "a", 3: "b"},
+            "u": {0: "a", 1: "b", 2: "a", 3: "b"},
+        }
+
+    def test_unequal_counts_in_a_named_group(self) -> None:
+        found = assign(topics(t=2, u=6), live("a b"), groups=[["t", "u"]])
+        assert {n: found["u"][n] for n in range(2)} == found["t"]
+        assert Counter(c for owners in found.values() for c in owners.values()) == {"a": 4, "b": 4}
+
+    def test_partitions_count_and_not_tasks(self) -> None:
+        """Two tasks of three partitions and six of one: one consumer may get two and six, never seven and one."""
+        found = assign(topics(t=2, u=2, v=2, w=6), live("a b"))
+        assert Counter(c for owners in found.values() for c in owners.values()) == {"a": 6, "b": 6}
+
+    def test_weight(self) -> None:
+        consumers = live("a b") | {"c": Consumer("c", weight=2.0)}
+        found = assign(topics(t=8, u=8), consumers)
+        assert Counter(found["t"].values()) == {"a": 2, "b": 2, "c": 4}
+
+    def test_task_that_was_split_goes_to_who_holds_most_of_it(self) -> None:
+        before = {"t": {0: "b", 1: "a"}, "u": {0: "b", 1: "a"}, "v": {0: "a", 1: "a"}}
+        found = assign(topics(t=2, u=2, v=2), live("a b"), before)
+        assert found == {topic: {0: "b", 1: "a"} for topic in "tuv"}
+
+    def test_new_topic_joins_its_group_where_that_is(self) -> None:
+        before = {"t": {0: "b", 1: "a"}}
+        assert assign(topics(t=2, u=2), live("a b"), before)["u"] == {0: "b", 1: "a"}
+
+    def test_nothing_is_balanced_in_a_group_that_is_in_mid_rebalance(self) -> None:
+        before = {topic: dict.fromkeys(range(4), "a") for topic in "tu"}
+        three = topics(t=4, u=4, v=3)
+        found = assign(three, live("a b"), before, unsettled=frozenset({"u"}))
+        assert found["t"] == found["u"] == before["t"]
+        assert set(found["v"].values()) == {"b"}
+        settled = assign(three, live("a b"), before)
+        assert settled["t"] == settled["u"] != before["t"]
+
+
+class TestPins:
+    def test_a_pin_takes_the_whole_task_with_it(self) -> None:
+        found = assign(topics(t=4, u=4), live("a b"), pins={"u": {0: "b"}})
+        assert found["t"] == found["u"]
+        assert found["t"][0] == "b"
+        assert Counter(found["t"].values()) == {"a": 2, "b": 2}
+
+    def test_of_conflicting_pins_the_first_in_order_of_topic_takes_the_rest(self) -> None:
+        pins = {"v": {0: "c"}, "t": {0: "b"}}
+        found = assign(topics(t=1, u=1, v=1), live("a b c"), pins=pins)
+        assert found == {"t": {0: "b"}, "u": {0: "b"}, "v": {0: "c"}}
+
+    def test_a_consumer_that_does_not_take_the_group_gets_the_pinned_partition_alone(self) -> None:
+        consumers = live("a") | {"only": Consumer("only", topics=frozenset({"u"}))}
+        found = assign(topics(t=2, u=2), consumers, pins={"u": {1: "only"}}, groups=[["t", "u"]])
+        assert found == {"t": {0: "a", 1: "a"}, "u": {0: "a", 1: "only"}}
+
+    def test_impossible_pins_have_no_effect(self) -> None:
+        pins = {"t": {0: "gone", 9: "a"}, "nowhere": {0: "a"}}
+        assert assign(topics(t=2), live("a b"), pins=pins) == assign(topics(t=2), live("a b"))
+
+
+class TestStandbys:
+    def test_none_unless_wanted(self) -> None:
+        owners = assign(topics(t=4), live("a b"))
+        assert standbys(topics(t=4), live("a b"), owners) == {}
+
+    def test_of_a_task_are_the_same_in_every_topic_and_never_the_owner(self) -> None:
+        both = topics(t=6, u=6)
+        owners = assign(both, live("a b c"), standbys=1)
+        found = standbys(both, live("a b c"), owners, standbys=1)
+        assert found["t"] == found["u"]
+        assert all(owners["t"][p] not in found["t"][p] for p in range(6))
+        assert Counter(c for standing in found["t"].values() for c in standing) == {"a": 2, "b": 2, "c": 2}
+
+    def test_those_of_one_owner_are_spread_over_the_others(self) -> None:
+        owners = assign(topics(t=12), live("a b c"), standbys=1)
+        found = standbys(topics(t=12), live("a b c"), owners, standbys=1)
+        of_a = Counter(found["t"][p][0] for p in range(12) if owners["t"][p] == "a")
+        assert of_a == {"b": 2, "c": 2}
+
+    def test_no_more_than_there_are_consumers(self) -> None:
+        owners = assign(topics(t=1), live("a b"))
+        assert standbys(topics(t=1), live("a b"), owners, standbys=5) == {"t": {0: ("b",)}}
+        assert standbys(topics(t=1), live("a"), {"t": {0: "a"}}, standbys=5) == {}
+
+    def test_stand_in_another_zone_where_there_is_one(self) -> None:
+        consumers = live("a b c d", a="x", b="x", c="x", d="y")
+        owners = assign(topics(t=8), consumers, standbys=1)
+        found = standbys(topics(t=8), consumers, owners, standbys=1)
+        for partition, owner in owners["t"].items():
+            if owner != "d":
+                assert found["t"][partition] == ("d",)
+
+    def test_move_to_a_better_zone_that_opens(self) -> None:
+        consumers = live("a b", a="x", b="x")
+        owners = {"t": {0: "a"}}
+        before = standbys(topics(t=1), consumers, owners, standbys=1)
+        assert before == {"t": {0: ("b",)}}
+        consumers |= live("c", c="y")
+        assert standbys(topics(t=1), consumers, owners, before, standbys=1) == {"t": {0: ("c",)}}
+
+    def test_stay_while_others_come_and_go(self) -> None:
+        owners = {"t": {0: "a", 1: "a"}}
+        before = {"t": {0: ("d", "b"), 1: ("b", "c")}}
+        found = standbys(topics(t=2), live("a b c d"), owners, before, standbys=2)
+        assert found == before
+        without_b = standbys(topics(t=2), live("a c d"), owners, before, standbys=2)
+        assert without_b == {"t": {0: ("d", "c"), 1: ("c", "d")}}
+
+    def test_who_joins_takes_a_share_of_them(self) -> None:
+        owners = {"t": dict.fromkeys(range(6), "a")}
+        before = {"t": dict.fromkeys(range(6), ("b",))}
+        found = standbys(topics(t=6), live("a b c"), owners, before, standbys=1)
+        assert Counter(standing[0] for standing in found["t"].values()) == {"b": 3, "c": 3}
+
+    @pytest.mark.parametrize("wrong", [-1, "2", 1.5, True, None])
+    def test_wrong_number_is_refused(self, wrong: object) -> None:
+        with pytest.raises(AssignorError, match="standbys must be a whole number from 0"):
+            load_assignor("co-partitioned", {"standbys": wrong})
+
+
+class TestPromotion:
+    BEFORE: ClassVar[Assignment] = {topic: {0: "gone", 1: "a", 2: "b", 3: "b"} for topic in "tu"}
+
+    def test_first_live_standby_takes_over_and_nothing_else_moves(self) -> None:
+        standing = {topic: {0: ("dead", "b", "a")} for topic in "tu"}
+        found = assign(topics(t=4, u=4), live("a b c"), self.BEFORE, standing=standing, standbys=2)
+        assert found == {topic: {0: "b", 1: "a", 2: "b", 3: "b"} for topic in "tu"}
+
+    def test_balance_comes_with_the_next_plan(self) -> None:
+        now = {topic: {0: "b", 1: "a", 2: "b", 3: "b"} for topic in "tu"}
+        found = assign(topics(t=4, u=4), live("a b c"), now, standbys=1)
+        assert Counter(found["t"].values()) == {"a": 1, "b": 2, "c": 1}
+        assert found["t"] == found["u"]
+
+    def test_balance_prefers_who_stands_by(self) -> None:
+        now = {"t": dict.fromkeys(range(4), "a")}
+        standing = {"t": {0: ("b",), 1: ("c",), 2: ("c",), 3: ("b",)}}
+        found = assign(topics(t=4), live("a b"), now, standing=standing, standbys=1)
+        assert found == {"t": {0: "b", 1: "a", 2: "a", 3: "b"}}
+
+    def test_no_promotion_without_the_option(self) -> None:
+        standing = {topic: {0: ("b",)} for topic in "tu"}
+        found = assign(topics(t=4, u=4), live("a b"), self.BEFORE, standing=standing)
+        assert Counter(found["t"].values()) == {"a": 2, "b": 2}
+
+
+class Wrong:
+    """An assignor whose standbys are what it was made with."""
+
+    name = "wrong"
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def assign(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        _consumers: Mapping[str, Consumer],
+        _previous: Assignment,
+        /,
+    ) -> Assignment:
+        return {topic: dict.fromkeys(partitions, "a") for topic, partitions in topics.items()}
+
+    def standbys(
+        self,
+        _topics: Mapping[str, frozenset[int]],
+        _consumers: Mapping[str, Consumer],
+        _assignment: Assignment,
+        _previous: Standbys,
+        /,
+    ) -> Standbys:
+        if isinstance(self.found, Exception):
+            raise self.found
+        found: Standbys = self.found
+        return found
+
+
+class TestWhatAssignorsSay:
+    CONSUMERS: ClassVar[Mapping[str, Consumer]] = live("a b") | {
+        "u-only": Consumer("u-only", topics=frozenset({"u"}))
+    }
+
+    def run(self, found: object, circumstances: Circumstances | None = None) -> Standbys:
+        assignor = Wrong(found)
+        assignment = run_assignor(assignor, topics(t=2), self.CONSUMERS, {})
+        return run_standbys(
+            assignor, topics(t=2), self.CONSUMERS, assignment, circumstances or Circumstances()
+        )
+
+    @pytest.mark.parametrize(
+        ("found", "message"),
+        [
+            (None, "expected a mapping"),
+            ({"x": {}}, "unknown topic 'x'"),
+            ({"t": [("b",)]}, "topic 't': expected a mapping"),
+            ({"t": {7: ("b",)}}, "topic 't', partition 7: nobody owns"),
+            ({"t": {"0": ("b",)}}, "partition '0'"),
+            ({"t": {0: "b"}}, "expected a tuple of consumer ids, found 'b'"),
+            ({"t": {0: (3,)}}, "expected a tuple of consumer ids"),
+            ({"t": {0: ("b", "b")}}, "partition 0: b, b names a consumer twice"),
+            ({"t": {0: ("gone",)}}, "standby 'gone' is not a live consumer"),
+            ({"t": {0: ("u-only",)}}, "standby 'u-only' does not subscribe"),
+            ({"t": {1: ("b", "a")}}, "partition 1: standby 'a' owns it"),
+            (KeyError("oh"), r"failed to say who stands by \(KeyError: 'oh'\)"),
+        ],
+    )
+    def test_what_cannot_be_obeyed_is_refused_by_name(self, found: object, message: str) -> None:
+        with pytest.raises(AssignorError, match=message) as refused:
+            self.run(found)
+        assert "assignor 'wrong'" in str(refused.value)
+
+    def test_lists_do_and_empty_ones_are_left_out(self) -> None:
+        assert self.run({"t": {1: ["b"], 0: []}}) == {"t": {1: ("b",)}}
+
+    def test_an_excluded_consumer_does_not_stand_by(self) -> None:
+        kept_away = Circumstances(exclusions={"b": frozenset({"t"})})
+        with pytest.raises(AssignorError, match="standby 'b' does not subscribe"):
+            self.run({"t": {0: ("b",)}}, kept_away)
+        owners = {"t": {0: "a"}}
+        consumers = live("a b c")
+        found = run_standbys(
+            load_assignor("co-partitioned", {"standbys": 2}), topics(t=1), consumers, owners, kept_away
+        )
+        assert found == {"t": {0: ("c",)}}
+
+    def test_an_assignor_without_the_method_has_none(self) -> None:
+        assert (
+            run_standbys(load_assignor("sticky"), topics(t=2), self.CONSUMERS, {"t": {0: "a", 1: "b"}}) == {}
+        )

@@ -1,0 +1,96 @@
+"""Failover by example."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
+from muster.core.model import Assignment, Consumer
+
+FOUR = {"t": frozenset(range(4))}
+
+
+def live(**priorities: int) -> dict[str, Consumer]:
+    return {name: Consumer(name, priority=priority) for name, priority in priorities.items()}
+
+
+def assign(
+    consumers: dict[str, Consumer], previous: Assignment | None = None, **options: bool
+) -> dict[int, str]:
+    assignment = run_assignor(load_assignor("failover", options), FOUR, consumers, previous or {})
+    return dict(assignment["t"])
+
+
+def test_everything_goes_to_the_highest_priority() -> None:
+    assert assign(live(a=1, b=5, c=3)) == dict.fromkeys(range(4), "b")
+
+
+def test_a_priority_below_the_normal_one_is_a_reserve() -> None:
+    assert assign(live(a=-1, b=0)) == dict.fromkeys(range(4), "b")
+
+
+def test_equals_share_by_weight_and_the_next_level_gets_nothing() -> None:
+    consumers = live(a=2, b=2, c=1)
+    assert sorted(assign(consumers).values()) == ["a", "a", "b", "b"]
+    consumers["a"] = replace(consumers["a"], weight=3.0)
+    assert sorted(assign(consumers).values()) == ["a", "a", "a", "b"]
+
+
+def test_one_of_the_level_is_enough() -> None:
+    before = assign(live(a=2, b=2, c=1))
+    after = assign(live(b=2, c=1), {"t": before})
+    assert set(after.values()) == {"b"}
+
+
+def test_next_level_takes_over_and_gives_back() -> None:
+    without = assign(live(b=1, c=0), {"t": dict.fromkeys(range(4), "a")})
+    assert set(without.values()) == {"b"}
+    assert set(assign(live(a=2, b=1, c=0), {"t": without}).values()) == {"a"}
+
+
+def test_gives_back_no_more_than_it_has_to() -> None:
+    """Who was in the level all the time keeps what it had."""
+    before = {"t": {0: "a", 1: "a", 2: "b", 3: "low"}}
+    assert assign(live(a=1, b=1, low=0), before) == {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def test_without_giving_back_it_stays_until_its_holder_leaves() -> None:
+    taken_over = {"t": dict.fromkeys(range(4), "b")}
+    assert assign(live(a=2, b=1, c=1), taken_over, give_back=False) == taken_over["t"]
+    assert set(assign(live(a=2, c=1), taken_over, give_back=False).values()) == {"a"}
+
+
+def test_without_giving_back_new_partitions_and_orphans_go_to_the_highest_level() -> None:
+    before = {"t": {0: "b", 1: "gone"}}
+    assert assign(live(a=2, b=1), before, give_back=False) == {0: "b", 1: "a", 2: "a", 3: "a"}
+
+
+def test_the_level_counts_among_the_subscribers_of_each_topic() -> None:
+    consumers = {
+        "a": Consumer("a", priority=9, topics=frozenset({"t"})),
+        "b": Consumer("b", priority=1),
+    }
+    topics = {"t": frozenset({0, 1}), "u": frozenset({0})}
+    assert run_assignor(load_assignor("failover"), topics, consumers, {}) == {
+        "t": {0: "a", 1: "a"},
+        "u": {0: "b"},
+    }
+
+
+@pytest.mark.parametrize("wrong", ["no", 0, None])
+def test_wrong_option_is_refused(wrong: object) -> None:
+    with pytest.raises(AssignorError, match=r"'failover': options .* give_back must be true or false"):
+        load_assignor("failover", {"give_back": wrong})
+
+
+def test_unknown_option_is_refused() -> None:
+    with pytest.raises(AssignorError, match="it takes the options give_back"):
+        load_assignor("failover", {"giveback": True})
+
+
+def test_takes_no_notice_of_what_it_does_not_know() -> None:
+    circumstances = Circumstances(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
+    assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, circumstances)
+    assert set(assignment["t"].values()) == {"a"}
