@@ -8,8 +8,9 @@ that freedom is used to spread each topic over the consumers.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment
@@ -109,6 +110,12 @@ class Pool:
             owners = self.owners[topic]
             free = sorted(self.free[topic])
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
+            coming = list(islice(places, len(free)))
+            if _within(enough, owners, coming):  # nobody would be passed over
+                for _ in coming:
+                    places.popleft()
+                owners.update(zip(free, coming, strict=True))
+                continue
             has = Counter(owners.values())
             for partition in free:
                 consumer = _next_place(places, has, enough, reach)
@@ -131,6 +138,16 @@ def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
     ]
     turns.sort()
     return deque(consumer for _, consumer in turns)
+
+
+def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bool:
+    """Whether nobody in `coming` gets above `enough` if each takes one more on top of what it has in `owners`."""
+    takers = set(coming)
+    if len(takers) == len(coming) and takers.isdisjoint(owners.values()):
+        return True  # each takes its first one
+    has = Counter(coming)
+    has.update(owner for owner in owners.values() if owner in takers)
+    return max(has.values()) <= enough
 
 
 def _next_place(places: deque[str], has: Counter[str], enough: int, reach: int) -> str:

@@ -1,0 +1,92 @@
+"""Kafka's own Java assignors, in one process that stays warm (`KafkaAssignors.java`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from devstack.jars import jars, java
+from muster.core.model import Assignment, Consumer, by_consumer
+
+PROGRAM = Path(__file__).with_name("KafkaAssignors.java")
+
+
+class KafkaAssignors:
+    """`ask` sets the input, `assign` and `seconds` run one of Kafka's assignors on it.
+
+    The names are `range`, `round-robin`, `sticky` and `cooperative-sticky`. A context manager: the process ends
+    with it.
+    """
+
+    def __init__(self) -> None:
+        # Kafka logs whole assignments at INFO, and formatting them would count as its time.
+        options = ["-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [java(), *options, "-cp", f"{jars('kafka')}/*", str(PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def __enter__(self) -> KafkaAssignors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def ask(
+        self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
+    ) -> None:
+        """Set the input. Partitions must be numbered from 0.
+
+        What Kafka's group leader never gets to see is left out: topics without partitions or subscribers, and
+        partitions that are gone or whose owner has left or may not have them any more.
+        """
+        takers = {t: {c for c, consumer in consumers.items() if consumer.subscribes(t)} for t in topics}
+        counts = {topic: len(topics[topic]) for topic in topics if topics[topic] and takers[topic]}
+        owned: dict[str, dict[str, list[int]]] = {consumer: {} for consumer in consumers}
+        for topic in counts:
+            for consumer, partitions in by_consumer(previous.get(topic, {})).items():
+                if consumer in takers[topic] and (left := partitions & topics[topic]):
+                    owned[consumer][topic] = sorted(left)
+        everything = sorted(counts)
+        case = {
+            "topics": counts,
+            "consumers": {
+                name: {
+                    "topics": everything if consumer.topics is None else sorted(consumer.topics & counts.keys()),
+                    "owned": owned[name],
+                }
+                for name, consumer in consumers.items()
+            },
+        }
+        self._say(f"case {json.dumps(case, separators=(',', ':'))}")
+
+    def assign(self, name: str) -> dict[str, dict[int, str]]:
+        """What the group has when its rebalance is over."""
+        self._say(f"assign {name}")
+        answer: dict[str, dict[str, str]] = json.loads(self._answer())
+        return {topic: {int(p): c for p, c in owners.items()} for topic, owners in answer.items()}
+
+    def seconds(self, name: str) -> float:
+        """How long one call takes. Cooperative-sticky needs a second one for the partitions that move."""
+        self._say(f"time {name}")
+        return int(self._answer()) / 1e9
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"{PROGRAM.name} ended with code {self._process.wait()}; what it said is above")
+        return line
