@@ -32,6 +32,7 @@ import org.apache.kafka.common.TopicPartition;
  *       ["t"], "owned": {"t": [0, 2]}}}}}. No answer.
  *   <li>{@code assign NAME}: answered by what the group has when it has settled, as JSON: topic to partition to consumer.
  *       With cooperative-sticky a partition that moves is first given to nobody, and a second rebalance follows.
+ *   <li>{@code first NAME}: the same, but what the first call answers.
  *   <li>{@code time NAME}: answered by the nanoseconds of one call.
  * </ul>
  *
@@ -54,6 +55,7 @@ public class KafkaAssignors {
       switch (words[0]) {
         case "case" -> group = new KafkaAssignors(json.readTree(words[1]));
         case "assign" -> output.println(json.writeValueAsString(byTopic(group.settled(words[1]))));
+        case "first" -> output.println(json.writeValueAsString(byTopic(group.first(words[1]))));
         case "time" -> output.println(group.nanoseconds(words[1]));
         default -> throw new IllegalArgumentException(line);
       }
@@ -88,12 +90,16 @@ public class KafkaAssignors {
     return System.nanoTime() - began;
   }
 
+  private Map<String, List<TopicPartition>> first(String name) {
+    return assignor(name).assign(counts, subscriptions(name, owned));
+  }
+
   private Map<String, List<TopicPartition>> settled(String name) {
-    Map<String, List<TopicPartition>> assigned = assignor(name).assign(counts, subscriptions(name, owned));
+    Map<String, List<TopicPartition>> assigned = first(name);
     if (name.equals("cooperative-sticky")) {
       // Whoever had to give up a partition joins again without it.
-      int given = -1;
-      while (given != (given = assigned.values().stream().mapToInt(List::size).sum()))
+      int wanted = counts.values().stream().mapToInt(Integer::intValue).sum();
+      while (assigned.values().stream().mapToInt(List::size).sum() < wanted)
         assigned = assignor(name).assign(counts, subscriptions(name, assigned));
     }
     return assigned;

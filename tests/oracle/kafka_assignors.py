@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("KafkaAssignors.java")
 
 
 class KafkaAssignors:
-    """`ask` sets the input, `assign` and `seconds` run one of Kafka's assignors on it.
+    """`ask` sets the input; `assign`, `first` and `seconds` run one of Kafka's assignors on it.
 
     The names are `range`, `round-robin`, `sticky` and `cooperative-sticky`. A context manager: the process ends
     with it.
@@ -24,7 +24,7 @@ class KafkaAssignors:
     def __init__(self) -> None:
         # Kafka logs whole assignments at INFO, and formatting them would count as its time.
         options = ["-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
+        self._process = subprocess.Popen(
             [java(), *options, "-cp", f"{jars('kafka')}/*", str(PROGRAM)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -46,8 +46,8 @@ class KafkaAssignors:
     ) -> None:
         """Set the input. Partitions must be numbered from 0.
 
-        What Kafka's group leader never gets to see is left out: topics without partitions or subscribers, and
-        partitions that are gone or whose owner has left or may not have them any more.
+        What Kafka's group leader would not get to see is left out: topics without partitions or subscribers, and
+        owned partitions that are gone or whose owner has left or does not subscribe any more.
         """
         takers = {t: {c for c, consumer in consumers.items() if consumer.subscribes(t)} for t in topics}
         counts = {topic: len(topics[topic]) for topic in topics if topics[topic] and takers[topic]}
@@ -56,12 +56,11 @@ class KafkaAssignors:
             for consumer, partitions in by_consumer(previous.get(topic, {})).items():
                 if consumer in takers[topic] and (left := partitions & topics[topic]):
                     owned[consumer][topic] = sorted(left)
-        everything = sorted(counts)
         case = {
             "topics": counts,
             "consumers": {
                 name: {
-                    "topics": everything if consumer.topics is None else sorted(consumer.topics & counts.keys()),
+                    "topics": sorted(topics if consumer.topics is None else consumer.topics),
                     "owned": owned[name],
                 }
                 for name, consumer in consumers.items()
@@ -71,14 +70,21 @@ class KafkaAssignors:
 
     def assign(self, name: str) -> dict[str, dict[int, str]]:
         """What the group has when its rebalance is over."""
-        self._say(f"assign {name}")
-        answer: dict[str, dict[str, str]] = json.loads(self._answer())
-        return {topic: {int(p): c for p, c in owners.items()} for topic, owners in answer.items()}
+        return self._assignment(f"assign {name}")
+
+    def first(self, name: str) -> dict[str, dict[int, str]]:
+        """What the first call answers: cooperative-sticky gives a partition that moves to nobody yet."""
+        return self._assignment(f"first {name}")
 
     def seconds(self, name: str) -> float:
         """How long one call takes. Cooperative-sticky needs a second one for the partitions that move."""
         self._say(f"time {name}")
         return int(self._answer()) / 1e9
+
+    def _assignment(self, line: str) -> dict[str, dict[int, str]]:
+        self._say(line)
+        answer: dict[str, dict[str, str]] = json.loads(self._answer())
+        return {topic: {int(p): c for p, c in owners.items()} for topic, owners in answer.items()}
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -88,5 +94,7 @@ class KafkaAssignors:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"{PROGRAM.name} ended with code {self._process.wait()}; what it said is above")
+            raise RuntimeError(
+                f"{PROGRAM.name} ended with code {self._process.wait()}; what it said is above"
+            )
         return line
