@@ -63,14 +63,14 @@ public class KafkaAssignors {
   }
 
   private KafkaAssignors(JsonNode input) {
-    input.get("topics").fields().forEachRemaining(t -> counts.put(t.getKey(), t.getValue().asInt()));
+    input.get("topics").properties().forEach(t -> counts.put(t.getKey(), t.getValue().asInt()));
     // Consumers with the same subscription share the list, as with one pattern in all of them.
     Map<JsonNode, List<String>> subscriptions = new HashMap<>();
-    input.get("consumers").fields().forEachRemaining(consumer -> {
+    input.get("consumers").properties().forEach(consumer -> {
       JsonNode wanted = consumer.getValue().get("topics");
       topics.put(consumer.getKey(), subscriptions.computeIfAbsent(wanted, KafkaAssignors::names));
       List<TopicPartition> held = new ArrayList<>();
-      consumer.getValue().get("owned").fields().forEachRemaining(
+      consumer.getValue().get("owned").properties().forEach(
           topic -> topic.getValue().forEach(n -> held.add(new TopicPartition(topic.getKey(), n.asInt()))));
       owned.put(consumer.getKey(), held);
     });

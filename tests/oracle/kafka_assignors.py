@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,19 +19,13 @@ class KafkaAssignors:
     """`ask` sets the input; `assign`, `first` and `seconds` run one of Kafka's assignors on it.
 
     The names are `range`, `round-robin`, `sticky` and `cooperative-sticky`. A context manager: the process ends
-    with it.
+    with it. An answer that takes longer than `limit` seconds raises `TimeoutError`; a new process takes over, which
+    knows no input and is not warm.
     """
 
-    def __init__(self) -> None:
-        # Kafka logs whole assignments at INFO, and formatting them would count as its time.
-        options = ["-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        self._process = subprocess.Popen(
-            [java(), *options, "-cp", f"{jars('kafka')}/*", str(PROGRAM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
+    def __init__(self, limit: float = 60.0) -> None:
+        self.limit = limit
+        self._start()
 
     def __enter__(self) -> KafkaAssignors:
         return self
@@ -38,8 +33,7 @@ class KafkaAssignors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._stop()
 
     def ask(
         self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
@@ -86,6 +80,21 @@ class KafkaAssignors:
         answer: dict[str, dict[str, str]] = json.loads(self._answer())
         return {topic: {int(p): c for p, c in owners.items()} for topic, owners in answer.items()}
 
+    def _start(self) -> None:
+        # Kafka logs whole assignments at INFO, and formatting them would count as its time.
+        options = ["-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        self._process = subprocess.Popen(
+            [java(), *options, "-cp", f"{jars('kafka')}/*", str(PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def _stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
@@ -93,6 +102,11 @@ class KafkaAssignors:
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
+        # One line is asked for at a time, so nothing can stand in the buffer already.
+        if not select.select([self._process.stdout], [], [], self.limit)[0]:
+            self._stop()
+            self._start()
+            raise TimeoutError(f"no answer from {PROGRAM.name} within {self.limit:g} s")
         if not (line := self._process.stdout.readline()):
             raise RuntimeError(
                 f"{PROGRAM.name} ended with code {self._process.wait()}; what it said is above"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import islice
 
 from muster.core.assignors.subscriptions import Audience
@@ -75,27 +76,29 @@ class Pool:
         holdings: dict[str, dict[str, list[int]]] = {c: defaultdict(list) for c in excess if excess[c] > 0}
         if not holdings:
             return
+        even: dict[str, float] = {}
         for topic, owners in self.owners.items():
+            # How many partitions of the topic each consumer would have if they were spread evenly.
+            even[topic] = (len(owners) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
             for partition, consumer in owners.items():
                 if consumer in holdings:
                     holdings[consumer][topic].append(partition)
-        released: Counter[str] = Counter()
+        released = dict.fromkeys(self.owners, 0)
         for consumer in sorted(holdings):
-            ranked = [
-                (self._even_share(topic) - number, released[topic], topic, partition)
-                for topic, partitions in holdings[consumer].items()
-                for number, partition in enumerate(sorted(partitions))
-            ]
-            ranked.sort()
-            for _, _, topic, partition in ranked[: excess[consumer]]:
+            # Of each topic the highest numbers go first, so that only as many as are to go need a look.
+            ranked = nsmallest(
+                excess[consumer],
+                (
+                    (even[topic] - number, released[topic], topic, partition)
+                    for topic, partitions in holdings[consumer].items()
+                    for number, partition in _last(excess[consumer], partitions)
+                ),
+            )
+            for _, _, topic, partition in ranked:
                 del self.owners[topic][partition]
                 self.free.setdefault(topic, []).append(partition)
                 released[topic] += 1
             self.held[consumer] -= excess[consumer]
-
-    def _even_share(self, topic: str) -> float:
-        """How many partitions of `topic` each consumer would have if they were spread evenly."""
-        return (len(self.owners[topic]) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
 
     def _deal(self, room: Mapping[str, int]) -> None:
         """Give the free partitions to the consumers with `room`, topic by topic.
@@ -122,6 +125,13 @@ class Pool:
                 owners[partition] = consumer
                 has[consumer] += 1
         self.free.clear()
+
+
+def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
+    """The last `count` of `partitions` in ascending order, each with its place in that order."""
+    if len(partitions) == 1:
+        return [(0, partitions[0])]
+    return list(enumerate(sorted(partitions)))[-count:]
 
 
 def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
