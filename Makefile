@@ -13,6 +13,8 @@ STAMP := $(VENV)/.installed
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
 # `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
 KEEP ?=
+# More arguments for a benchmark: `make bench-assignors BENCH="--rounds 5"`.
+BENCH ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
@@ -64,8 +66,8 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)
 
-bench-assignors: fetch ## Planning times of Muster's sticky assignor and Kafka's, side by side
-	@$(PYTHON) benchmarks/assignors.py
+bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
+	@$(PYTHON) -m benchmarks.assignors $(BENCH)
 
 check: env ## Formatter, linter, strict types and the quick tests
 	$(VENV)/bin/ruff format --check .

@@ -1,121 +1,67 @@
-"""Planning, side by side: Muster's sticky assignor and Kafka's cooperative-sticky on the same inputs.
+"""Planning, side by side: Muster's assignors and Kafka's on the same inputs, in one run.
 
-Both run in one session, alternating, after a warm-up; the figure is the median. The last line has the ratios at the
-largest size, Muster's time over Kafka's: below 1 Muster is faster.
+The last line has the ratios at the largest size, Muster's time over that of Kafka's cooperative-sticky: below 1
+Muster is faster.
 """
 
 from __future__ import annotations
 
-import subprocess
-import time
-from collections.abc import Callable
-from functools import partial
+from itertools import chain
 from pathlib import Path
-from statistics import median
 
 import click
 
-from devstack.jars import jars, java
+from benchmarks.assignor_figures import PEERS, measure
+from benchmarks.assignor_inputs import SIZES, inputs
+from benchmarks.assignor_report import HEADER, ratios, row, write
 from devstack.progress import say
-from muster.core.assignors import load_assignor
-from muster.core.model import Assignment, Consumer
+from tests.oracle.kafka_assignors import KafkaAssignors
 
-SIZES = ((10, 100, 10), (100, 100, 100), (1000, 100, 1000))
-EVENTS = ("start", "leave", "join")
-WARM_UP = 5
-
-
-class Kafka:
-    """Kafka's assignor in a process of its own."""
-
-    def __init__(self, topics: int, partitions: int, consumers: int) -> None:
-        program = Path(__file__).with_name("KafkaAssignors.java")
-        sizes = [str(topics), str(partitions), str(consumers)]
-        self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [java(), "-Xmx2g", "-cp", f"{jars('kafka')}/*", str(program), *sizes],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        if self._answer() != "ready":
-            raise RuntimeError(f"{program.name} did not start; run it by hand to see why")
-
-    def run(self, event: str) -> tuple[float, int]:
-        """Seconds and moves of one assignment."""
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for above
-        self._process.stdin.write(f"{event}\n")
-        self._process.stdin.flush()
-        nanoseconds, moves = self._answer().split()
-        return int(nanoseconds) / 1e9, int(moves)
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None  # noqa: S101
-        return self._process.stdout.readline().strip()
-
-
-class Muster:
-    """Muster's assignor on the same input."""
-
-    def __init__(self, topics: int, partitions: int, consumers: int) -> None:
-        self._assignor = load_assignor("sticky", {})
-        self._topics = {f"topic-{n:05d}": frozenset(range(partitions)) for n in range(topics)}
-        self._consumers = {f"consumer-{n:05d}": Consumer(f"consumer-{n:05d}") for n in range(consumers)}
-        self._settled = self._assignor.assign(self._topics, self._consumers, {})
-
-    def run(self, event: str) -> tuple[float, int]:
-        """Seconds and moves of one assignment."""
-        consumers = dict(self._consumers)
-        before: Assignment = {} if event == "start" else self._settled
-        if event == "leave":
-            del consumers["consumer-00000"]
-        elif event == "join":
-            newcomer = f"consumer-{len(consumers):05d}"
-            consumers[newcomer] = Consumer(newcomer)
-        began = time.perf_counter()
-        after = self._assignor.assign(self._topics, consumers, before)
-        took = time.perf_counter() - began
-        moves = sum(
-            owner in consumers and after[topic][partition] != owner
-            for topic, owners in before.items()
-            for partition, owner in owners.items()
-        )
-        return took, moves
+WIDTHS = (33, 15, 9, 20, 11, 11, 7, 23, 39, 6)
 
 
 @click.command()
-@click.option("--rounds", default=15, show_default=True, help="Counted rounds of each.")
-def main(rounds: int) -> None:
-    """Print a table of median times and moves, and the ratios at the largest size."""
-    line = "{:<34}{:<8}{:>10}{:>11}{:>8}{:>14}"
-    say(line.format("topics x partitions x consumers", "event", "Kafka ms", "Muster ms", "ratio", "moves"))
-    ratios: dict[str, float] = {}
-    for size in SIZES:
-        kafka, muster = Kafka(*size), Muster(*size)
-        name = " x ".join(f"{n:,}" for n in size)
-        try:
-            for event in EVENTS:
-                theirs, ours = _alternate(partial(kafka.run, event), partial(muster.run, event), rounds)
-                ratios[event] = ours[0] / theirs[0]
-                times = (f"{theirs[0] * 1e3:.2f}", f"{ours[0] * 1e3:.2f}", f"{ratios[event]:.2f}")
-                say(line.format(name, event, *times, f"{theirs[1]} / {ours[1]}"))
-        finally:
-            kafka.close()
-    say("bench-assignors: " + " ".join(f"{event}_ratio={ratio:.2f}" for event, ratio in ratios.items()))
+@click.option("--rounds", default=11, show_default=True, help="How many times each is timed.")
+@click.option(
+    "--patience",
+    default=5.0,
+    show_default=True,
+    help="Seconds after which no further round of a case begins.",
+)
+@click.option(
+    "--limit", default=10.0, show_default=True, help="Seconds after which a plan of Kafka's is stopped."
+)
+@click.option("--quick", is_flag=True, help="The two smaller sizes and few rounds; writes no report.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(__file__).parent,
+    help="Where report and plot go.",
+)
+def main(rounds: int, patience: float, limit: float, quick: bool, output: Path) -> None:
+    """Print times, moves and balance of both, and write them to a report with a plot of time against size."""
+    if quick:
+        rounds, patience, limit = min(rounds, 5), min(patience, 1.0), min(limit, 5.0)
+    say(_columns(HEADER))
+    figures = []
+    sizes = SIZES[:-1] if quick else SIZES
+    # The mixed ones last: Kafka's process has to be started anew where it is stopped, and then is not warm any more.
+    cases = sorted(
+        chain.from_iterable(map(inputs, sizes)), key=lambda given: (given.kind == "mixed", given.size)
+    )
+    with KafkaAssignors(limit) as kafka:
+        for given in cases:
+            for peer in PEERS:
+                figures.append(measure(kafka, given, peer, rounds, patience))
+                say(_columns(row(figures[-1])))
+    if not quick:
+        write(output, figures)
+        say(f"Written to {output}")
+    say(ratios(figures))
 
 
-def _alternate(
-    first: Callable[[], tuple[float, int]], second: Callable[[], tuple[float, int]], rounds: int
-) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Median seconds, and moves, of both."""
-    results = [(first(), second()) for _ in range(WARM_UP + rounds)][WARM_UP:]
-    theirs, ours = zip(*results, strict=True)
-    return (median(t for t, _ in theirs), theirs[-1][1]), (median(t for t, _ in ours), ours[-1][1])
+def _columns(cells: tuple[str, ...]) -> str:
+    return "".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
 
 
 if __name__ == "__main__":

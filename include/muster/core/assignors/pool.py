@@ -8,8 +8,10 @@ that freedom is used to spread each topic over the consumers.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 
 from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment
@@ -74,27 +76,29 @@ class Pool:
         holdings: dict[str, dict[str, list[int]]] = {c: defaultdict(list) for c in excess if excess[c] > 0}
         if not holdings:
             return
+        even: dict[str, float] = {}
         for topic, owners in self.owners.items():
+            # How many partitions of the topic each consumer would have if they were spread evenly.
+            even[topic] = (len(owners) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
             for partition, consumer in owners.items():
                 if consumer in holdings:
                     holdings[consumer][topic].append(partition)
-        released: Counter[str] = Counter()
+        released = dict.fromkeys(self.owners, 0)
         for consumer in sorted(holdings):
-            ranked = [
-                (self._even_share(topic) - number, released[topic], topic, partition)
-                for topic, partitions in holdings[consumer].items()
-                for number, partition in enumerate(sorted(partitions))
-            ]
-            ranked.sort()
-            for _, _, topic, partition in ranked[: excess[consumer]]:
+            # Of each topic the highest numbers go first, so that only as many as are to go need a look.
+            ranked = nsmallest(
+                excess[consumer],
+                (
+                    (even[topic] - number, released[topic], topic, partition)
+                    for topic, partitions in holdings[consumer].items()
+                    for number, partition in _last(excess[consumer], partitions)
+                ),
+            )
+            for _, _, topic, partition in ranked:
                 del self.owners[topic][partition]
                 self.free.setdefault(topic, []).append(partition)
                 released[topic] += 1
             self.held[consumer] -= excess[consumer]
-
-    def _even_share(self, topic: str) -> float:
-        """How many partitions of `topic` each consumer would have if they were spread evenly."""
-        return (len(self.owners[topic]) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
 
     def _deal(self, room: Mapping[str, int]) -> None:
         """Give the free partitions to the consumers with `room`, topic by topic.
@@ -109,12 +113,25 @@ class Pool:
             owners = self.owners[topic]
             free = sorted(self.free[topic])
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
+            coming = list(islice(places, len(free)))
+            if _within(enough, owners, coming):  # nobody would be passed over
+                for _ in coming:
+                    places.popleft()
+                owners.update(zip(free, coming, strict=True))
+                continue
             has = Counter(owners.values())
             for partition in free:
                 consumer = _next_place(places, has, enough, reach)
                 owners[partition] = consumer
                 has[consumer] += 1
         self.free.clear()
+
+
+def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
+    """The last `count` of `partitions` in ascending order, each with its place in that order."""
+    if len(partitions) == 1:
+        return [(0, partitions[0])]
+    return list(enumerate(sorted(partitions)))[-count:]
 
 
 def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
@@ -131,6 +148,16 @@ def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
     ]
     turns.sort()
     return deque(consumer for _, consumer in turns)
+
+
+def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bool:
+    """Whether nobody in `coming` gets above `enough` if each takes one more on top of what it has in `owners`."""
+    takers = set(coming)
+    if len(takers) == len(coming) and takers.isdisjoint(owners.values()):
+        return True  # each takes its first one
+    has = Counter(coming)
+    has.update(owner for owner in owners.values() if owner in takers)
+    return max(has.values()) <= enough
 
 
 def _next_place(places: deque[str], has: Counter[str], enough: int, reach: int) -> str:
