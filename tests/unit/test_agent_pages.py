@@ -86,7 +86,13 @@ def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
 
     status = page(agent).get("/status").json()
     assert status["topics"]["t"]["running"] == [0, 1]
-    assert status["topics"]["t"]["offsets"]["0"] == {"position": 8, "committed": 8, "end": 10, "lag": 2}
+    assert status["topics"]["t"]["offsets"]["0"] == {
+        "position": 8,
+        "committed": 8,
+        "end": 10,
+        "lag": 2,
+        "rate": None,
+    }
     assert status["records"] == 5
 
 

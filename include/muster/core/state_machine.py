@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from muster.core.model import (
     ConsumerStatus,
@@ -48,6 +49,9 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
+
+NO_REASONS: Mapping[int, str] = MappingProxyType({})
+"""Nothing is known of why partitions move but what the state machine sees itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +80,21 @@ def advance(
     targets: Owners,
     now: float,
     policy: Policy,
+    *,
+    reasons: Mapping[int, str] = NO_REASONS,
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `statuses` holds the answers that could be had; a consumer without one is asked again another time.
-    `targets` is the plan for this topic (`muster.core.planner.plan`). Without a live consumer, without
+    `targets` is the plan for this topic (`muster.core.planner.plan`). `reasons` says why a partition that `targets`
+    moves from a live owner moves, where the planner knows better than 'balance'. Without a live consumer, without
     partitions or without an assignment node the status quo stands.
     """
     if not membership.live or snapshot.assignment is None:
         return None
     if snapshot.state is None and not snapshot.partitions:
         return None
-    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy).run()
+    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, reasons).run()
 
 
 def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
@@ -113,6 +120,7 @@ class _Step:
         targets: Owners,
         now: float,
         policy: Policy,
+        reasons: Mapping[int, str],
     ) -> None:
         self.snapshot = snapshot
         self.before = assignment
@@ -123,6 +131,7 @@ class _Step:
         self.targets = targets
         self.now = now
         self.policy = policy
+        self.reasons = reasons
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
@@ -218,9 +227,8 @@ class _Step:
             del self.owners[partition]
             self.to_close[partition] = owner
             self.to_start[partition] = target
-            self._moved(
-                partition, owner, target, "balance" if target in known else f"consumer {target} joined"
-            )
+            usual = "balance" if target in known else f"consumer {target} joined"
+            self._moved(partition, owner, target, self.reasons.get(partition, usual))
 
     def _moved(self, partition: int, source: str | None, target: str | None, reason: str) -> None:
         self.moves.append(Move(self.snapshot.topic, partition, source, target, reason))
