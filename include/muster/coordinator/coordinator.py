@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
@@ -66,7 +67,12 @@ class _View:
     @property
     def warnings(self) -> list[str]:
         """What could not be taken into account, in words."""
-        return list(self.known.warnings)
+        unobeyed = (
+            self.known.decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            for topic, snapshot in sorted(self.snapshots.items())
+            if not self.planning_error
+        )
+        return [*self.known.warnings, *chain.from_iterable(unobeyed)]
 
     def reasons(self, snapshot: TopicSnapshot) -> dict[int, str]:
         """Why partitions of a topic move, for those that move because a person decided so."""

@@ -90,6 +90,18 @@ class Decisions:
                 found[partition] = str(exclusion)
         return found
 
+    def unobeyed(self, topic: str, owners: Owners, targets: Owners) -> list[str]:
+        """The exclusions from `topic` that are not obeyed, because nobody else is there to take over, in words."""
+        stranded: dict[str, int] = {}
+        for partition, owner in owners.items():
+            if partition not in targets and (owner, topic) in self.exclusions:
+                stranded[owner] = stranded.get(owner, 0) + 1
+        return [
+            f"consumer {self.exclusions[owner, topic]}, but keeps {count} partition(s) of it: no other live consumer "
+            "takes the topic. Start one, or take the exclusion back"
+            for owner, count in sorted(stranded.items())
+        ]
+
 
 NOTHING_DECIDED = Decisions()
 """No pin, no exclusion."""
