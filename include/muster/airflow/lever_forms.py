@@ -53,7 +53,8 @@ def reason_field(description: str) -> Param:
 
 
 def _text(title: str, description: str, proposed: list[str]) -> Param:
-    return Param(type="string", minLength=1, title=title, description=description, examples=proposed or None)
+    proposals: dict[str, Any] = {"examples": proposed} if proposed else {}
+    return Param(type="string", minLength=1, title=title, description=description, **proposals)
 
 
 def _sorted(clusters: Clusters) -> list[tuple[str, ClusterSettings]]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from muster.coordinator.ports import Discovery, StatusPoller, Store
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
-from muster.core.assignors.pins import impossible_pins
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, PartitionLoad, TopicSnapshot
 from muster.core.wire import WireError
@@ -65,16 +64,16 @@ class CircumstancesReader:
         """
         parameters = inspect.signature(assignor.assign).parameters
         decisions = self._discovery.decisions()
-        pins, exclusions = decisions.pinned(), decisions.excluded()
-        topics = {topic: snapshot.partitions for topic, snapshot in snapshots.items()}
-        warnings = [*decisions.errors, *map(str, impossible_pins(pins, topics, live, exclusions))]
+        warnings = list(decisions.errors)
         racks: Mapping[str, Racks] = {}
         loads: Mapping[str, Mapping[int, float]] = {}
         if "racks" in parameters and any(consumer.zone for consumer in live.values()):
             racks = self._racks(snapshots, warnings)
         if "loads" in parameters:
             loads = self._loads(snapshots, live, getattr(assignor, "measure", "rate"), warnings)
-        circumstances = Circumstances(pins=pins, exclusions=exclusions, racks=racks, loads=loads)
+        circumstances = Circumstances(
+            pins=decisions.pinned(), exclusions=decisions.excluded(), racks=racks, loads=loads
+        )
         return Known(circumstances, decisions, tuple(warnings))
 
     def _racks(self, snapshots: Mapping[str, TopicSnapshot], warnings: list[str]) -> dict[str, Racks]:

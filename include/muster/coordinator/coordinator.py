@@ -24,6 +24,7 @@ from muster.coordinator.reports import (
     PlanReport,
 )
 from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.assignors.pins import impossible_pins
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, Owners, State, TopicSnapshot, Transition
 from muster.core.planner import intended_owners, plan
@@ -67,12 +68,17 @@ class _View:
     @property
     def warnings(self) -> list[str]:
         """What could not be taken into account, in words."""
+        decisions = self.known.decisions
+        pins = {topic: owners for topic, owners in decisions.pinned().items() if topic not in self.errors}
+        topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
+        live = self.membership.live if self.membership is not None else {}
+        impossible = impossible_pins(pins, topics, live, decisions.excluded())
         unobeyed = (
-            self.known.decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
             for topic, snapshot in sorted(self.snapshots.items())
             if not self.planning_error
         )
-        return [*self.known.warnings, *chain.from_iterable(unobeyed)]
+        return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
     def reasons(self, snapshot: TopicSnapshot) -> dict[int, str]:
         """Why partitions of a topic move, for those that move because a person decided so."""
