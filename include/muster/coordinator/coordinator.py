@@ -28,7 +28,7 @@ from muster.core.assignors.pins import impossible_pins
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, Owners, State, TopicSnapshot, Transition
 from muster.core.planner import intended_owners, plan
-from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
+from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.clusters import ClusterSettings
@@ -75,16 +75,23 @@ class _View:
         impossible = impossible_pins(pins, topics, live, decisions.excluded())
         unobeyed = (
             decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
-            for topic, snapshot in sorted(self.snapshots.items())
+            for topic, snapshot in self._decided()
             if not self.planning_error
         )
         return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
-    def reasons(self, snapshot: TopicSnapshot) -> dict[int, str]:
-        """Why partitions of a topic move, for those that move because a person decided so."""
-        return self.known.decisions.reasons(
-            snapshot.topic, intended_owners(snapshot), self.targets.get(snapshot.topic, {})
-        )
+    def reasons(self) -> dict[str, dict[int, str]]:
+        """Why partitions move, by topic, for those that move because a person decided so."""
+        return {
+            topic: self.known.decisions.reasons(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            for topic, snapshot in self._decided()
+        }
+
+    def _decided(self) -> list[tuple[str, TopicSnapshot]]:
+        return [
+            (topic, self.snapshots[topic])
+            for topic in sorted(self.known.decisions.topics() & self.snapshots.keys())
+        ]
 
 
 class Coordinator:
@@ -364,6 +371,7 @@ class Coordinator:
         if view.membership is None:
             return []
         now = self.clock()
+        reasons = view.reasons()
         steps = (
             advance(
                 snapshot,
@@ -372,7 +380,7 @@ class Coordinator:
                 view.targets.get(topic, {}),
                 now,
                 self.policy,
-                reasons=view.reasons(snapshot),
+                reasons=reasons.get(topic, NO_REASONS),
             )
             for topic, snapshot in sorted(view.snapshots.items())
         )

@@ -71,6 +71,10 @@ class Decisions:
             found.setdefault(consumer, set()).add(topic)
         return {consumer: frozenset(topics) for consumer, topics in found.items()}
 
+    def topics(self) -> frozenset[str]:
+        """The topics that something was decided about."""
+        return frozenset({topic for topic, _ in self.pins} | {topic for _, topic in self.exclusions})
+
     def reasons(self, topic: str, owners: Owners, targets: Owners) -> dict[int, str]:
         """Why partitions of `topic` go from `owners` to `targets`, for those that go because of a decision.
 
