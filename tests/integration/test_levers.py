@@ -73,7 +73,7 @@ def test_partitions_are_pinned_and_unpinned(
         f"partition(s) 0-1,3 of topic flights are pinned to consumer {one} of cluster {cluster.name}: has the cache "
         "(by ann)",
         f"consumer {one} is not live now; the pin waits for it",
-        "muster_unpin takes it back",
+        "unpin takes it back",
     )
     pins = discovery.decisions().pins
     assert {key: (pin.consumer, pin.by, pin.why, pin.at) for key, pin in pins.items()} == {

@@ -27,7 +27,7 @@ def isolate(discovery: Discovery, cluster: ClusterSettings, consumer: str, word:
     return Outcome(
         (
             f"consumer {consumer} of cluster {cluster.name} is isolated: {word.why} (by {word.who})",
-            "its partitions go to the other consumers; muster_restore takes it back",
+            "its partitions go to the other consumers; restore takes it back",
         ),
         _values(cluster, consumer, word),
     )

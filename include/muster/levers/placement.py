@@ -51,7 +51,7 @@ def pin(
             if of == topic and number in partitions and old.consumer != consumer
         ),
         *_hindrances(discovery, topic, consumer),
-        "muster_unpin takes it back",
+        "unpin takes it back",
     ]
     return _outcome(lines, cluster, word, topic=topic, partitions=named, consumer=consumer)
 
@@ -105,7 +105,7 @@ def exclude(
             if pinned
             else []
         ),
-        "its partitions go to the other consumers that take the topic; muster_include takes it back",
+        "its partitions go to the other consumers that take the topic; include takes it back",
     ]
     return _outcome(lines, cluster, word, consumer=consumer, topic=topic)
 
