@@ -33,9 +33,11 @@ class Kafka(Server):
         guarded: bool = False,
         extra_environment: Mapping[str, str] | None = None,
         heap: str = "512m",
+        rack: str = "",
     ) -> None:
         super().__init__(data_dir, ports, guarded, extra_environment)
         self._heap = heap
+        self._rack = rack
 
     def prepare(self) -> None:
         """Write `server.properties`; format the data folder if it is new."""
@@ -67,6 +69,8 @@ class Kafka(Server):
             # A test group with one member need not wait three seconds for a second one.
             "group.initial.rebalance.delay.ms": "0",
         }
+        if self._rack:
+            properties["broker.rack"] = self._rack
         text = "".join(f"{key}={value}\n" for key, value in properties.items())
         self._properties.write_text(text, encoding="utf-8")
         if not (self._logs / "meta.properties").exists():

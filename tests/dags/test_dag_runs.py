@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from muster.edges.consul import Discovery
+from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
@@ -326,6 +327,82 @@ def test_isolation_of_what_is_not_there_is_refused(
     assert f"cluster '{cluster_name}' has no consumer 'nobody'" in refused.log
     assert f"configured are: {cluster_name}-1" in refused.log
     assert not discovery.isolated()
+
+
+@pytest.fixture
+def known_topic(zookeeper: ZooKeeperSettings, cluster_name: str) -> str:
+    """A topic that the coordinator has found already."""
+    with TopicStore(zookeeper, cluster_name) as store:
+        store.create_topic("flights", "k:9092", "g")
+        store.set_partitions("flights", frozenset(range(8)))
+    return "flights"
+
+
+def test_pin_and_unpin(
+    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+):
+    write_clusters(cluster_name, count=2)
+    consumer = f"{cluster_name}-2"
+    form = {"cluster": cluster_name, "topic": known_topic, "partitions": "0-2, 7", "reason": "has the cache"}
+    pin = run_dag("muster_placement.py", "muster_pin", form | {"consumer": consumer})
+    assert pin.state == "success"
+    assert discovery.decisions().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
+    entry = discovery.decisions().pins[known_topic, 7]
+    assert (entry.by, entry.why) == ("dag_test", "has the cache")
+    assert pin.xcoms["pin.return_value"]["partitions"] == "0-2,7"
+    assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
+
+    unpin = run_dag("muster_placement.py", "muster_unpin", form | {"partitions": "0-2"})
+    assert unpin.state == "success"
+    assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
+    assert discovery.decisions().pinned() == {known_topic: {7: consumer}}
+
+
+def test_exclude_and_include(
+    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+):
+    write_clusters(cluster_name, count=1)
+    consumer = f"{cluster_name}-1"
+    form = {"cluster": cluster_name, "topic": known_topic, "consumer": consumer, "reason": "no GPU"}
+    exclude = run_dag("muster_placement.py", "muster_exclude", form)
+    assert exclude.state == "success"
+    entry = discovery.decisions().exclusions[consumer, known_topic]
+    assert (entry.by, entry.why) == ("dag_test", "no GPU")
+    assert exclude.xcoms["exclude.return_value"]["consumer"] == consumer
+
+    include = run_dag("muster_placement.py", "muster_include", form | {"reason": "has one now"})
+    assert include.state == "success"
+    assert not discovery.decisions().exclusions
+    assert f"consumer {consumer} of cluster {cluster_name} takes topic {known_topic} again" in include.log
+
+
+def test_a_pin_of_what_is_not_there_is_refused(
+    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+):
+    write_clusters(cluster_name, count=1)
+    form = {"cluster": cluster_name, "topic": known_topic, "partitions": "7-8", "reason": "r"}
+    refused = run_dag("muster_placement.py", "muster_pin", form | {"consumer": f"{cluster_name}-1"})
+    assert refused.state == "failed"
+    assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
+    assert not discovery.decisions().pins
+
+
+def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, discovery, consul
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    start_consumer("one")
+    discovery.pin(topic, 2, "gone", by="ann", why="has the cache", at=1.0)
+    key = f"muster/{cluster_name}/excluded/one/{topic}"
+    httpx.put(f"http://{consul.host}:{consul.port}/v1/kv/{key}", content="rubbish").raise_for_status()
+    run = coordinate()
+    assert run.state == "success"
+    assert run.tasks["advance_state"] == "success"
+    unreadable, impossible = run.xcoms["compute_assignment.report"]["warnings"]
+    assert unreadable.startswith(f"Consul key {key}: holds b'rubbish'")
+    assert "the pin to consumer 'gone' cannot be obeyed: the consumer is not live" in impossible
+    assert run.log.count(unreadable) >= 2
+    assert "cannot be obeyed" in run.log
 
 
 @pytest.mark.spark

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core import wire
+from muster.core.decisions import Decisions
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
     Membership,
+    PartitionLoad,
     TopicAssignment,
     TopicSnapshot,
     TopicStatus,
     Transition,
 )
 from muster.core.wire import WireError
+from muster.core.wire_racks import Racks, format_racks, parse_racks
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
@@ -44,6 +47,7 @@ class SimulatedStore:
     nodes: dict[str, Node] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
     states: dict[str, Node] = field(default_factory=dict)
+    rack_nodes: dict[str, bytes] = field(default_factory=dict)
     writes: int = 0
     kill_before: int | None = None
     kill_after: int | None = None
@@ -80,6 +84,23 @@ class SimulatedStore:
     def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
         self._reach()
         self._write(lambda: self.partitions.__setitem__(topic, set(partitions)))
+
+    def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
+        self._reach()
+        found: dict[str, Racks | WireError] = {}
+        for topic in self.rack_nodes.keys() & set(topics):
+            try:
+                found[topic] = parse_racks(self.rack_nodes[topic], topic)
+            except WireError as error:
+                found[topic] = error
+        return found
+
+    def set_racks(self, topic: str, racks: Racks) -> None:
+        self._reach()
+        if racks:
+            self._write(lambda: self.rack_nodes.__setitem__(topic, format_racks(racks)))
+        else:
+            self._write(lambda: self.rack_nodes.pop(topic))
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         self._reach()
@@ -136,6 +157,7 @@ class SimulatedConsumer:
     seen: dict[str, int] = field(default_factory=dict)
     epochs: bool = True
     answers: bool = True
+    rates: dict[tuple[str, int], float] = field(default_factory=dict)
     stuck: bool = False
     alive: bool = True
 
@@ -172,6 +194,11 @@ class SimulatedConsumer:
                     frozenset(p for name, p in self.starting if name == t),
                     frozenset(p for name, p in self.closing if name == t),
                     self.seen.get(t) if self.epochs else None,
+                    loads={
+                        p: PartitionLoad(rate=self.rates[name, p])
+                        for name, p in self.running & self.rates.keys()
+                        if name == t
+                    },
                 )
                 for t in topics
             },
@@ -187,6 +214,7 @@ class World:
     consumers: dict[str, SimulatedConsumer] = field(default_factory=dict)
     isolated: set[str] = field(default_factory=set)
     attributes: dict[str, Consumer] = field(default_factory=dict)
+    decided: Decisions = field(default_factory=Decisions)
     doubt: str = ""
     now: float = 1_000_000.0
 
@@ -207,6 +235,9 @@ class World:
             if c.alive and c.id not in self.isolated
         }
         return Members(Membership(live, frozenset(self.isolated)), {}, 1, "")
+
+    def decisions(self) -> Decisions:
+        return self.decided
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from fastapi.testclient import TestClient
@@ -86,8 +87,33 @@ def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
 
     status = page(agent).get("/status").json()
     assert status["topics"]["t"]["running"] == [0, 1]
-    assert status["topics"]["t"]["offsets"]["0"] == {"position": 8, "committed": 8, "end": 10, "lag": 2}
+    assert status["topics"]["t"]["offsets"]["0"] == {
+        "position": 8,
+        "committed": 8,
+        "end": 10,
+        "lag": 2,
+        "rate": None,
+    }
     assert status["records"] == 5
+
+
+def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent, local: TestClient) -> None:
+    headers = bearer(agent.query_started())
+    asked = local.get("/source/partitions", headers=headers).json()["asked"]
+    agent._rates.seen({("t", 0): 0, ("t", 1): 5}, time.monotonic() - 20)
+    local.post(
+        "/source/planned",
+        headers=headers,
+        json=plan(asked, {}, {"t": {"0": [0, 0], "1": [5, 5]}}, {"t": {"0": 200, "1": 5}}),
+    )
+    agent.batch_done(agent.batch_started(), processed=True)
+    client = page(agent)
+    loads = parse_status(client.get("/status").content, "here").on("t").loads
+    assert loads[0].rate == pytest.approx(10.0, rel=0.05)
+    assert loads[0].lag == 200
+    assert (loads[1].rate, loads[1].lag) == (0.0, 0)
+    name = 'muster_consumer_arrival_rate{cluster_name="c",consumer_id="me",partition="1",topic="t"} 0.0'
+    assert name in client.get("/metrics").text
 
 
 def test_a_planner_that_stands_elsewhere_is_refused(agent: Agent, local: TestClient) -> None:

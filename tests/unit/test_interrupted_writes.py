@@ -21,6 +21,10 @@ class Topics:
 
     def __init__(self, **topics: int) -> None:
         self.topics = topics
+        self.racks: dict[str, dict[int, str]] = {}
+
+    def leader_racks(self) -> dict[str, dict[int, str]]:
+        return self.racks
 
     def list_partitions(self) -> dict[str, frozenset[int]]:
         return {topic: frozenset(range(count)) for topic, count in self.topics.items()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from muster.core import wire
-from muster.core.model import State, TopicAssignment, TopicState
+from muster.core.model import PartitionLoad, State, TopicAssignment, TopicState
 
 
 def test_paths() -> None:
@@ -104,6 +105,38 @@ def test_only_the_fixed_keys_are_needed_and_unknown_ones_are_ignored() -> None:
     )
     assert answer.on("t").held == {0, 2}
     assert answer.has_seen("t", 99)
+
+
+def measured(offsets: str) -> Mapping[int, PartitionLoad]:
+    topic = f'{{"running":[0,1],"starting":[],"closing":[],"offsets":{offsets}}}'
+    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
+    assert answer.on("t").held == {0, 1}
+    return answer.on("t").loads
+
+
+def test_loads_stand_beside_the_three_lists() -> None:
+    loads = measured('{"0":{"lag":2,"rate":1.5,"position":8},"1":{"lag":0,"rate":null}}')
+    assert loads == {0: PartitionLoad(2.0, 1.5), 1: PartitionLoad(0.0, None)}
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        "null",
+        "[]",
+        "7",
+        '{"0":7}',
+        '{"x":{"lag":1}}',
+        '{"01":{"lag":1}}',
+        '{"0":{"lag":"1"}}',
+        '{"0":{"lag":-1,"rate":true}}',
+        '{"0":{"rate":NaN,"lag":Infinity}}',
+        '{"0":{"lag":1' + "0" * 400 + "}}",
+        '{"0":{"lag":null,"rate":null}}',
+    ],
+)
+def test_what_is_no_measurement_is_unknown_and_spoils_no_status(offsets: str) -> None:
+    assert measured(offsets) == {}
 
 
 def test_node_without_data_is_no_assignment() -> None:

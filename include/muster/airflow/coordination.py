@@ -66,6 +66,9 @@ def fetch_partitions(name: str, context: Context) -> None:
         log.info("topic %s: partitions %s are new", topic, _shown(partitions))
     for topic, partitions in report.removed.items():
         log.warning("topic %s: partitions %s are gone from Kafka", topic, _shown(partitions))
+    if report.racks:
+        log.info("topic(s) %s: the racks of partitions' leaders changed", _shown(report.racks))
+    _warn_of(report.warnings)
     if report.kafka_error:
         raise AirflowFailException(report.kafka_error)
     _fail_with(report.errors.values())
@@ -98,6 +101,7 @@ def compute_assignment(name: str, context: Context) -> bool:
     with _coordinator(load_clusters()[name]) as coordinator:
         plan = coordinator.compute_assignment()
     context["ti"].xcom_push(REPORT, plan.as_dict())
+    _warn_of(plan.warnings)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)
@@ -131,6 +135,7 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
             trouble.append(str(error))
     if report is not None:
         trouble += [*report.stuck, *report.errors.values()]
+        _warn_of(report.warnings)
         for line in report.waiting:
             log.info("waiting: %s", line)
         if not report.stable:
@@ -172,6 +177,12 @@ def earlier_trouble(context: Context) -> list[str]:
         return []
     kafka_error = [report["kafka_error"]] if report.get("kafka_error") else []
     return [*kafka_error, *report.get("errors", {}).values()]
+
+
+def _warn_of(warnings: Iterable[str]) -> None:
+    """Show what is wrong without failing the task: the plan is made all the same."""
+    for warning in warnings:
+        log.warning("%s", warning)
 
 
 def _idle(report: AdvanceReport | None) -> str:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from muster.consumer.arrival_rates import ArrivalRates
 from muster.core.model import TopicAssignment, TopicStatus
 from muster.core.ownership import (
     Offer,
@@ -56,6 +57,8 @@ class View:
     sources: Mapping[str, Source]
     held: Mapping[TopicPartition, PartitionReport]
     ends: Mapping[TopicPartition, int]
+    rates: Mapping[TopicPartition, float]
+    """Records that arrive a second, see `muster.consumer.arrival_rates`; absent where it is not known yet."""
     problems: Mapping[str, str]
     bars: frozenset[str]
     query_running: bool
@@ -71,6 +74,7 @@ class Agent:
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
+    _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
     _counters: Counters = field(default_factory=Counters, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
     _token: str | None = field(default=None, init=False)
@@ -183,6 +187,7 @@ class Agent:
                 )
             self._ownership.planned(asked, offsets)
             self._ends.update(ends)
+            self._rates.seen(ends, time.monotonic())
             self._set_problem("source", "; ".join(problems) or None)
             self._changed.notify_all()
 
@@ -250,6 +255,7 @@ class Agent:
         with self._changed:
             held = self._ownership.held()
             self._ends = {key: end for key, end in self._ends.items() if key in held}
+            self._rates.keep_only(held)
             return View(
                 topics=self._ownership.status(),
                 sources={
@@ -259,6 +265,7 @@ class Agent:
                 },
                 held=held,
                 ends=dict(self._ends),
+                rates=self._rates.rates(),
                 problems=dict(self._problems),
                 bars=frozenset(self._ownership.bars),
                 query_running=self._token is not None,

@@ -55,6 +55,13 @@ class ConsumerMetrics(Collector):
             "Offset after the last record of the partition",
             labels=["cluster_name", "topic", "partition"],
         )
+        rate = GaugeMetricFamily(
+            "muster_consumer_arrival_rate",
+            "Records that arrive in the partition a second, over about the last minute",
+            labels=["cluster_name", "consumer_id", "topic", "partition"],
+        )
+        for (topic, partition), arriving in view.rates.items():
+            rate.add_metric([self._cluster, self._agent.owner, topic, str(partition)], arriving)
         for (topic, partition), report in view.held.items():
             source = view.sources.get(topic)
             labels = [
@@ -73,7 +80,7 @@ class ConsumerMetrics(Collector):
                 latest.add_metric([self._cluster, topic, str(partition)], end)
                 if report.position is not None:
                     lag.add_metric(labels, max(0, end - report.position))
-        yield from (lag, offset, latest)
+        yield from (lag, offset, latest, rate)
 
     def _consumer(self, view: View) -> Iterator[Metric]:
         own = ["cluster_name", "consumer_id"]

@@ -78,6 +78,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
             "committed": report.committed,
             "end": (end := view.ends.get((topic, partition))),
             "lag": None if end is None or report.position is None else max(0, end - report.position),
+            "rate": None if (rate := view.rates.get((topic, partition))) is None else round(rate, 3),
         }
         for (name, partition), report in view.held.items()
         if name == topic

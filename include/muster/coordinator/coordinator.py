@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
+from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
     AdvanceReport,
@@ -22,10 +24,11 @@ from muster.coordinator.reports import (
     PlanReport,
 )
 from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.assignors.pins import impossible_pins
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
-from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot, Transition
-from muster.core.planner import Plan, plan
-from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
+from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
+from muster.core.planner import Plan, intended_owners, plan
+from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.clusters import ClusterSettings
@@ -47,6 +50,7 @@ class _View:
     members: consul.Members
     targets: Plan = field(default_factory=Plan)
     planning_error: str = ""
+    known: Known = field(default_factory=Known)
 
     @property
     def membership(self) -> Membership | None:
@@ -60,6 +64,34 @@ class _View:
         if not self.membership.live:
             return "no consumer is live: the assignment stays as it is until one appears"
         return self.planning_error
+
+    @property
+    def warnings(self) -> list[str]:
+        """What could not be taken into account, in words."""
+        decisions = self.known.decisions
+        pins = {topic: owners for topic, owners in decisions.pinned().items() if topic not in self.errors}
+        topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
+        live = self.membership.live if self.membership is not None else {}
+        impossible = impossible_pins(pins, topics, live, decisions.excluded())
+        unobeyed = (
+            decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            for topic, snapshot in self._decided()
+            if not self.planning_error
+        )
+        return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
+
+    def reasons(self) -> dict[str, dict[int, str]]:
+        """Why partitions move, by topic, for those that move because a person decided so."""
+        return {
+            topic: self.known.decisions.reasons(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            for topic, snapshot in self._decided()
+        }
+
+    def _decided(self) -> list[tuple[str, TopicSnapshot]]:
+        return [
+            (topic, self.snapshots[topic])
+            for topic in sorted(self.known.decisions.topics() & self.snapshots.keys())
+        ]
 
 
 class Coordinator:
@@ -88,6 +120,7 @@ class Coordinator:
         self.clock = clock
         self.pause = pause
         self.policy = Policy(rebalance_delay=cluster.rebalance_delay)
+        self._reader = CircumstancesReader(store, discovery, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children up to what Kafka says.
@@ -110,7 +143,8 @@ class Coordinator:
         report = PartitionsReport(topics=len(wanted), errors=errors)
         for topic in sorted(wanted):
             self._bring_up_to_date(topic, found[topic], known.get(topic), report)
-        if report.added or report.removed or report.new_topics:
+        self._note_racks(wanted, report)
+        if report.added or report.removed or report.new_topics or report.racks:
             self.store.touch()
         return report
 
@@ -139,6 +173,19 @@ class Coordinator:
             report.added[topic] = added
         if removed := sorted(before - partitions):
             report.removed[topic] = removed
+
+    def _note_racks(self, topics: Collection[str], report: PartitionsReport) -> None:
+        """Note in ZooKeeper where the partitions' leaders stand, for the planning that other processes do."""
+        try:
+            found = self.lister.leader_racks()
+            known = self.store.racks(topics)
+            for topic in sorted(topics):
+                racks = found.get(topic, {})
+                if racks != known.get(topic, {}):
+                    self.store.set_racks(topic, racks)
+                    report.racks.append(topic)
+        except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
+            report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
 
     def fetch_consumers(self, long_poll: float) -> ConsumersReport:
         """Say who is live. With nothing to do, wait up to `long_poll` seconds for a change to act upon."""
@@ -204,7 +251,7 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing."""
         view = self._view()
         if view.held:
-            return PlanReport(held=view.held, errors=view.errors)
+            return PlanReport(held=view.held, errors=view.errors, warnings=view.warnings)
         statuses, _ = self._ask(view)
         transitions = self._transitions(view, statuses)
         unstable = {
@@ -222,6 +269,7 @@ class Coordinator:
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
+            warnings=view.warnings,
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -235,7 +283,13 @@ class Coordinator:
         while True:
             view = self._view()
             if view.membership is None or view.held:
-                return AdvanceReport(changes, self._all_stable(view), held=view.held, errors=view.errors)
+                return AdvanceReport(
+                    changes,
+                    self._all_stable(view),
+                    held=view.held,
+                    errors=view.errors,
+                    warnings=view.warnings,
+                )
             statuses, failures = self._ask(view)
             transitions = self._transitions(view, statuses)
             written = [
@@ -257,6 +311,7 @@ class Coordinator:
                     waiting=[str(w) for found in waiting.values() for w in found],
                     stuck=self._stuck(view, waiting),
                     errors=view.errors,
+                    warnings=view.warnings,
                 )
             else:
                 self.pause(delay)
@@ -273,12 +328,27 @@ class Coordinator:
         members = self.discovery.members()
         targets = Plan()
         planning_error = ""
+        known = Known()
         if members.membership is not None and members.membership.live:
+            live = members.membership.live
+            known = self.circumstances(snapshots, live)
             try:
-                targets = plan(snapshots.values(), members.membership.live, self.assignor)
+                targets = plan(snapshots.values(), live, self.assignor, known.circumstances)
             except AssignorError as error:
                 planning_error = f"{error}; the topics stay as they are"
-        return _View(snapshots, errors, members, targets, planning_error)
+        return _View(snapshots, errors, members, targets, planning_error, known)
+
+    def circumstances(
+        self,
+        snapshots: Mapping[str, TopicSnapshot],
+        live: Mapping[str, Consumer],
+        assignor: Assignor | None = None,
+    ) -> Known:
+        """What a plan of `assignor` (the cluster's own, unless another is named) is made with now.
+
+        Raises `ConsulError` if pins and exclusions cannot be read; everything else may be unknown, with a warning.
+        """
+        return self._reader.read(snapshots, live, assignor or self.assignor)
 
     def _ask(self, view: _View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
         membership = view.membership
@@ -301,6 +371,7 @@ class Coordinator:
         if view.membership is None:
             return []
         now = self.clock()
+        reasons = view.reasons()
         steps = (
             advance(
                 snapshot,
@@ -310,6 +381,7 @@ class Coordinator:
                 now,
                 self.policy,
                 standbys=view.targets.standbys.get(topic, {}),
+                reasons=reasons.get(topic, NO_REASONS),
             )
             for topic, snapshot in sorted(view.snapshots.items())
         )

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from muster.core.decisions import Decisions
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot, Transition
 from muster.core.wire import WireError
+from muster.core.wire_racks import Racks
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
 
@@ -23,6 +25,12 @@ class Store(Protocol):
 
     def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
         """Make the partition children exactly these."""
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        """The racks of the partitions' leaders, of those topics where they are known."""
+
+    def set_racks(self, topic: str, racks: Racks) -> None:
+        """Note the racks of a topic's leaders; without any, forget them."""
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         """Write transitions in as few multis as they fit in; False for those where somebody else wrote first."""
@@ -40,8 +48,11 @@ class Discovery(Protocol):
     def members(self) -> Members:
         """Who is registered, live and isolated."""
 
+    def decisions(self) -> Decisions:
+        """Pins and exclusions."""
+
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
-        """Return at the next change of membership or isolation, or after `timeout` seconds."""
+        """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""
 
 
 class Lister(Protocol):
@@ -49,6 +60,9 @@ class Lister(Protocol):
 
     def list_partitions(self) -> Mapping[str, frozenset[int]]:
         """All topics with their partitions."""
+
+    def leader_racks(self) -> Mapping[str, Racks]:
+        """The racks of the partitions' leaders, where Kafka has racks."""
 
 
 class StatusPoller(Protocol):

@@ -58,7 +58,9 @@ class Change(_Report):
 
 @dataclass(frozen=True)
 class PartitionsReport(_Report):
-    """Result of `fetch_partitions`. `errors` is by topic; with `kafka_error` the last known ones stand."""
+    """Result of `fetch_partitions`. `errors` is by topic; with `kafka_error` the last known ones stand.
+
+    `racks` are the topics whose leaders' racks were noted anew; `warnings` is what is wrong and does no harm."""
 
     topics: int = 0
     new_topics: list[str] = field(default_factory=list)
@@ -66,6 +68,8 @@ class PartitionsReport(_Report):
     removed: dict[str, list[int]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     kafka_error: str | None = None
+    racks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class ConsumersReport(_Report):
 @dataclass(frozen=True)
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
-    although something might have to (then `needed` is False)."""
+    although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
+    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -91,11 +96,13 @@ class PlanReport(_Report):
     reasons: list[str] = field(default_factory=list)
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class AdvanceReport(_Report):
-    """Result of `advance`. `waiting` names who holds up what, `stuck` holds full messages for people."""
+    """Result of `advance`. `waiting` names who holds up what, `stuck` holds full messages for people, `warnings` is
+    as in `PlanReport`."""
 
     changes: list[Change] = field(default_factory=list)
     stable: bool = True
@@ -103,6 +110,7 @@ class AdvanceReport(_Report):
     stuck: list[str] = field(default_factory=list)
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
@@ -113,4 +121,5 @@ class AdvanceReport(_Report):
             "stuck": self.stuck,
             "held": self.held,
             "errors": self.errors,
+            "warnings": self.warnings,
         }

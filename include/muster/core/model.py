@@ -137,11 +137,23 @@ class TopicSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLoad:
+    """What a consumer measures of one partition that it holds; None is what it cannot tell yet.
+
+    `lag` is in records not yet processed. `rate` is in records that arrive a second, over about the last minute.
+    """
+
+    lag: float | None = None
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
     `epoch` is the newest assignment epoch that the consumer has acted upon, None from consumers that do not
-    report it. `standby` are the partitions that it stands by for and does not read.
+    report it. `standby` are the partitions that it stands by for and does not read. `loads` holds the partitions of
+    which something was measured, none from consumers that do not measure.
     """
 
     running: frozenset[int] = frozenset()
@@ -149,6 +161,7 @@ class TopicStatus:
     closing: frozenset[int] = frozenset()
     epoch: int | None = None
     standby: frozenset[int] = frozenset()
+    loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

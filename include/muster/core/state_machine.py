@@ -59,6 +59,8 @@ from muster.core.model import (
 
 NOBODY: PartitionStandbys = MappingProxyType({})
 """Nobody stands by for any partition."""
+NO_REASONS: Mapping[int, str] = MappingProxyType({})
+"""Nothing is known of why partitions move but what the state machine sees itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +89,23 @@ def advance(
     targets: Owners,
     now: float,
     policy: Policy,
+    *,
     standbys: PartitionStandbys = NOBODY,
+    reasons: Mapping[int, str] = NO_REASONS,
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `statuses` holds the answers that could be had; a consumer without one is asked again another time.
-    `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). Without a live consumer,
-    without partitions or without an assignment node the status quo stands.
+    `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). `reasons` says why a partition
+    that `targets` moves from a live owner moves, where the planner knows better than 'balance'. Without a live
+    consumer, without partitions or without an assignment node the status quo stands.
     """
     if not membership.live or snapshot.assignment is None:
         return None
     if snapshot.state is None and not snapshot.partitions:
         return None
-    return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, standbys).run()
+    step = _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, standbys, reasons)
+    return step.run()
 
 
 def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
@@ -126,6 +132,7 @@ class _Step:
         now: float,
         policy: Policy,
         standbys: PartitionStandbys,
+        reasons: Mapping[int, str],
     ) -> None:
         self.snapshot = snapshot
         self.before = assignment
@@ -137,6 +144,7 @@ class _Step:
         self.now = now
         self.policy = policy
         self.planned_standbys = standbys
+        self.reasons = reasons
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
@@ -235,9 +243,8 @@ class _Step:
             del self.owners[partition]
             self.to_close[partition] = owner
             self.to_start[partition] = target
-            self._moved(
-                partition, owner, target, "balance" if target in known else f"consumer {target} joined"
-            )
+            usual = "balance" if target in known else f"consumer {target} joined"
+            self._moved(partition, owner, target, self.reasons.get(partition, usual))
 
     def _standbys(self) -> dict[int, tuple[str, ...]]:
         wanted = self.before.standbys if self.missing else self.planned_standbys

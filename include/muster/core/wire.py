@@ -10,6 +10,8 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5}}`, for assignors that go by load.
+
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason` and `missing`, and `standbys` into the assignment node (`{"45": ["id-2", "id-3"]}`, absent
 when there are none). A consumer that reads epochs says `"epochs": true` in its status and
@@ -21,17 +23,26 @@ not know are ignored.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from muster.core.model import ConsumerStatus, State, TopicAssignment, TopicState, TopicStatus
+from muster.core.model import (
+    ConsumerStatus,
+    PartitionLoad,
+    State,
+    TopicAssignment,
+    TopicState,
+    TopicStatus,
+)
 
 MAX_PARTITION = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -85,9 +96,15 @@ _Partition = Annotated[StrictInt, Field(ge=0, le=MAX_PARTITION)]
 _Id = Annotated[StrictStr, AfterValidator(check_id)]
 
 
-def _partition_key(text: str) -> str:
-    if not (text.isascii() and text.isdigit() and str(int(text)) == text and int(text) <= MAX_PARTITION):
+def parse_partition(text: str) -> int:
+    """Read a partition number. Raises `WireError` for anything else, also for one written with leading zeros."""
+    if not (_NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION):
         raise WireError(f"partition {text!r}: expected a whole number from 0")
+    return int(text)
+
+
+def _partition_key(text: str) -> str:
+    parse_partition(text)
     return text
 
 
@@ -119,6 +136,7 @@ class _TopicStatus(_Node):
     closing: list[_Partition] = Field(default_factory=list)
     standby: list[_Partition] = Field(default_factory=list)
     epoch: Annotated[StrictInt, Field(ge=0)] | None = None
+    offsets: Any = None
 
 
 class _Status(_Node):
@@ -244,7 +262,31 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 closing=frozenset(status.closing),
                 epoch=status.epoch,
                 standby=frozenset(status.standby),
+                loads=_loads(status.offsets),
             )
             for topic, status in node.topics.items()
         },
     )
+
+
+def _loads(offsets: object) -> dict[int, PartitionLoad]:
+    """What `offsets` says of loads. Anything else counts as unknown: a measurement never spoils a status."""
+    loads = {}
+    for key, entry in offsets.items() if isinstance(offsets, dict) else ():
+        if not (isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict)):
+            continue
+        load = PartitionLoad(_measure(entry.get("lag")), _measure(entry.get("rate")))
+        if load != PartitionLoad():
+            loads[int(key)] = load
+    return loads
+
+
+def _measure(value: object) -> float | None:
+    """A number from 0, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from muster.core.wire import check_id
+from muster.edges.consul_decisions import DecisionKeys
 from muster.edges.consul_http import Answer, ConsulApi, ConsulError, not_understood
-from muster.edges.consul_keys import IsolationEntry, Keys, StopRequest
+from muster.edges.consul_keys import IsolationEntry, StopRequest
 from muster.edges.consul_members import (
     Members,
     Registration,
@@ -46,7 +47,7 @@ SHORTEST_REAPING = 60.0
 """Seconds: Consul takes a shorter `deregister_after` for this."""
 
 
-class Discovery(Keys):
+class Discovery(DecisionKeys):
     """The consumers of `cluster`, registered as `service`, and the cluster's keys.
 
     Every call ends within the connection's `timeout` (`wait`: plus its own) or raises `ConsulError`. Thread-safe.

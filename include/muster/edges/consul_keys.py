@@ -2,6 +2,7 @@
 
 - `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
 - `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
+- `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
 - `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
 
 `when` is ISO 8601 in UTC.
@@ -43,7 +44,9 @@ class StopRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class Key:
+    """One key as it was read; `modified` is the index to write against."""
+
     name: str
     value: bytes
     modified: int
@@ -58,18 +61,12 @@ class Keys:
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Isolate a consumer. False if it already is: then who did it first, and why, stays."""
-        value = json.dumps({"who": by, "when": _iso(at), "why": why})
+        value = json.dumps({"who": by, "when": iso(at), "why": why})
         return self._api.put_key(self._name("isolated", consumer), value, cas=0)
 
     def restore(self, consumer: str) -> bool:
         """End a consumer's isolation; False if it is not isolated (by a key; maintenance mode is another thing)."""
-        name = self._name("isolated", consumer)
-        key = self._key(name)
-        if key is None:
-            return False
-        if not self._api.delete_key(name, cas=key.modified):
-            raise self._error(f"key {name} was written while it was deleted; try again")
-        return True
+        return self._remove(self._name("isolated", consumer))
 
     def isolated(self) -> dict[str, IsolationEntry]:
         """Every isolated consumer. One whose key holds rubbish is isolated all the same: somebody meant it."""
@@ -82,7 +79,7 @@ class Keys:
             value = _object(key.value)
             why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
             entries[consumer] = IsolationEntry(
-                consumer, str(value.get("who", "unknown")), _seconds(value.get("when")), why
+                consumer, str(value.get("who", "unknown")), seconds(value.get("when")), why
             )
         return entries
 
@@ -91,7 +88,7 @@ class Keys:
     ) -> None:
         """Ask this incarnation of a consumer to stop. A request for another incarnation is replaced."""
         moment = time.time() if at is None else at
-        value = {"incarnation": incarnation, "who": by, "when": _iso(moment), "why": why}
+        value = {"incarnation": incarnation, "who": by, "when": iso(moment), "why": why}
         self._put("stop", consumer, value)
 
     def stop_request(self, consumer: str) -> StopRequest | None:
@@ -166,21 +163,30 @@ class Keys:
         if not self._api.put_key(name, json.dumps(value)):
             raise self._error(f"key {name} was not written; try again")
 
-    def _key(self, name: str) -> _Key | None:
+    def _remove(self, name: str) -> bool:
+        """Delete a key as it stands; False if there is none."""
+        key = self._key(name)
+        if key is None:
+            return False
+        if not self._api.delete_key(name, cas=key.modified):
+            raise self._error(f"key {name} was written while it was deleted; try again")
+        return True
+
+    def _key(self, name: str) -> Key | None:
         keys = self._read(name, recurse=False)
         return keys[0] if keys else None
 
-    def _keys(self, prefix: str) -> list[_Key]:
+    def _keys(self, prefix: str) -> list[Key]:
         return self._read(prefix, recurse=True)
 
-    def _read(self, path: str, recurse: bool) -> list[_Key]:
+    def _read(self, path: str, recurse: bool) -> list[Key]:
         answer = self._api.read(f"/v1/kv/{path}", [("recurse", "1")] if recurse else None)
         if answer.doubt:
             # Not to see an isolation would be to take the consumer for live.
             raise ConsulError(answer.doubt)
         try:
             return [
-                _Key(entry["Key"], base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
+                Key(entry["Key"], base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
                 for entry in answer.data or []
             ]
         except (ValueError, KeyError, TypeError) as error:
@@ -195,25 +201,31 @@ def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
         consumer,
         value["incarnation"],
         str(value.get("who", "unknown")),
-        _seconds(value.get("when")),
+        seconds(value.get("when")),
         str(value.get("why", "")),
     )
 
 
-def _object(value: bytes) -> dict[str, Any]:
-    """The JSON object in `value`, empty if it holds none."""
+def read_object(value: bytes) -> dict[str, Any] | None:
+    """The JSON object in `value`, None if it holds none."""
     try:
         found = json.loads(value)
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+def _object(value: bytes) -> dict[str, Any]:
+    return read_object(value) or {}
 
 
-def _seconds(text: object) -> float:
+def iso(moment: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def seconds(text: object) -> float:
+    """ISO 8601 as seconds since the epoch; 0 for what is none."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

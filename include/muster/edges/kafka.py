@@ -112,6 +112,26 @@ class TopicLister:
             {name: topic.error.str() for name, topic in found.items() if topic.error is not None},
         )
 
+    def leader_racks(self) -> dict[str, dict[int, str]]:
+        """The rack (`broker.rack`) of each partition's leader, by topic.
+
+        Partitions without a leader now, or whose leader says no rack, are left out. Where no broker says one, that is
+        known from one small request; else the metadata of all topics is asked for.
+        """
+        what = "asking for the brokers' racks"
+        try:
+            described = self._admin.client.describe_cluster(request_timeout=self._admin.timeout)
+            nodes = described.result(timeout=self._admin.timeout + GRACE).nodes
+            racks = {node.id: node.rack for node in nodes if node.rack}
+            topics = self._admin.client.list_topics(timeout=self._admin.timeout).topics if racks else {}
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            raise self._admin.error(what, Failure.of(error)) from error
+        return {
+            name: found
+            for name, topic in topics.items()
+            if (found := {p.id: racks[p.leader] for p in topic.partitions.values() if p.leader in racks})
+        }
+
     def close(self) -> None:
         """Let go of the connections."""
         self._admin.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from muster.core.wire import (
     state_path,
     states_path,
 )
+from muster.core.wire_racks import Racks
+from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
     AccessDeniedError,
     Deadline,
@@ -211,6 +213,16 @@ class TopicStore:
                 raise ZooKeeperError(
                     f"{what}: {path} keeps changing while it is written; see who else writes it"
                 )
+
+    # Racks
+
+    def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
+        """The racks of the leaders of those of `topics` where they are known; an error where that is rubbish."""
+        return read_racks(self._session, self.cluster, topics, self._session.deadline())
+
+    def set_racks(self, topic: str, racks: Racks) -> None:
+        """Note the racks of a topic's leaders in place of what was noted; without any, forget them."""
+        write_racks(self._session, self.cluster, topic, racks, self._session.deadline())
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot) -> bool:
         """Delete all that stands on `topic`. False, and nothing is lost but partition children, if somebody

@@ -1,0 +1,91 @@
+"""What the DAGs that people trigger by hand have in common: the fields of their forms, and what a run was asked.
+
+The levers themselves are in `muster.levers`. DAG files import this module, so it takes no client of a server with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+
+from muster.levers.outcome import Outcome, Word
+from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from muster.edges.consul import Discovery
+
+log = logging.getLogger(__name__)
+
+
+def cluster_field(clusters: Clusters) -> Param:
+    """A drop-down list of the clusters."""
+    names = sorted(clusters.clusters)
+    choice: dict[str, Any] = {"default": names[0]} if len(names) == 1 else {}
+    return Param(
+        type="string",
+        enum=names or ["(none)"],
+        title="Cluster",
+        description="As in clusters.yaml",
+        **choice,
+    )
+
+
+def consumer_field(clusters: Clusters) -> Param:
+    """A consumer's id, with the configured ones proposed."""
+    configured = [consumer for _, cluster in _sorted(clusters) for consumer in cluster.consumer_ids()]
+    return _text("Consumer", "Its id, as registered in Consul", configured)
+
+
+def topic_field(clusters: Clusters) -> Param:
+    """A topic, with those that are configured by name proposed."""
+    names = sorted({name for _, cluster in _sorted(clusters) for name in cluster.topics.names})
+    return _text("Topic", "One of the cluster's topics in Kafka", names)
+
+
+def reason_field(description: str) -> Param:
+    """Why."""
+    return _text("Reason", description, [])
+
+
+def _text(title: str, description: str, proposed: list[str]) -> Param:
+    proposals: dict[str, Any] = {"examples": proposed} if proposed else {}
+    return Param(type="string", minLength=1, title=title, description=description, **proposals)
+
+
+def _sorted(clusters: Clusters) -> list[tuple[str, ClusterSettings]]:
+    return sorted(clusters.clusters.items())
+
+
+def asked(context: Context, name: str) -> str:
+    """What the run's form says under `name`."""
+    return str(context["params"][name]).strip()
+
+
+def asked_cluster(context: Context) -> ClusterSettings:
+    """The cluster that the run is about. Raises `SettingsError` naming those that there are."""
+    return load_clusters()[asked(context, "cluster")]
+
+
+def word(context: Context) -> Word:
+    """Who triggered the run, why, and now. Raises `LeverError` without a reason."""
+    return Word(context["dag_run"].triggering_user_name or "airflow", asked(context, "reason"), time.time())
+
+
+def discovery(cluster: ClusterSettings) -> Discovery:
+    """The cluster's consumers and keys in Consul, through its Airflow connection."""
+    from muster.airflow.connections import consul_settings  # noqa: PLC0415 - the DAG file stays light
+    from muster.edges.consul import Discovery  # noqa: PLC0415
+
+    return Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """Log what was done, line by line; the values become the task's return value."""
+    for line in outcome.lines:
+        log.info("%s", line)
+    return dict(outcome.values)

@@ -1,0 +1,118 @@
+"""What persons decided about who reads what: pins and exclusions, with who, when and why.
+
+A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic. Both stand until
+somebody takes them back. The planner gets them as plain mappings (`muster.core.assignors.Circumstances`); here is
+who decided them, so that a partition which moves for one can say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster.core.model import Owners
+
+LONGEST_WHY = 200
+"""Characters of a person's reason that stand in the reason of a move; the whole of it is where it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Somebody fixed a partition to a consumer; `at` is in seconds since the epoch, 0 if unknown."""
+
+    topic: str
+    partition: int
+    consumer: str
+    by: str
+    at: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"pinned to {self.consumer} by {_said(self.by, self.why)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Somebody keeps a consumer from a topic; `at` is in seconds since the epoch, 0 if unknown."""
+
+    consumer: str
+    topic: str
+    by: str
+    at: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.consumer} excluded from topic {self.topic} by {_said(self.by, self.why)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Everything that persons decided about a cluster, from one reading.
+
+    `pins` is by topic and partition, `exclusions` by consumer and topic. `errors` says what could not be read and
+    what to do about it; what it names is in neither of the two.
+    """
+
+    pins: Mapping[tuple[str, int], Pin] = field(default_factory=dict)
+    exclusions: Mapping[tuple[str, str], Exclusion] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+    def pinned(self) -> dict[str, Owners]:
+        """Topic to partition to the consumer it is pinned to, as assignors take it."""
+        found: dict[str, dict[int, str]] = {}
+        for (topic, partition), pin in sorted(self.pins.items()):
+            found.setdefault(topic, {})[partition] = pin.consumer
+        return dict(found)
+
+    def excluded(self) -> dict[str, frozenset[str]]:
+        """Consumer to the topics that it is kept from, as assignors take it."""
+        found: dict[str, set[str]] = {}
+        for consumer, topic in sorted(self.exclusions):
+            found.setdefault(consumer, set()).add(topic)
+        return {consumer: frozenset(topics) for consumer, topics in found.items()}
+
+    def topics(self) -> frozenset[str]:
+        """The topics that something was decided about."""
+        return frozenset({topic for topic, _ in self.pins} | {topic for _, topic in self.exclusions})
+
+    def reasons(self, topic: str, owners: Owners, targets: Owners) -> dict[int, str]:
+        """Why partitions of `topic` go from `owners` to `targets`, for those that go because of a decision.
+
+        A partition that goes where it is pinned goes because of the pin; one that leaves a consumer that is
+        excluded from the topic goes because of the exclusion. All others have no entry.
+        """
+        found: dict[int, str] = {}
+        for partition, target in targets.items():
+            owner = owners.get(partition)
+            if owner == target:
+                continue
+            pin = self.pins.get((topic, partition))
+            exclusion = self.exclusions.get((owner, topic)) if owner is not None else None
+            if pin is not None and pin.consumer == target:
+                found[partition] = str(pin)
+            elif exclusion is not None:
+                found[partition] = str(exclusion)
+        return found
+
+    def unobeyed(self, topic: str, owners: Owners, targets: Owners) -> list[str]:
+        """The exclusions from `topic` that are not obeyed, because nobody else is there to take over, in words."""
+        stranded: dict[str, int] = {}
+        for partition, owner in owners.items():
+            if partition not in targets and (owner, topic) in self.exclusions:
+                stranded[owner] = stranded.get(owner, 0) + 1
+        return [
+            f"consumer {self.exclusions[owner, topic]}, but keeps {count} partition(s) of it: no other live consumer "
+            "takes the topic. Start one, or take the exclusion back"
+            for owner, count in sorted(stranded.items())
+        ]
+
+
+NOTHING_DECIDED = Decisions()
+"""No pin, no exclusion."""
+
+
+def _said(by: str, why: str) -> str:
+    """`ann: why`, on one line; semicolons separate the reasons of a topic."""
+    words = " ".join(why.split()).replace(";", ",")
+    cut = words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."
+    return f"{by}: {cut}" if cut else by

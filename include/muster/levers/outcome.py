@@ -1,0 +1,37 @@
+"""Who pulls a lever and why, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class LeverError(ValueError):
+    """What was asked cannot be done; nothing was written. The message names the offence and what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`who` asks, `why`, and when (`at`, seconds since the epoch). Raises `LeverError` without a why."""
+
+    who: str
+    why: str
+    at: float
+
+    def __post_init__(self) -> None:
+        if not self.why.strip():
+            raise LeverError("no reason was given; say why, for whoever wonders later")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a lever did: `lines` in words, and `values` (plain JSON-able ones) to keep."""
+
+    lines: tuple[str, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def listed(names: Mapping[str, Any] | set[str] | frozenset[str] | tuple[str, ...]) -> str:
+    """The names in order, `none` if there are none."""
+    return ", ".join(sorted(names)) or "none"

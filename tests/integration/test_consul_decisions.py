@@ -1,0 +1,158 @@
+"""Pins and exclusions in a real Consul: there and back, rubbish beside them, and who wakes when they change."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from muster.core.decisions import Exclusion, Pin
+from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.settings.connections import ConsulSettings
+from tests.integration.http_pages import Page, Pages
+
+
+@pytest.fixture
+def name() -> str:
+    return f"c{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def discovery(consul: ConsulSettings, name: str) -> Discovery:
+    return Discovery(consul, name, f"{name}-service")
+
+
+def put(consul: ConsulSettings, key: str, value: str) -> None:
+    httpx.put(
+        f"http://{consul.host}:{consul.port}/v1/kv/{key}", content=value, trust_env=False
+    ).raise_for_status()
+
+
+def test_a_pin_there_and_back(discovery: Discovery) -> None:
+    assert discovery.decisions().pins == {}
+    discovery.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
+    discovery.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
+    found = discovery.decisions()
+    assert found.errors == ()
+    assert found.pins["t", 3] == Pin("t", 3, "one", "ann", 1700000000.25, "has the cache")
+    assert found.pinned() == {"t": {3: "one"}, "t.with-dots": {0: "two"}}
+    discovery.pin("t", 3, "two", by="bob", why="moved", at=2.0)
+    assert discovery.decisions().pins["t", 3].consumer == "two", "the later word counts"
+    assert discovery.unpin("t", 3)
+    assert not discovery.unpin("t", 3)
+    assert discovery.decisions().pinned() == {"t.with-dots": {0: "two"}}
+
+
+def test_an_exclusion_there_and_back(discovery: Discovery) -> None:
+    assert discovery.exclude("one", "t", by="ann", why="no GPU", at=5.0)
+    assert not discovery.exclude("one", "t", by="bob", why="other", at=6.0), "the first one stays"
+    assert discovery.exclude("one", "u", by="ann", why="no GPU", at=5.0)
+    found = discovery.decisions()
+    assert found.exclusions["one", "t"] == Exclusion("one", "t", "ann", 5.0, "no GPU")
+    assert found.excluded() == {"one": {"t", "u"}}
+    assert discovery.include("one", "t")
+    assert not discovery.include("one", "t")
+    assert discovery.decisions().excluded() == {"one": {"u"}}
+
+
+def test_other_keys_of_the_cluster_and_other_clusters_are_no_decisions(
+    discovery: Discovery, consul: ConsulSettings, name: str
+) -> None:
+    discovery.isolate("one", by="ann", why="r", at=1.0)
+    discovery.note_submission("one", {"a": 1})
+    Discovery(consul, f"{name}-other", "s").pin("t", 0, "one", by="ann", why="r", at=1.0)
+    put(consul, f"muster/{name}/pinned/", "")
+    put(consul, f"muster/{name}/pinned/t/", "")
+    put(consul, f"muster/{name}/excluded/one/", "")
+    found = discovery.decisions()
+    assert (found.pins, found.exclusions, found.errors) == ({}, {}, ())
+    assert discovery.isolated().keys() == {"one"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("pinned/t/1", "rubbish", "holds b'rubbish', expected is a JSON object"),
+        ("pinned/t/1", "[]", "expected is a JSON object"),
+        ("pinned/t/1", '{"who": "ann"}', "expected is a JSON object with 'consumer'"),
+        ("pinned/t/1", '{"consumer": 7}', "expected is a JSON object with 'consumer'"),
+        ("pinned/t/1", '{"consumer": "a b"}', "consumer id 'a b'"),
+        ("pinned/t/x", '{"consumer": "one"}', "partition 'x': expected a whole number from 0"),
+        ("pinned/t/01", '{"consumer": "one"}', "partition '01'"),
+        ("pinned/t/99999999999", '{"consumer": "one"}', "partition '99999999999'"),
+        ("pinned/t", '{"consumer": "one"}', "its name ends in 't', expected is [TOPIC]/[PARTITION]"),
+        ("pinned/t/1/2", '{"consumer": "one"}', "its name ends in 't/1/2'"),
+        ("pinned/t$/1", '{"consumer": "one"}', "topic name 't$'"),
+        ("excluded/one/t", "rubbish", "holds b'rubbish'"),
+        ("excluded/one", "{}", "expected is [CONSUMER]/[TOPIC]"),
+        ("excluded/-one/t", "{}", "consumer id '-one'"),
+    ],
+)
+def test_rubbish_in_one_key_is_named_and_takes_no_other_along(
+    discovery: Discovery, consul: ConsulSettings, name: str, key: str, value: str, said: str
+) -> None:
+    discovery.pin("good", 0, "one", by="ann", why="r", at=1.0)
+    discovery.exclude("two", "good", by="ann", why="r", at=1.0)
+    put(consul, f"muster/{name}/{key}", value)
+    found = discovery.decisions()
+    [error] = found.errors
+    assert error.startswith(f"Consul key muster/{name}/{key}: ")
+    assert said in error
+    assert error.endswith("Correct it, or delete the key")
+    assert found.pinned() == {"good": {0: "one"}}
+    assert found.excluded() == {"two": {"good"}}
+
+
+def test_what_is_not_said_is_unknown_and_the_decision_stands(
+    discovery: Discovery, consul: ConsulSettings, name: str
+) -> None:
+    put(consul, f"muster/{name}/pinned/t/0", json.dumps({"consumer": "one", "more": True}))
+    put(consul, f"muster/{name}/excluded/one/u", "{}")
+    found = discovery.decisions()
+    assert found.errors == ()
+    assert found.pins["t", 0] == Pin("t", 0, "one", "unknown", 0.0, "")
+    assert found.exclusions["one", "u"].by == "unknown"
+
+
+def test_who_waits_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -> None:
+    changes = [
+        lambda: discovery.pin("t", 0, "one", by="ann", why="r", at=1.0),
+        lambda: discovery.pin("t", 0, "two", by="ann", why="r", at=1.0),
+        lambda: discovery.unpin("t", 0),
+        lambda: discovery.exclude("one", "t", by="ann", why="r", at=1.0),
+        lambda: discovery.include("one", "t"),
+    ]
+    for number, change in enumerate(changes):
+        index = discovery.wait(WaitIndex(), 0)
+        began = time.monotonic()
+        timer = threading.Timer(0.3, change)
+        timer.start()
+        after = discovery.wait(index, 20.0)
+        took = time.monotonic() - began
+        timer.join()
+        assert after != index, f"change {number} was not seen"
+        assert took < 10, f"change {number} was seen after {took:.1f} s"
+
+
+def test_an_answer_that_may_leave_keys_out_is_not_believed(name: str) -> None:
+    """Without this a pin that a token may not read would count as taken back."""
+    headers = {"X-Consul-Index": "7", "X-Consul-Results-Filtered-By-ACLs": "true"}
+    with Pages(lambda _: Page(b"[]", headers=headers)) as pages:
+        discovery = Discovery(ConsulSettings(host="127.0.0.1", port=pages.port), name, "s")
+        with pytest.raises(ConsulError, match="may not read all of it"):
+            discovery.decisions()
+
+
+def test_a_silent_consul_is_given_up_on(name: str) -> None:
+    silent = threading.Event()
+    with Pages(lambda _: (silent.wait(10), Page(b"[]"))[1]) as pages:
+        discovery = Discovery(ConsulSettings(host="127.0.0.1", port=pages.port, timeout=0.3), name, "s")
+        began = time.monotonic()
+        with pytest.raises(ConsulError, match="no answer in time"):
+            discovery.decisions()
+        assert time.monotonic() - began < 5
+        silent.set()

@@ -1,0 +1,56 @@
+"""Loads from real status pages: what they say comes into the circumstances, and a frozen one costs a second."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+from muster.coordinator.circumstances import LONGEST_ASKING, CircumstancesReader
+from muster.core.model import Consumer, TopicAssignment, TopicSnapshot
+from muster.edges.status import poll_statuses
+from tests.integration.http_pages import Page, Pages
+from tests.unit.simulated import World
+
+
+class ByLag:
+    name = "by-lag"
+    measure = "lag"
+
+    def assign(self, topics, consumers, previous, *, loads=None):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+def status(consumer: str, running: list[int], lags: dict[str, float]) -> bytes:
+    topic = {
+        "running": running,
+        "starting": [],
+        "closing": [],
+        "offsets": {partition: {"lag": lag, "rate": 1.0} for partition, lag in lags.items()},
+    }
+    return json.dumps({"consumer": consumer, "incarnation": "i", "topics": {"t": topic, "u": topic}}).encode()
+
+
+def snapshot(**owners: str) -> dict[str, TopicSnapshot]:
+    held = {int(partition[1:]): owner for partition, owner in owners.items()}
+    return {"t": TopicSnapshot("t", frozenset(held), TopicAssignment("k:9092", "g", held), 0)}
+
+
+def test_loads_of_those_who_answer_and_a_warning_for_those_who_do_not() -> None:
+    world = World()
+    reader = CircumstancesReader(world.store, world, poll_statuses, world.clock, timeout=30.0)
+    # Both tell of partition 1, as while it changes hands: the owner's word counts.
+    one = Pages(lambda _: Page(status("one", [0], {"0": 7, "1": 99})))
+    two = Pages(lambda _: Page(status("two", [1], {"1": 8, "2": 0})))
+    with one, two, socket.create_server(("127.0.0.1", 0)) as frozen:
+        live = {
+            "one": Consumer("one", "127.0.0.1", one.port),
+            "two": Consumer("two", "127.0.0.1", two.port),
+            "ice": Consumer("ice", "127.0.0.1", frozen.getsockname()[1]),
+        }
+        began = time.monotonic()
+        known = reader.read(snapshot(p0="one", p1="two", p2="one", p3="ice"), live, ByLag())
+        assert time.monotonic() - began < LONGEST_ASKING + 5
+    assert known.circumstances.loads == {"t": {0: 7.0, 1: 8.0, 2: 0.0}}, "topic u is nobody's business here"
+    [warning] = known.warnings
+    assert warning.startswith("the load of consumer ice is unknown: its status page")
