@@ -98,6 +98,8 @@ def compute_assignment(name: str, context: Context) -> bool:
     with _coordinator(load_clusters()[name]) as coordinator:
         plan = coordinator.compute_assignment()
     context["ti"].xcom_push(REPORT, plan.as_dict())
+    if plan.shadow is not None:
+        log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)

@@ -21,7 +21,8 @@ from muster.coordinator.reports import (
     PartitionsReport,
     PlanReport,
 )
-from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.coordinator.shadow import ShadowReport, shadow_report
+from muster.core.assignors import NOTHING_FURTHER, Assignor, AssignorError, load_assignor
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import ConsumerStatus, Membership, Owners, State, TopicSnapshot, Transition
 from muster.core.planner import plan
@@ -222,6 +223,8 @@ class Coordinator:
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
+            # Last, when all that counts is computed: it may fail or hang without harm.
+            shadow=self._shadow(view),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -279,6 +282,17 @@ class Coordinator:
             except AssignorError as error:
                 planning_error = f"{error}; the topics stay as they are"
         return _View(snapshots, errors, members, targets, planning_error)
+
+    def _shadow(self, view: _View) -> ShadowReport | None:
+        if self.cluster.shadow_assignor is None or view.membership is None:
+            return None
+        return shadow_report(
+            self.cluster.shadow_assignor,
+            view.snapshots.values(),
+            view.membership.live,
+            view.targets,
+            lambda _: NOTHING_FURTHER,
+        )
 
     def _ask(self, view: _View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
         membership = view.membership

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from muster.coordinator.shadow import ShadowReport
 from muster.core.model import Move, State
 
 SHOWN_MOVES = 200
@@ -83,7 +84,7 @@ class ConsumersReport(_Report):
 @dataclass(frozen=True)
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
-    although something might have to (then `needed` is False)."""
+    although something might have to (then `needed` is False). `shadow` is None where no assignor is named for it."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class PlanReport(_Report):
     reasons: list[str] = field(default_factory=list)
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
+    shadow: ShadowReport | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ same readings, so the two agree; `tests/property/test_preview.py` holds them aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
@@ -68,9 +68,10 @@ class Share:
 class Preview:
     """A plan that nobody carries out.
 
-    `held` says why nothing would be planned ('' otherwise). `under_way` maps the topics that are not Stable to their
-    state: what is under way there is finished first. `owners` is who reads what when all is done, `topics` the
-    partitions it is about, `consumers` those who are live then.
+    `owners` is who reads what when all is done, `topics` the partitions it is about, `consumers` those who are live
+    then. `under_way` maps the topics that are not Stable to their state: what is under way there is finished first.
+    `impossible_pins` says which pins would not be obeyed, and why. `held` says why nothing would be planned, ''
+    otherwise.
     """
 
     assignor: str
@@ -82,6 +83,7 @@ class Preview:
     before: Balance
     after: Balance
     under_way: Mapping[str, State]
+    impossible_pins: tuple[str, ...] = ()
     held: str = ""
 
 
@@ -163,8 +165,27 @@ def preview(
         before=balance_of(standing, {t: read[t].partitions for t in read}, membership.live),
         after=balance_of(owners, topics, consumers),
         under_way={t: s.name for t, s in read.items() if s.name in {State.STARTING, State.CLOSING}},
+        impossible_pins=tuple(_impossible_pins(circumstances, topics, consumers)),
         held=held,
     )
+
+
+def _impossible_pins(
+    circumstances: Circumstances, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
+) -> Iterator[str]:
+    for topic, pins in sorted(circumstances.pins.items()):
+        for partition, consumer in sorted(pins.items()):
+            if partition not in topics.get(topic, ()):
+                why = "there is no such partition"
+            elif consumer not in consumers:
+                why = "the consumer is not live"
+            elif not consumers[consumer].subscribes(topic):
+                why = "the consumer does not subscribe to the topic"
+            elif topic in circumstances.exclusions.get(consumer, ()):
+                why = "the consumer is excluded from the topic"
+            else:
+                continue
+            yield f"topic {topic!r}, partition {partition}: the pin to {consumer!r} cannot be obeyed: {why}"
 
 
 def _standing(snapshot: TopicSnapshot) -> Mapping[int, str]:

@@ -1,0 +1,68 @@
+"""The edges a command reads the live state through, opened for reading only. Kafka is not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
+from muster.core.model import Consumer, TopicSnapshot
+from muster.core.wire import WireError
+from muster.edges.consul import Discovery, Members
+from muster.edges.zookeeper import TopicStore
+from muster.settings.clusters import ClusterSettings
+
+
+class Topics(Protocol):
+    """`muster.edges.zookeeper.TopicStore`, as far as it reads."""
+
+    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
+        """Read every topic of the cluster."""
+
+
+class Consumers(Protocol):
+    """`muster.edges.consul.Discovery`, as far as it reads."""
+
+    def members(self) -> Members:
+        """Who is registered, live and isolated."""
+
+
+Reader = Callable[
+    [Mapping[str, TopicSnapshot], Mapping[str, Consumer], Assignor], tuple[Circumstances, tuple[str, ...]]
+]
+"""What a plan of this assignor is made with, by topics and live consumers; and what is unknown, in words."""
+
+
+def read_circumstances(
+    _snapshots: Mapping[str, TopicSnapshot], _live: Mapping[str, Consumer], _assignor: Assignor
+) -> tuple[Circumstances, tuple[str, ...]]:
+    """What a coordinator's run takes into account beside topics and consumers: nothing, so far."""
+    return NOTHING_FURTHER, ()
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What a command reads from."""
+
+    topics: Topics
+    consumers: Consumers
+    circumstances: Reader = read_circumstances
+
+
+Opener = Callable[[ClusterSettings], AbstractContextManager[Edges]]
+"""How a command comes to the edges of a cluster; tests put simulated ones in their place."""
+
+
+@contextmanager
+def open_edges(cluster: ClusterSettings) -> Iterator[Edges]:
+    """Connect to ZooKeeper and Consul and close the connections again at the end.
+
+    Raises `ConnectionSettingsError` if a connection is missing, `ZooKeeperError` if ZooKeeper is out of reach. Consul
+    is contacted when it is first needed.
+    """
+    consul = consul_settings(cluster.consul)
+    with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as store:
+        yield Edges(store, Discovery(consul, cluster.name, cluster.consul_service))
