@@ -110,7 +110,7 @@ def _from_uri(conn_id: str, value: str) -> Fields:
     )
     return Fields(
         conn_id,
-        host=unquote(host) or None,
+        host=unquote(host.strip("[]")) or None,  # brackets belong to the URI, not to an IPv6 address
         port=port,
         login=unquote(login) or None,
         password=unquote(password) or None,
