@@ -164,6 +164,27 @@ def test_other_questions_leave_no_trace_either(site: Site) -> None:
     assert site.trace() == before
 
 
+def test_status_tells_how_things_stand_and_leaves_no_trace(site: Site) -> None:
+    site.discovery.isolate("b", by="ann", why="it is slow", at=0)
+    before = site.trace()
+    done = site.run("--json", "--check", command="status")
+    assert site.trace() == before
+    assert done.returncode == 5, done.stderr
+    found = json.loads(done.stdout)
+    assert {t["topic"]: (t["state"], t["partitions"]) for t in found["topics"]} == {
+        "t": ("Stable", 7),
+        "u": ("Stable", 5),
+    }
+    assert {c["consumer"]: (c["state"], c["partitions"]) for c in found["consumers"]} == {
+        "a": ("live", 4),
+        "b": ("isolated", 4),
+        "c": ("live", 4),
+    }
+    assert {c["consumer"]: c["why"] for c in found["consumers"]}["b"] == "by ann: it is slow"
+    site.discovery.restore("b")
+    assert site.run("--check", command="status").returncode == 0
+
+
 def test_a_cluster_that_never_ran_has_no_topics_and_gets_no_nodes(site: Site) -> None:
     site.name = f"new-{site.name}"
     site.write()

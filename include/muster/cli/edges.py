@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
-from muster.edges.consul import Discovery, Members
+from muster.edges.consul import Discovery, IsolationEntry, Members
+from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 
@@ -28,6 +30,9 @@ class Consumers(Protocol):
 
     def members(self) -> Members:
         """Who is registered, live and isolated."""
+
+    def isolated(self) -> Mapping[str, IsolationEntry]:
+        """Who isolated whom, and why."""
 
 
 Reader = Callable[
@@ -50,6 +55,7 @@ class Edges:
     topics: Topics
     consumers: Consumers
     circumstances: Reader = read_circumstances
+    poll: StatusPoller = poll_statuses
 
 
 Opener = Callable[[ClusterSettings], AbstractContextManager[Edges]]

@@ -8,6 +8,7 @@ import click
 
 from muster.cli.edges import open_edges
 from muster.cli.plan import plan
+from muster.cli.status import status
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,3 +28,4 @@ def main(context: click.Context) -> None:
 
 
 main.add_command(plan)
+main.add_command(status)

@@ -9,16 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from muster.cli.tables import console, cut, listed, table
 from muster.coordinator.shadow import ShadowReport
 from muster.core.preview import AS_IT_IS, Preview, WhatIf
 
 SHOWN = 30
 """Longer tables are cut, unless everything is asked for."""
 SHOWN_REASONS = 10
-_WIDTH = 200
-"""Columns of a table that does not go to a terminal."""
 
 
 @dataclass(frozen=True)
@@ -89,47 +87,35 @@ def as_json(result: PlanResult) -> str:
 
 def show(result: PlanResult, *, everything: bool = False) -> None:
     """Print tables and summary to stdout; tables of more than `SHOWN` rows are cut unless `everything` is wanted."""
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=_WIDTH)
+    out = console()
     limit = None if everything else SHOWN
     if result.preview.moves:
-        _moves(console, result.preview, limit)
-        _shares(console, result.preview, limit)
+        _moves(out, result.preview, limit)
+        _shares(out, result.preview, limit)
     for line in summary(result, limit):
-        console.print(line, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
-def _moves(console: Console, found: Preview, limit: int | None) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("topic", "partition", "from", "to", "why"):
-        table.add_column(column, justify="right" if column == "partition" else "left", overflow="fold")
+def _moves(out: Console, found: Preview, limit: int | None) -> None:
+    rows = table("topic", "#partition", "from", "to", "why")
     for move in found.moves[:limit]:
-        row = (move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason.text)
-        table.add_row(*row)
-    console.print(table)
-    _cut(console, len(found.moves), limit)
+        rows.add_row(
+            move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason.text
+        )
+    out.print(rows)
+    cut(out, len(found.moves), limit)
 
 
-def _shares(console: Console, found: Preview, limit: int | None) -> None:
+def _shares(out: Console, found: Preview, limit: int | None) -> None:
     changed = [share for share in found.shares if share.before != share.after]
-    table = Table(box=None, pad_edge=False)
-    for column in ("consumer", "partitions now", "then", "weight", "zone"):
-        number = column in {"partitions now", "then", "weight"}
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    rows = table("consumer", "#partitions now", "#then", "#weight", "zone")
     for share in changed[:limit]:
-        table.add_row(
+        rows.add_row(
             share.consumer, str(share.before), str(share.after), f"{share.weight:g}", share.zone or "-"
         )
     if changed:
-        console.print(table)
-        _cut(console, len(changed), limit)
-
-
-def _cut(console: Console, total: int, limit: int | None) -> None:
-    if limit is not None and total > limit:
-        console.print(f"... and {total - limit} more; --all shows them, --json has them too")
-    console.print()
+        out.print(rows)
+        cut(out, len(changed), limit)
 
 
 def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
@@ -147,22 +133,16 @@ def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
         yield f"  ... and {len(reasons) - SHOWN_REASONS} more reasons; --json has them"
     yield f"balance before: {found.before.consumers} consumers, {found.before}"
     yield f"balance after:  {found.after.consumers} consumers, {found.after}"
-    yield from _listed("impossible pin: ", found.impossible_pins, limit)
-    yield from _listed("left alone: ", [f"topic {t}: {why}" for t, why in result.left_alone.items()], limit)
+    yield from listed("impossible pin: ", found.impossible_pins, limit)
+    yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in result.left_alone.items()], limit)
     under_way = [
         f"topic {topic} is {state}: what is under way is finished first"
         for topic, state in sorted(found.under_way.items())
     ]
-    yield from _listed("under way: ", under_way, limit)
-    yield from _listed("warning: ", result.warnings, limit)
+    yield from listed("under way: ", under_way, limit)
+    yield from listed("warning: ", result.warnings, limit)
     if result.shadow is not None:
         yield str(result.shadow)
-
-
-def _listed(label: str, lines: Sequence[str], limit: int | None) -> Iterator[str]:
-    yield from (label + line for line in lines[:limit])
-    if limit is not None and len(lines) > limit:
-        yield f"{label}... and {len(lines) - limit} more; --all shows them"
 
 
 def _supposed(what_if: WhatIf) -> str:
