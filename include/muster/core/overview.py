@@ -63,13 +63,16 @@ class Overview:
 
     @property
     def well(self) -> bool:
-        """Whether every topic can be read and is Stable, nobody is missing, and every live consumer answers."""
+        """Whether every topic can be read, is Stable and in the hands of live consumers that all answer."""
         return (
             not self.doubt
             and not self.left_alone
             and all(topic.state is State.STABLE and not topic.unowned for topic in self.topics)
             and any(consumer.state == "live" for consumer in self.consumers)
-            and all(consumer.state != "gone" and not consumer.answers for consumer in self.consumers)
+            and all(
+                (consumer.state == "live" or not consumer.partitions) and not consumer.answers
+                for consumer in self.consumers
+            )
         )
 
 
