@@ -7,22 +7,36 @@
 - Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties. An extra key
   `operation_timeout` (seconds) is Muster's own.
 
-Tasks use the plain functions, code that runs in the triggerer's event loop uses `aconsul_settings`.
+Tasks use the plain functions, code that runs in the triggerer's event loop uses `aconsul_settings`. Airflow itself is
+imported when a connection is looked up, because the command line parses the fields of a connection without it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import BaseModel, ValidationError
 
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
 Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class ConnectionFields(Protocol):
+    """What of a connection becomes settings; Airflow's `Connection` has it."""
+
+    conn_id: str
+    host: str | None
+    port: int | None
+    login: str | None
+    password: str | None
+    schema: str | None
+    extra: str | None
 
 
 class ConnectionSettingsError(ValueError):
@@ -52,11 +66,14 @@ def kafka_settings(conn_id: str) -> KafkaSettings:
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:
     """Like `consul_settings`, for the triggerer: it does not block the event loop."""
+    from airflow.sdk import BaseHook  # noqa: PLC0415 - see the module
+    from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
+
     try:
         connection = await BaseHook.aget_connection(conn_id)
     except AirflowNotFoundException as error:
         raise _missing(conn_id) from error
-    _check_extra(connection)
+    check_extra(connection)
     return parse_consul(connection, await connection.aextra_dejson())
 
 
@@ -65,7 +82,7 @@ def require_connection(conn_id: str) -> Connection:
     return _get(conn_id)
 
 
-def parse_zookeeper(connection: Connection, extra: Mapping[str, Any]) -> ZooKeeperSettings:
+def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> ZooKeeperSettings:
     """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
     values = _from_extra(connection, ZooKeeperSettings, extra, {"hosts", "username", "password"})
     if not connection.host:
@@ -82,7 +99,7 @@ def parse_zookeeper(connection: Connection, extra: Mapping[str, Any]) -> ZooKeep
     return _validate(connection, ZooKeeperSettings, values, {"hosts": "host", "username": "login"})
 
 
-def parse_consul(connection: Connection, extra: Mapping[str, Any]) -> ConsulSettings:
+def parse_consul(connection: ConnectionFields, extra: Mapping[str, Any]) -> ConsulSettings:
     """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
     values = _from_extra(connection, ConsulSettings, extra, {"host", "port", "scheme", "token"})
     values |= _present(
@@ -91,7 +108,7 @@ def parse_consul(connection: Connection, extra: Mapping[str, Any]) -> ConsulSett
     return _validate(connection, ConsulSettings, values, {"scheme": "schema", "token": "password"})
 
 
-def parse_kafka(connection: Connection, extra: Mapping[str, Any]) -> KafkaSettings:
+def parse_kafka(connection: ConnectionFields, extra: Mapping[str, Any]) -> KafkaSettings:
     """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
     config = {key: value for key, value in extra.items() if key != "operation_timeout"}
     if not config.get("bootstrap.servers"):
@@ -108,11 +125,14 @@ def parse_kafka(connection: Connection, extra: Mapping[str, Any]) -> KafkaSettin
 
 
 def _get(conn_id: str) -> Connection:
+    from airflow.sdk import BaseHook  # noqa: PLC0415 - see the module
+    from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
+
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise _missing(conn_id) from error
-    _check_extra(connection)
+    check_extra(connection)
     return connection
 
 
@@ -123,13 +143,14 @@ def _missing(conn_id: str) -> ConnectionSettingsError:
     )
 
 
-def _wrong(connection: Connection, key: str, message: str) -> ConnectionSettingsError:
+def _wrong(connection: ConnectionFields, key: str, message: str) -> ConnectionSettingsError:
     return ConnectionSettingsError(
         f"Airflow connection {connection.conn_id!r}, key '{key}': {message}; correct it under Admin > Connections"
     )
 
 
-def _check_extra(connection: Connection) -> None:
+def check_extra(connection: ConnectionFields) -> None:
+    """Raise `ConnectionSettingsError` unless the extra is empty or a JSON object."""
     # Airflow itself takes an extra that is no JSON for an empty one, and the mistake would show somewhere else.
     if not connection.extra:
         return
@@ -159,7 +180,7 @@ def _with_port(host: str, port: int | None) -> str:
 
 
 def _from_extra(
-    connection: Connection, model: type[BaseModel], extra: Mapping[str, Any], elsewhere: set[str]
+    connection: ConnectionFields, model: type[BaseModel], extra: Mapping[str, Any], elsewhere: set[str]
 ) -> dict[str, Any]:
     allowed = set(model.model_fields) - elsewhere
     if unknown := sorted(set(extra) - allowed):
@@ -172,7 +193,7 @@ def _from_extra(
 
 
 def _validate(
-    connection: Connection, model: type[Settings], values: dict[str, Any], shown: dict[str, str]
+    connection: ConnectionFields, model: type[Settings], values: dict[str, Any], shown: dict[str, str]
 ) -> Settings:
     """Build `model`; `shown` says where in the connection a field stands, if not in extra under its own name."""
     try:

@@ -102,6 +102,8 @@ def compute_assignment(name: str, context: Context) -> bool:
         plan = coordinator.compute_assignment()
     context["ti"].xcom_push(REPORT, plan.as_dict())
     _warn_of(plan.warnings)
+    if plan.shadow is not None:
+        log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)

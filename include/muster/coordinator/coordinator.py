@@ -23,6 +23,7 @@ from muster.coordinator.reports import (
     PartitionsReport,
     PlanReport,
 )
+from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.core.assignors import Assignor, AssignorError, load_assignor
 from muster.core.assignors.pins import impossible_pins
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
@@ -270,6 +271,8 @@ class Coordinator:
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
             warnings=view.warnings,
+            # Last, when all that counts is computed: it may fail or hang without harm.
+            shadow=self._shadow(view),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -349,6 +352,18 @@ class Coordinator:
         Raises `ConsulError` if pins and exclusions cannot be read; everything else may be unknown, with a warning.
         """
         return self._reader.read(snapshots, live, assignor or self.assignor)
+
+    def _shadow(self, view: _View) -> ShadowReport | None:
+        if self.cluster.shadow_assignor is None or view.membership is None:
+            return None
+        live = view.membership.live
+        return shadow_report(
+            self.cluster.shadow_assignor,
+            view.snapshots.values(),
+            live,
+            view.targets,
+            lambda candidate: self.circumstances(view.snapshots, live, candidate).circumstances,
+        )
 
     def _ask(self, view: _View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
         membership = view.membership

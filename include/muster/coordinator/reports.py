@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from muster.coordinator.shadow import ShadowReport
 from muster.core.model import Move, State
 
 SHOWN_MOVES = 200
@@ -88,7 +89,8 @@ class ConsumersReport(_Report):
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
-    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown."""
+    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `shadow` is None where no
+    assignor is named for it."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class PlanReport(_Report):
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    shadow: ShadowReport | None = None
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,13 @@ class TopicStore:
     """The nodes of one cluster's topics. A context manager: connected inside, thread-safe.
 
     Raises `ZooKeeperError` on entering when ZooKeeper is out of reach, and whenever an operation does not
-    succeed within its deadline.
+    succeed within its deadline. With `read_only` the cluster's own nodes are not made if they are not there yet: it
+    just has no topics then.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, cluster: str) -> None:
+    def __init__(self, settings: ZooKeeperSettings, cluster: str, *, read_only: bool = False) -> None:
         self.cluster = cluster
+        self._read_only = read_only
         self._session = Session(settings)
         self._client = self._session.client
         self._assignments = assignments_path(cluster)
@@ -70,6 +72,8 @@ class TopicStore:
 
     def __enter__(self) -> TopicStore:
         self._session.open()
+        if self._read_only:
+            return self
         try:
             self._ensure_parents(self._session.deadline())
         except ZooKeeperError:
@@ -98,6 +102,8 @@ class TopicStore:
         deadline = self._session.deadline()
         # A follower may lag behind; what a run before this one wrote has to be seen.
         self._session.call(f"syncing {self._assignments}", deadline, self._client.sync_async, "/")
+        if self._read_only and self._missing(self._assignments, deadline):
+            return {}
         found: dict[str, TopicSnapshot | WireError] = {}
         names = sorted(self._children(self._assignments, deadline))
         for chunk in _chunks(names, TOPICS_AT_ONCE):
@@ -306,6 +312,9 @@ class TopicStore:
     def _ensure_parents(self, deadline: Deadline) -> None:
         for path in (self._assignments, self._states):
             self._session.call(f"creating {path}", deadline, self._client.ensure_path_async, path)
+
+    def _missing(self, path: str, deadline: Deadline) -> bool:
+        return self._session.call(f"looking for {path}", deadline, self._client.exists_async, path) is None
 
     def _children(self, path: str, deadline: Deadline) -> list[str]:
         try:

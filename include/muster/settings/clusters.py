@@ -126,6 +126,8 @@ class ClusterSettings(_Settings):
     zookeeper: str = "muster_zookeeper"
     consul: str = "muster_consul"
     assignor: AssignorSettings = AssignorSettings()
+    shadow_assignor: AssignorSettings | None = None
+    """Planned beside `assignor` to be compared with it; its plan is never carried out."""
     tick: Annotated[Duration, Field(ge=1)] = 20.0
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
@@ -138,7 +140,7 @@ class ClusterSettings(_Settings):
     def _names(cls, value: Any) -> Any:
         return {"names": value} if isinstance(value, list | tuple) else value
 
-    @field_validator("assignor", mode="before")
+    @field_validator("assignor", "shadow_assignor", mode="before")
     @classmethod
     def _name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value

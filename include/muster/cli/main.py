@@ -1,0 +1,31 @@
+"""The command `muster` and what its subcommands share."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from muster.cli.edges import open_edges
+from muster.cli.plan import plan
+from muster.cli.status import status
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="muster")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """See and steer who reads which Kafka partition.
+
+    Clusters come from clusters.yaml (MUSTER_CLUSTERS names another file), connections from AIRFLOW_CONN_...
+    variables or Airflow itself; docs/cli.md has the details.
+    """
+    # The clients tell each of their attempts to connect; what came of it is in the command's own error.
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    for client in ("kazoo", "httpx", "urllib3"):
+        logging.getLogger(client).setLevel(logging.CRITICAL)
+    context.obj = context.obj or open_edges
+
+
+main.add_command(plan)
+main.add_command(status)

@@ -1,0 +1,120 @@
+"""`muster plan`: what the next coordinator run would move and why, or would if things were otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from muster.cli.edges import Edges, Opener
+from muster.cli.errors import OutOfReachError, explained
+from muster.cli.plan_output import PlanResult, as_json, show
+from muster.cli.what_if import Joining, JoiningType, PairType, what_if
+from muster.coordinator.shadow import shadow_report
+from muster.core.assignors import Assignor, load_assignor
+from muster.core.model import TopicSnapshot
+from muster.core.planner import plan as plan_assignment
+from muster.core.preview import preview, suppose
+from muster.core.wire import WireError
+from muster.settings.clusters import ClusterSettings, load_clusters
+
+
+@click.command()
+@click.option("--cluster", required=True, help="As in clusters.yaml.")
+@click.option("--assignor", help="Plan with this one, by name or dotted path, instead of the cluster's own.")
+@click.option(
+    "--assignor-option",
+    "assignor_options",
+    multiple=True,
+    type=PairType("key", "value"),
+    help="An option of the assignor. Without --assignor it is added to those in clusters.yaml. Repeatable.",
+)
+@click.option("--without", multiple=True, metavar="CONSUMER", help="As if it had left. Repeatable.")
+@click.option(
+    "--with",
+    "joining",
+    multiple=True,
+    type=JoiningType(),
+    metavar="CONSUMER[:ATTRIBUTES]",
+    help="As if it were live; if it is, with these attributes: weight=2,zone=b,priority=1,topics=a|b. Repeatable.",
+)
+@click.option(
+    "--partitions",
+    multiple=True,
+    type=PairType("topic", "N", number=True),
+    help="As if the topic had N partitions. Repeatable.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show lists in full.")
+@click.option("--json", "as_text", is_flag=True, help="Print JSON, always in full.")
+@click.pass_obj
+def plan(
+    opener: Opener,
+    cluster: str,
+    assignor: str | None,
+    assignor_options: Sequence[tuple[str, Any]],
+    without: Sequence[str],
+    joining: Sequence[Joining],
+    partitions: Sequence[tuple[str, int]],
+    everything: bool,
+    as_text: bool,
+) -> None:
+    """Show what would move and why each partition moves. Reads the live state and changes nothing.
+
+    Without further options: what the next coordinator run would begin. Exit codes: 0 shown, 2 unknown cluster,
+    consumer, topic or option, or unusable settings, 3 ZooKeeper or Consul out of reach, 4 the assignor failed.
+    """
+    with explained():
+        settings = load_clusters()[cluster]
+        own = load_assignor(settings.assignor.name, settings.assignor.options)
+        other = _other(settings, assignor, dict(assignor_options))
+        with opener(settings) as edges:
+            result = _planned(settings, edges, own, other, without, joining, partitions)
+    if as_text:
+        click.echo(as_json(result))
+    else:
+        show(result, everything=everything)
+
+
+def _other(settings: ClusterSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
+    if name is not None:
+        return load_assignor(name, options)
+    return load_assignor(settings.assignor.name, settings.assignor.options | options) if options else None
+
+
+def _planned(
+    settings: ClusterSettings,
+    edges: Edges,
+    own: Assignor,
+    other: Assignor | None,
+    without: Sequence[str],
+    joining: Sequence[Joining],
+    partitions: Sequence[tuple[str, int]],
+) -> PlanResult:
+    snapshots: dict[str, TopicSnapshot] = {}
+    left_alone: dict[str, str] = {}
+    for topic, read in edges.topics.snapshots().items():
+        if isinstance(read, WireError):
+            left_alone[topic] = str(read)
+        else:
+            snapshots[topic] = read
+    members = edges.consumers.members()
+    membership = members.membership
+    if membership is None:
+        raise OutOfReachError(f"Consul's answer is not to be trusted now: {members.doubt}")
+    supposed_if = what_if(without, joining, partitions, other, membership, left_alone)
+    assignor = other or own
+    circumstances, warnings = edges.circumstances(snapshots, membership.live, assignor)
+    found = preview(snapshots.values(), membership, own, circumstances, supposed_if)
+    shadow = None
+    if settings.shadow_assignor is not None and not found.held:
+        supposed = suppose(supposed_if, snapshots.values(), membership)
+        live = supposed.membership.live
+        shadow = shadow_report(
+            settings.shadow_assignor,
+            supposed.snapshots.values(),
+            live,
+            plan_assignment(supposed.snapshots.values(), live, assignor, circumstances),
+            lambda candidate: edges.circumstances(snapshots, membership.live, candidate)[0],
+        )
+    return PlanResult(settings.name, supposed_if, found, left_alone, warnings, shadow)

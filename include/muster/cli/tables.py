@@ -1,0 +1,40 @@
+"""Tables and lists for people: plain text that survives a pipe, cut where it would go on for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+
+_WIDTH = 200
+"""Columns where the output does not go to a terminal."""
+
+
+def console() -> Console:
+    """Where the result of a command goes: stdout as it is at this moment."""
+    out = Console(markup=False, highlight=False)
+    return out if out.is_terminal else Console(markup=False, highlight=False, width=_WIDTH)
+
+
+def table(*columns: str) -> Table:
+    """An empty table; columns whose name begins with `#` hold numbers."""
+    made = Table(box=None, pad_edge=False)
+    for column in columns:
+        justify: JustifyMethod = "right" if column.startswith("#") else "left"
+        made.add_column(column.removeprefix("#"), justify=justify, overflow="fold")
+    return made
+
+
+def cut(out: Console, total: int, limit: int | None) -> None:
+    """Say how many rows a table of `total` rows lacks, if it was cut, and end it."""
+    if limit is not None and total > limit:
+        out.print(f"... and {total - limit} more; --all shows them, --json has them too")
+    out.print()
+
+
+def listed(label: str, lines: Sequence[str], limit: int | None) -> Iterator[str]:
+    """The lines, each with its label, and a last one that says how many were left out."""
+    yield from (label + line for line in lines[:limit])
+    if limit is not None and len(lines) > limit:
+        yield f"{label}... and {len(lines) - limit} more; --all shows them"

@@ -1,0 +1,133 @@
+"""A candidate assignor beside the live one: what it would do differently is told, and never done.
+
+It may be anybody's half-finished code, so it gets copies of what it reads, works in a thread of its own and has a
+limited time. Whatever happens in it ends as a line in the report. What a thread cannot be kept from is ending the
+process; and one that never returns goes on until the process of the run ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from muster.core.assignors import Assignor, Circumstances, load_assignor
+from muster.core.comparison import Balance, Comparison, Difference, compare
+from muster.core.model import Assignment, Consumer, TopicSnapshot
+from muster.core.planner import intended_owners, plan
+from muster.settings.clusters import AssignorSettings
+
+TIME_LIMIT = 5.0
+"""Seconds that the shadow may take, loading it and reading what it plans with included."""
+EXAMPLES = 5
+"""So many partitions placed differently are named; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """What the shadow assignor would have done. With `error` there is nothing else.
+
+    `moves` and `live_moves` count the partitions that either plan gives to another consumer than the one that has
+    it, `different` those that the two plans place differently. `seconds` is what planning took.
+    """
+
+    assignor: str
+    moves: int = 0
+    live_moves: int = 0
+    balance: Balance | None = None
+    live_balance: Balance | None = None
+    different: int = 0
+    examples: list[Difference] = field(default_factory=list)
+    seconds: float = 0.0
+    error: str = ""
+
+    def __str__(self) -> str:
+        """One line for logs and for `muster plan`."""
+        if self.error:
+            return f"shadow: {self.assignor}: no plan to compare with: {self.error}"
+        examples = "; ".join(
+            f"{d.topic} {d.partition} with {d.second or 'nobody'} instead of {d.first or 'nobody'}"
+            for d in self.examples
+        )
+        more = "; ..." if self.different > len(self.examples) else ""
+        return (
+            f"shadow: {self.assignor}: {self.moves} move(s), {self.balance}; "
+            f"live: {self.live_moves} move(s), {self.live_balance}; "
+            f"{self.different} partition(s) placed differently"
+            + (f" ({examples}{more})" if examples else "")
+            + f"; planned in {self.seconds:.2f} s"
+        )
+
+
+@dataclass
+class _Outcome:
+    comparison: Comparison | None = None
+    name: str = ""
+    seconds: float = 0.0
+    error: str = "it ended without a word"
+
+
+def shadow_report(
+    settings: AssignorSettings,
+    snapshots: Iterable[TopicSnapshot],
+    consumers: Mapping[str, Consumer],
+    live: Assignment,
+    circumstances: Callable[[Assignor], Circumstances],
+    time_limit: float = TIME_LIMIT,
+) -> ShadowReport:
+    """Plan with the assignor that `settings` name, and hold it against the plan `live`. Never raises.
+
+    `circumstances` tells what a plan of this assignor is made with; it is called in the shadow's thread. Returns
+    after `time_limit` seconds at the latest, with an error if the shadow is not ready by then.
+    """
+    read = list(snapshots)
+    outcome = _Outcome()
+    work = threading.Thread(
+        target=_plan,
+        args=(settings, read, deepcopy(dict(consumers)), live, circumstances, outcome),
+        name="shadow-assignor",
+        daemon=True,
+    )
+    work.start()
+    work.join(time_limit)
+    if work.is_alive():
+        return ShadowReport(
+            settings.name, error=f"it was not ready after {time_limit:g} s and was left alone"
+        )
+    found = outcome.comparison
+    if found is None:
+        return ShadowReport(settings.name, error=outcome.error)
+    return ShadowReport(
+        assignor=outcome.name,
+        moves=found.second_moves,
+        live_moves=found.first_moves,
+        balance=found.second_balance,
+        live_balance=found.first_balance,
+        different=found.different,
+        examples=list(found.examples),
+        seconds=round(outcome.seconds, 3),
+    )
+
+
+def _plan(
+    settings: AssignorSettings,
+    snapshots: list[TopicSnapshot],
+    consumers: dict[str, Consumer],
+    live: Assignment,
+    circumstances: Callable[[Assignor], Circumstances],
+    outcome: _Outcome,
+) -> None:
+    topics = {snapshot.topic: snapshot.partitions for snapshot in snapshots}
+    standing = {snapshot.topic: intended_owners(snapshot) for snapshot in snapshots}
+    try:
+        assignor = load_assignor(settings.name, settings.options)
+        outcome.name = assignor.name
+        known = deepcopy(circumstances(assignor))
+        began = time.monotonic()
+        planned = plan(snapshots, dict(consumers), assignor, known)
+        outcome.seconds = time.monotonic() - began
+        outcome.comparison = compare(live, planned, standing, topics, consumers, examples=EXAMPLES)
+    except BaseException as error:  # in this thread nothing that it raises may count, sys.exit neither
+        outcome.error = f"{type(error).__name__}: {error}"

@@ -1,0 +1,235 @@
+"""Why a partition moves: the one cause that a person would name first.
+
+What is plain from the facts is said at once: the partition is new, its owner left, does not take the topic, is kept
+from it; a person pinned it; the new owner just joined. What is left are moves between consumers that both might
+have it. Those are told by asking what would be planned otherwise: a move is put down to the first circumstance
+without which the same assignor would not make it (another assignor, changed attributes, pins and exclusions of other
+partitions, priorities, racks, measured load). A move that would be made all the same is made for balance, or by
+the assignor's own rule.
+
+Planning again costs as much as planning, so it is done only for circumstances that there are, and only while some
+move is not explained yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from muster.core.assignors import NOTHING_FURTHER, Assignor, AssignorError, Circumstances
+from muster.core.assignors.load import cost_of_next, weight_of
+from muster.core.comparison import Difference, partitions_by_consumer
+from muster.core.model import Assignment, Consumer, TopicSnapshot
+from muster.core.planner import plan
+
+
+class Cause(StrEnum):
+    """What a move is put down to."""
+
+    VANISHED = "vanished"
+    FIRST = "first assignment"
+    NEW_PARTITION = "new partition"
+    UNOWNED = "unowned"
+    LEFT = "left"
+    ISOLATED = "isolated"
+    STANDBY = "standby"
+    SUBSCRIPTION = "subscription"
+    EXCLUSION = "exclusion"
+    PIN = "pin"
+    JOINED = "joined"
+    ASSIGNOR = "assignor"
+    ATTRIBUTES = "attributes"
+    PRIORITY = "priority"
+    ZONE = "zone"
+    LOAD = "load"
+    BALANCE = "balance"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A cause, and the same in words."""
+
+    cause: Cause
+    text: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that a plan was made from, and what is said to have changed just before.
+
+    `standing` is who had what. `joined` are the consumers that came; `usual` are the former attributes of those
+    that were there and changed. `usual_assignor` is the one that `assignor` takes the place of, None if none.
+    """
+
+    snapshots: Mapping[str, TopicSnapshot]
+    consumers: Mapping[str, Consumer]
+    standing: Assignment
+    assignor: Assignor
+    circumstances: Circumstances = NOTHING_FURTHER
+    isolated: frozenset[str] = frozenset()
+    joined: frozenset[str] = frozenset()
+    usual: Mapping[str, Consumer] = field(default_factory=dict)
+    usual_assignor: Assignor | None = None
+
+
+def explain(moves: Iterable[Difference], situation: Situation) -> list[Reason]:
+    """Return the reason of each move (from `first` to `second`), in their order."""
+    asked = list(moves)
+    reasons = [_plain(move, situation) for move in asked]
+    for other in _otherwise(situation):
+        open_ = [i for i, reason in enumerate(reasons) if reason is None and other.applies(asked[i])]
+        if not open_:
+            continue
+        try:
+            planned = other.planned()
+        except AssignorError:
+            continue  # it cannot be told what would be planned then
+        for i in open_:
+            if planned.get(asked[i].topic, {}).get(asked[i].partition) == asked[i].first:
+                reasons[i] = other.reason(asked[i])
+    counts = partitions_by_consumer(situation.standing, situation.consumers)
+    return [
+        reason or _remaining(move, situation, counts) for move, reason in zip(asked, reasons, strict=True)
+    ]
+
+
+def _plain(move: Difference, situation: Situation) -> Reason | None:
+    """The reason that the facts alone give, None if they do not."""
+    snapshot = situation.snapshots.get(move.topic)
+    if snapshot is None or move.partition not in snapshot.partitions:
+        return Reason(Cause.VANISHED, "partition vanished from Kafka")
+    if move.first is None:
+        return _beginning(snapshot, situation)
+    if move.first not in situation.consumers:
+        return _after_leaving(move, move.first, situation)
+    return _between_live(move, move.first, situation)
+
+
+def _between_live(move: Difference, source: str, situation: Situation) -> Reason | None:
+    known = situation.circumstances
+    if not situation.consumers[source].subscribes(move.topic):
+        return Reason(Cause.SUBSCRIPTION, f"consumer {source} does not subscribe to topic {move.topic}")
+    if move.topic in known.exclusions.get(source, ()):
+        return Reason(Cause.EXCLUSION, f"consumer {source} is excluded from topic {move.topic}")
+    if known.pins.get(move.topic, {}).get(move.partition) == move.second:
+        return Reason(Cause.PIN, f"pinned to {move.second}")
+    if move.second in situation.joined:
+        return Reason(Cause.JOINED, f"consumer {move.second} joined")
+    return None
+
+
+def _beginning(snapshot: TopicSnapshot, situation: Situation) -> Reason:
+    if snapshot.state is None:
+        return Reason(Cause.FIRST, "first assignment")
+    if situation.standing.get(snapshot.topic):
+        return Reason(Cause.NEW_PARTITION, "new partition")
+    return Reason(Cause.UNOWNED, "nobody held it")
+
+
+def _after_leaving(move: Difference, source: str, situation: Situation) -> Reason:
+    isolated = source in situation.isolated
+    gone = f"consumer {source} {'was isolated' if isolated else 'left'}"
+    assignment = situation.snapshots[move.topic].assignment
+    if assignment is not None and move.second in assignment.standbys.get(move.partition, ()):
+        return Reason(Cause.STANDBY, f"{gone}; its standby {move.second} is promoted")
+    return Reason(Cause.ISOLATED if isolated else Cause.LEFT, gone)
+
+
+class _Otherwise(NamedTuple):
+    """A situation that lacks one circumstance: `planned` plans it, `applies` says which moves may be due to it."""
+
+    planned: Callable[[], Mapping[str, Mapping[int, str]]]
+    applies: Callable[[Difference], bool]
+    reason: Callable[[Difference], Reason]
+
+
+def _otherwise(situation: Situation) -> Iterator[_Otherwise]:
+    known = situation.circumstances
+    if situation.usual_assignor is not None:
+        usual, new = situation.usual_assignor.name, situation.assignor.name
+        yield _Otherwise(
+            lambda: _replan(replace(situation, assignor=situation.usual_assignor or situation.assignor)),
+            lambda _: True,
+            lambda _: Reason(Cause.ASSIGNOR, f"assignor {new} moves it, {usual} would not"),
+        )
+    if situation.usual:
+        changed = ", ".join(sorted(situation.usual))
+        yield _Otherwise(
+            lambda: _replan(replace(situation, consumers={**situation.consumers, **situation.usual})),
+            lambda _: True,
+            lambda _: Reason(Cause.ATTRIBUTES, f"attributes of {changed} changed"),
+        )
+    if known.pins:
+        yield _Otherwise(
+            lambda: _replan(replace(situation, circumstances=replace(known, pins={}))),
+            lambda _: True,
+            lambda _: Reason(Cause.PIN, "makes room for a pinned partition"),
+        )
+    if known.exclusions:
+        yield _Otherwise(
+            lambda: _replan(replace(situation, circumstances=replace(known, exclusions={}))),
+            lambda _: True,
+            lambda _: Reason(Cause.EXCLUSION, "evens out what an exclusion moves"),
+        )
+    if len({consumer.priority for consumer in situation.consumers.values()}) > 1:
+        equal = {c: replace(consumer, priority=0) for c, consumer in situation.consumers.items()}
+        yield _Otherwise(
+            lambda: _replan(replace(situation, consumers=equal)),
+            lambda move: _priority(move.second, situation) > _priority(move.first, situation),
+            lambda move: Reason(
+                Cause.PRIORITY,
+                f"consumer {move.second} has priority {_priority(move.second, situation)}, {move.first} has "
+                f"{_priority(move.first, situation)}",
+            ),
+        )
+    if known.racks:
+        yield _Otherwise(
+            lambda: _replan(replace(situation, circumstances=replace(known, racks={}))),
+            lambda move: (
+                _at_leader(move.second, move, situation) and not _at_leader(move.first, move, situation)
+            ),
+            lambda move: Reason(
+                Cause.ZONE,
+                f"its leader is in zone {known.racks[move.topic][move.partition]}, as is {move.second}",
+            ),
+        )
+    if known.loads:
+        yield _Otherwise(
+            lambda: _replan(replace(situation, circumstances=replace(known, loads={}))),
+            lambda _: True,
+            lambda _: Reason(Cause.LOAD, "measured load"),
+        )
+
+
+def _replan(situation: Situation) -> Mapping[str, Mapping[int, str]]:
+    return plan(
+        situation.snapshots.values(), situation.consumers, situation.assignor, situation.circumstances
+    )
+
+
+def _consumer(name: str | None, situation: Situation) -> Consumer | None:
+    return None if name is None else situation.consumers.get(name)
+
+
+def _priority(name: str | None, situation: Situation) -> int:
+    consumer = _consumer(name, situation)
+    return consumer.priority if consumer is not None else 0
+
+
+def _at_leader(name: str | None, move: Difference, situation: Situation) -> bool:
+    rack = situation.circumstances.racks.get(move.topic, {}).get(move.partition)
+    consumer = _consumer(name, situation)
+    return rack is not None and consumer is not None and consumer.zone == rack
+
+
+def _remaining(move: Difference, situation: Situation, counts: Mapping[str, int]) -> Reason:
+    """Balance if the partition goes from a consumer with more to do to one with less, else the assignor's rule."""
+    source, target = _consumer(move.first, situation), _consumer(move.second, situation)
+    if source is not None and target is not None:
+        given = cost_of_next(counts[source.id] - 1, weight_of(source))
+        if given > cost_of_next(counts[target.id], weight_of(target)):
+            return Reason(Cause.BALANCE, "balance")
+    return Reason(Cause.RULE, f"assignor {situation.assignor.name} deals it so")

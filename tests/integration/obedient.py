@@ -1,0 +1,74 @@
+"""Live consumers for tests of the coordinator on real servers: registered in Consul, and running whatever ZooKeeper
+assigns to them, without Kafka or Spark behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from muster.coordinator.coordinator import Coordinator
+from muster.core.assignors import Assignor, load_assignor
+from muster.core.model import TopicSnapshot
+from muster.edges.consul import Discovery
+from muster.edges.status import poll_statuses
+from muster.edges.zookeeper import TopicStore
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import KafkaSettings
+from tests.integration.http_pages import Page, Pages, Request
+from tests.unit.test_interrupted_writes import Topics
+
+
+def owners(store: TopicStore) -> dict[str, dict[int, str]]:
+    """Who owns what, by ZooKeeper."""
+    return {
+        topic: dict(read.assignment.owners)
+        for topic, read in store.snapshots().items()
+        if isinstance(read, TopicSnapshot) and read.assignment is not None
+    }
+
+
+def _status(store: TopicStore, consumer: str) -> Page:
+    topics: dict[str, Any] = {
+        topic: {"running": sorted(p for p, owner in held.items() if owner == consumer)}
+        for topic, held in owners(store).items()
+    }
+    answer = {"consumer": consumer, "incarnation": f"{consumer}-1", "topics": topics}
+    return Page(json.dumps(answer).encode())
+
+
+@contextmanager
+def registered(
+    store: TopicStore, discovery: Discovery, consumers: Mapping[str, Mapping[str, str]]
+) -> Iterator[None]:
+    """Register consumers, id to metadata, and take them out again at the end."""
+
+    def answer(consumer: str) -> Pages:
+        def page(_: Request) -> Page:
+            return _status(store, consumer)
+
+        return Pages(page)
+
+    with ExitStack() as stack:
+        for consumer, meta in consumers.items():
+            pages = stack.enter_context(answer(consumer))
+            url = f"http://127.0.0.1:{pages.port}/status"
+            discovery.register(consumer, "127.0.0.1", pages.port, meta, url, 0.2, 60.0)
+            stack.callback(discovery.deregister, consumer)
+        yield
+
+
+def coordinator(
+    cluster: ClusterSettings, store: TopicStore, discovery: Discovery, assignor: Assignor | None = None
+) -> Coordinator:
+    """A coordinator without Kafka: the test makes the partitions known itself."""
+    return Coordinator(
+        cluster,
+        KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"}),
+        store,
+        discovery,
+        Topics(),
+        poll_statuses,
+        assignor or load_assignor(cluster.assignor.name, cluster.assignor.options),
+    )

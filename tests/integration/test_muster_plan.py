@@ -1,0 +1,250 @@
+"""`muster plan` as a process of its own against real ZooKeeper and Consul: right, and without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import yaml
+from kazoo.client import KazooClient
+
+from muster.core.assignors import load_assignor
+from muster.edges.consul import Discovery
+from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
+from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.connections import ConsulSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+from tests.integration.obedient import coordinator, owners, registered
+
+ROOT = Path(__file__).parents[2]
+OWN = "tests.integration.own_assignors"
+
+
+@dataclass
+class Site:
+    """A cluster with three consumers, and the command line that is pointed at it."""
+
+    name: str
+    folder: Path
+    zookeeper: ZooKeeperSettings
+    consul: ConsulSettings
+    store: TopicStore
+    discovery: Discovery
+    raw: KazooClient
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def clusters(self) -> Path:
+        return self.folder / "clusters.yaml"
+
+    def write(self, **settings: Any) -> ClusterSettings:
+        entry = {
+            "consul_service": self.name,
+            "group_id": self.name,
+            "topics": ["t", "u"],
+            "consumers": {"handler": "not.used"},
+        }
+        self.clusters.write_text(yaml.safe_dump({"clusters": {self.name: entry | settings}}))
+        return load_clusters(self.clusters)[self.name]
+
+    def run(self, *args: str, command: str = "plan") -> subprocess.CompletedProcess[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
+        # An Airflow that cannot be imported: the variables have to be enough.
+        (self.folder / "airflow").mkdir(exist_ok=True)
+        (self.folder / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
+        env = {
+            **kept,
+            "PYTHONPATH": os.pathsep.join(map(str, (self.folder, ROOT / "include", ROOT))),
+            "HOME": str(self.folder),
+            "MUSTER_CLUSTERS": str(self.clusters),
+            "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
+                {"conn_type": "generic", "host": self.zookeeper.hosts, "extra": {"operation_timeout": 5}}
+            ),
+            "AIRFLOW_CONN_MUSTER_CONSUL": f"http://{self.consul.host}:{self.consul.port}",
+            **self.variables,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "muster.cli", command, "--cluster", self.name, *args],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *args: str) -> dict[str, Any]:
+        done = self.run(*args, "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def trace(self) -> tuple[dict[str, Any], Any, Any]:
+        """Every node of the whole tree with its data and versions, and the KV and the catalog with their indexes."""
+        nodes: dict[str, Any] = {}
+
+        def walk(path: str) -> None:
+            data, stat = self.raw.get(path)
+            nodes[path] = (data, stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
+            for child in self.raw.get_children(path):
+                if (path, child) != ("/", "zookeeper"):
+                    walk(f"{path.rstrip('/')}/{child}")
+
+        self.raw.sync("/")
+        walk("/")
+        url = f"http://{self.consul.host}:{self.consul.port}/v1"
+        keys = httpx.get(f"{url}/kv/?recurse=1", trust_env=False)
+        services = httpx.get(f"{url}/catalog/service/{self.name}", trust_env=False).json()
+        return nodes, (keys.text, keys.headers["X-Consul-Index"]), [s["ModifyIndex"] for s in services]
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, zookeeper: ZooKeeperSettings, consul: ConsulSettings, eventually: Eventually
+) -> Iterator[Site]:
+    name = f"p{uuid4().hex[:10]}"
+    discovery = Discovery(consul, name, name)
+    raw = make_client(zookeeper)
+    start_client(raw, zookeeper)
+    meta = {"weight": "1", "zone": "z"}
+    with (
+        TopicStore(zookeeper, name) as store,
+        registered(store, discovery, {"a": meta, "b": meta, "c": meta}),
+    ):
+        for topic, count in (("t", 7), ("u", 5)):
+            store.create_topic(topic, "127.0.0.1:9", name)
+            store.set_partitions(topic, frozenset(range(count)))
+        there = Site(name, tmp_path, zookeeper, consul, store, discovery, raw)
+
+        def all_live() -> bool:
+            membership = discovery.members().membership
+            return membership is not None and len(membership.live) == 3
+
+        eventually(all_live)
+        assert coordinator(there.write(), store, discovery).advance(20).stable
+        yield there
+    stop_client(raw, 5.0)
+
+
+def test_what_it_shows_is_what_then_happens_and_it_leaves_no_trace(site: Site) -> None:
+    before = site.trace()
+    shown = site.json("--without", "b")
+    table = site.run("--without", "b")
+    assert site.trace() == before
+
+    standing = owners(site.store)
+    assert table.returncode == 0, table.stderr
+    assert table.stdout.count("consumer b left") == len(shown["moves"]) + 1
+    assert {move["from"] for move in shown["moves"]} == {"b"}
+
+    site.discovery.isolate("b", by="test", why="to see", at=0)
+    assert coordinator(site.write(), site.store, site.discovery).advance(20).stable
+    expected = {topic: dict(held) for topic, held in standing.items()}
+    for move in shown["moves"]:
+        assert expected[move["topic"]][move["partition"]] == move["from"]
+        expected[move["topic"]][move["partition"]] = move["to"]
+    assert owners(site.store) == expected
+
+
+def test_other_questions_leave_no_trace_either(site: Site) -> None:
+    site.write(shadow_assignor="range")
+    before = site.trace()
+    found = site.json("--with", "d:weight=2", "--partitions", "t=9", "--assignor", "round-robin")
+    assert found["assignor"] == "round-robin"
+    assert found["shadow"]["assignor"] == "range"
+    assert site.run("--without", "nobody").returncode == 2
+    assert site.trace() == before
+
+
+def test_status_tells_how_things_stand_and_leaves_no_trace(site: Site) -> None:
+    site.discovery.isolate("b", by="ann", why="it is slow", at=0)
+    before = site.trace()
+    done = site.run("--json", "--check", command="status")
+    assert site.trace() == before
+    assert done.returncode == 5, done.stderr
+    found = json.loads(done.stdout)
+    assert {t["topic"]: (t["state"], t["partitions"]) for t in found["topics"]} == {
+        "t": ("Stable", 7),
+        "u": ("Stable", 5),
+    }
+    assert {c["consumer"]: (c["state"], c["partitions"]) for c in found["consumers"]} == {
+        "a": ("live", 4),
+        "b": ("isolated", 4),
+        "c": ("live", 4),
+    }
+    assert {c["consumer"]: c["why"] for c in found["consumers"]}["b"] == "by ann: it is slow"
+    site.discovery.restore("b")
+    assert site.run("--check", command="status").returncode == 0
+
+
+def test_a_cluster_that_never_ran_has_no_topics_and_gets_no_nodes(site: Site) -> None:
+    site.name = f"new-{site.name}"
+    site.write()
+    before = site.trace()
+    found = site.json()
+    assert found["moves"] == []
+    assert found["held"].startswith("no consumer is live")
+    assert site.trace() == before
+
+
+@pytest.mark.parametrize("variable", ["AIRFLOW_CONN_MUSTER_ZOOKEEPER", "AIRFLOW_CONN_MUSTER_CONSUL"])
+def test_a_server_out_of_reach_ends_with_3_and_says_which(site: Site, variable: str) -> None:
+    site.variables[variable] = json.dumps(
+        {"host": "127.0.0.1", "port": 9, "extra": {"operation_timeout": 1} if "ZOO" in variable else {}}
+    )
+    done = site.run()
+    assert done.returncode == 3
+    assert ("ZooKeeper" if "ZOO" in variable else "Consul") in done.stderr
+    assert "127.0.0.1:9" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_missing_connection_ends_with_2_and_says_how_to_give_it(site: Site) -> None:
+    site.variables["AIRFLOW_CONN_MUSTER_CONSUL"] = ""
+    done = site.run()
+    assert done.returncode == 2
+    assert "set the environment variable AIRFLOW_CONN_MUSTER_CONSUL" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("own", "offence"),
+    [
+        ("Stale", "given to 'left-long-ago', which is not a live consumer"),
+        ("Forgetful", "left out, though somebody subscribes"),
+        ("Broken", "failed (KeyError: 'nobody')"),
+    ],
+)
+def test_an_own_assignor_that_is_wrong_moves_nothing_and_is_named(
+    site: Site, own: str, offence: str, eventually: Eventually
+) -> None:
+    cluster = site.write(assignor=f"{OWN}.{own}")
+    site.discovery.isolate("b", by="test", why="so that there is something to plan", at=0)
+    eventually(site.discovery.isolated)
+    before = site.trace()
+    run = coordinator(cluster, site.store, site.discovery, load_assignor(cluster.assignor.name))
+    planned = run.compute_assignment()
+    advanced = run.advance(5)
+    assert not planned.needed
+    assert advanced.changes == []
+    for held in (planned.held, advanced.held):
+        assert f"assignor 'own_assignors.{own}'" in held
+        assert offence in held
+        assert "the topics stay as they are" in held
+    shown = site.run()
+    assert shown.returncode == 4
+    assert f"Error: assignor 'own_assignors.{own}'" in shown.stderr
+    assert offence in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert site.trace() == before
+    site.write()
+    asked = site.run("--assignor", f"{OWN}.{own}")
+    assert (asked.returncode, offence in asked.stderr) == (4, True)

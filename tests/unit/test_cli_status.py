@@ -1,0 +1,130 @@
+"""`muster status` over simulated edges: topics, consumers, and who holds up what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from muster.cli.edges import Edges
+from muster.cli.main import main
+from muster.edges.consul import IsolationEntry, Members, Registration
+from muster.settings.clusters import ClusterSettings
+from tests.unit.simulated import Node, World
+from tests.unit.test_interrupted_writes import Topics, begin, coordinator, settle
+
+KAFKA = Topics(t=7, u=5)
+
+
+@dataclass
+class Consul:
+    """The world's consumers, registered, and who isolated them."""
+
+    world: World
+
+    def members(self) -> Members:
+        found = self.world.members()
+        registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}
+        return Members(found.membership, registered, 1, found.doubt)
+
+    def isolated(self) -> dict[str, IsolationEntry]:
+        return {c: IsolationEntry(c, "ann", 0.0, "it is slow") for c in self.world.isolated}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    path = tmp_path / "clusters.yaml"
+    monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
+    cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": {"handler": "a.b"}}
+    path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
+    world, topics = World(), Topics()
+    begin(world, topics)
+    settle(world, topics, "sticky")
+    return world
+
+
+def muster(world: World, *args: str) -> Result:
+    @contextmanager
+    def opened(cluster: ClusterSettings) -> Iterator[Edges]:
+        yield Edges(world.store, Consul(world), poll=world.poll)
+
+    return CliRunner().invoke(main, ["status", "--cluster", "c", *args], obj=opened)
+
+
+def printed(world: World) -> dict[str, Any]:
+    result = muster(world, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_all_is_well(world: World) -> None:
+    result = muster(world, "--check")
+    assert result.exit_code == 0
+    assert "status: cluster c, 2 of 2 topics Stable, 3 live consumers" in result.stdout
+    found = printed(world)
+    assert found["well"]
+    assert [(t["topic"], t["state"], t["partitions"], t["unowned"]) for t in found["topics"]] == [
+        ("t", "Stable", 7, 0),
+        ("u", "Stable", 5, 0),
+    ]
+    assert [(c["consumer"], c["state"], c["partitions"]) for c in found["consumers"]] == [
+        ("a", "live", 4),
+        ("b", "live", 4),
+        ("c", "live", 4),
+    ]
+
+
+def test_a_consumer_that_holds_things_up_is_named(world: World) -> None:
+    world.join("d")
+    world.consumers["a"].answers = False
+    coordinator(world, KAFKA).advance(5)
+    result = muster(world, "--check")
+    assert result.exit_code == 5
+    assert "waiting: topic t: waiting for a to close" in result.stdout
+    assert "no status: a: connection refused" in result.stdout
+    assert "stuck: topic t is Closing" in result.stdout, "in the world's time it began long ago"
+    found = printed(world)
+    assert not found["well"]
+    assert {w["consumer"] for w in found["waiting"] if w["phase"] == "close"} == {"a"}
+
+
+def test_who_is_isolated_gone_or_not_passing(world: World) -> None:
+    world.isolated.add("a")
+    world.consumers["b"].alive = False
+    states = {c["consumer"]: c["state"] for c in printed(world)["consumers"]}
+    assert states == {"a": "isolated", "b": "gone", "c": "live"}
+    result = muster(world, "--check")
+    assert "isolated: a by ann: it is slow" in result.stdout
+    assert result.exit_code == 5
+
+
+def test_an_unreadable_topic_and_a_doubtful_consul(world: World) -> None:
+    world.store.nodes["u"] = Node(b"{not json", 9)
+    world.doubt = "Consul says there are none"
+    result = muster(world, "--check")
+    assert result.exit_code == 5
+    assert "left alone: topic u: ZooKeeper node u is not an assignment" in result.stdout
+    assert "doubt: Consul says there are none" in result.stdout
+    assert {c["state"] for c in printed(world)["consumers"]} == {"unknown"}
+
+
+def test_long_tables_are_cut(world: World) -> None:
+    topics = Topics(**{f"t{n:03}": 1 for n in range(40)})
+    settings = {"topics": {"patterns": ["t.*"]}}
+    coordinator(world, topics, settings=settings).fetch_partitions()
+    assert "... and 12 more; --all shows them" in muster(world).stdout
+    assert "more; --all" not in muster(world, "--all").stdout
+    assert len(printed(world)["topics"]) == 42
+
+
+def test_out_of_reach_ends_with_3(world: World) -> None:
+    world.store.unreachable = True
+    assert muster(world).exit_code == 3
