@@ -46,10 +46,16 @@ def measured(cases: st.SearchStrategy[Case], **further: bool) -> st.SearchStrate
     return with_loads()
 
 
+def counts_of(situation: Situation) -> Mapping[str, Mapping[int, int]]:
+    topics = {t: p for t, p in situation.case.topics.items() if situation.takers(t)}
+    found = counted(situation.circumstances.loads, topics)
+    assert found is not None
+    return found.counts
+
+
 def carried(situation: Situation, assignment: Assignment) -> tuple[dict[str, float], float]:
     """What each consumer carries for its weight, and the average."""
-    counts = counted(situation.circumstances.loads, {t: tuple(owners) for t, owners in assignment.items()})
-    assert counts is not None
+    counts = counts_of(situation)
     weights = with_any_weight(situation.case)
     load = dict.fromkeys(situation.case.consumers, 0)
     for topic, owners in assignment.items():
@@ -104,22 +110,49 @@ def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, M
     topics = {"a": range(5), "b": range(4)}
     good = {t: {p: v for p, v in of.items() if v >= 0 and p in topics[t]} for t, of in loads.items()}
     every = [v for of in good.values() for v in of.values()]
-    counts = counted(loads, topics)
+    found = counted(loads, topics)
     if len(every) < 4.5 or not sum(every):
-        assert counts is None
+        assert found is None
         return
-    assert counts is not None
+    assert found is not None
     mean = sum(every) / len(every)
     for topic, partitions in topics.items():
         of_topic = list(good.get(topic, {}).values())
         for partition in partitions:
+            unknown = partition not in good.get(topic, {})
+            assert (partition in found.estimated.get(topic, ())) == unknown
             expected = good.get(topic, {}).get(partition, sum(of_topic) / len(of_topic) if of_topic else mean)
-            assert counts[topic][partition] == pytest.approx(
+            assert found.counts[topic][partition] == pytest.approx(
                 max(AVERAGE / 10, expected / mean * AVERAGE), abs=1
             )
 
 
 # Load
+
+
+@some
+@given(situation=measured(CASES), data=st.data())
+def test_who_reads_what_is_not_measured_neither_gives_nor_takes(
+    situation: Situation, data: st.DataObject
+) -> None:
+    assume(known(situation))
+    random_ = random.Random(data.draw(st.integers(0, 2**32)))
+    part = data.draw(st.sampled_from([0.05, 0.3]))
+    loads = {
+        t: {p: load for p, load in of.items() if random_.random() > part}
+        for t, of in situation.circumstances.loads.items()
+    }
+    places = [(t, p) for t in situation.case.topics if situation.takers(t) for p in situation.case.topics[t]]
+    unknown = [(t, p) for t, p in places if p not in loads[t]]
+    assume(len(unknown) * 2 < len(places) and any(loads[t].get(p) for t, p in places))
+    later = replace(situation, circumstances=replace(situation.circumstances, loads=loads))
+    after = load_aware(later, budget=ENOUGH)
+    unmeasured = {after[t][p] for t, p in unknown}
+    moved = {
+        place: owner for place, owner in may_stay(later.case).items() if after[place[0]][place[1]] != owner
+    }
+    assert not unmeasured.intersection(moved.values())
+    assert not unmeasured.intersection(after[t][p] for t, p in moved)
 
 
 @some
@@ -146,8 +179,7 @@ def test_who_is_out_of_tolerance_could_not_be_helped_by_any_move(
     load, mean = carried(situation, after)
     weights = with_any_weight(situation.case)
     lightest = min(load, key=lambda c: (load[c], c))
-    counts = counted(situation.circumstances.loads, situation.case.topics)
-    assert counts is not None
+    counts = counts_of(situation)
     for topic, owners in after.items():
         for partition, owner in owners.items():
             if load[owner] <= mean * (1 + tolerance) * (1 + 1e-6):
@@ -167,8 +199,7 @@ def test_from_nothing_nobody_exceeds_the_average_by_more_than_one_partition(situ
     assume(known(situation))
     situation = replace(situation, case=replace(situation.case, previous={}))
     load, mean = carried(situation, load_aware(situation, budget=0))
-    counts = counted(situation.circumstances.loads, situation.case.topics)
-    assert counts is not None
+    counts = counts_of(situation)
     largest = max(count for of_topic in counts.values() for count in of_topic.values())
     weight = next(iter(with_any_weight(situation.case).values()))
     assert max(load.values()) <= mean + largest / weight * (1 + 1e-9)
@@ -229,8 +260,7 @@ def test_who_joins_gets_its_part_within_the_tolerance_planning_by_planning(situa
         pytest.fail("it never comes to rest")
     load, mean = carried(joined, after)
     most = max(load, key=lambda c: load[c])
-    counts = counted(situation.circumstances.loads, situation.case.topics)
-    assert counts is not None
+    counts = counts_of(situation)
     weight = next(iter(with_any_weight(situation.case).values()))
     of_most = [counts[t][p] for t, owners in after.items() for p, c in owners.items() if c == most]
     # Either it has its part, or the smallest partition of who carries most would be too much for it.

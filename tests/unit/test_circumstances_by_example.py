@@ -238,6 +238,17 @@ class TestLoadAware:
         carried = {c: sum(loads["t"][p] for p in after["t"] if after["t"][p] == c) for c in "ab"}
         assert carried == {"a": 80, "b": 80}
 
+    def test_what_has_just_moved_is_measured_before_anything_else_moves_on_its_account(self) -> None:
+        """Partition 0 counts as the mean for now, so b seems to carry little; it will show that it does not."""
+        before = {"t": dict(enumerate("baaaaa"))}
+        loads = {"t": dict.fromkeys(range(1, 6), 100.0)}
+        assert assign("load-aware", topics(t=6), self.LIVE, before, loads=loads) == before
+        loads["t"][0] = 400.0
+        assert assign("load-aware", topics(t=6), self.LIVE, before, loads=loads) == before
+        loads["t"][0] = 100.0
+        after = assign("load-aware", topics(t=6), self.LIVE, before, loads=loads)
+        assert Counter(after["t"].values()) == {"a": 3, "b": 3}
+
     def test_the_budget_is_kept(self) -> None:
         before = {"t": dict.fromkeys(range(10), "a")}
         after = assign(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.core.assignors.load import weight_of
-from muster.core.assignors.measured import AVERAGE
+from muster.core.assignors.measured import AVERAGE, Counted
 from muster.core.assignors.pins import Pins
 from muster.core.assignors.subscriptions import Audience
 from muster.core.assignors.zones import Racks
@@ -37,12 +37,13 @@ class Evening:
         self,
         groups: Sequence[Audience],
         consumers: Mapping[str, Consumer],
-        counts: Mapping[str, Mapping[int, int]],
+        counted: Counted,
         tolerance: float,
     ) -> None:
-        """`counts` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
+        """`counted` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
         self.owners: dict[str, dict[int, str]] = {}
-        self._counts = counts
+        self._counts = counted.counts
+        self._estimated = counted.estimated
         self._names = sorted({consumer for audience in groups for consumer in audience.consumers})
         self._position = {consumer: number for number, consumer in enumerate(self._names)}
         self._zones = [consumers[c].zone for c in self._names]
@@ -56,11 +57,13 @@ class Evening:
         for number, takers in enumerate(self._takers):
             for consumer in takers:
                 self._audiences[consumer].append(number)
-        total = sum(sum(of_topic.values()) for of_topic in counts.values())
+        total = sum(sum(of_topic.values()) for of_topic in counted.counts.values())
         self._mean = total / max(1, sum(self._weights))
         self._allowed = tolerance * self._mean
         self._home: dict[tuple[str, int], int] = {}
         self._carried: NDArray[np.float64] = np.zeros(len(self._names))
+        # Those who read something whose load is not known: what they carry is not known either.
+        self._unmeasured: list[int] = []
         self._members = [np.array(takers, dtype=np.intp) for takers in self._takers]
 
     def place(
@@ -85,6 +88,9 @@ class Evening:
                     self._holdings[consumer].setdefault(audience, []).append(item)
                     self._home[topic, partition] = consumer
         self._place_unowned(unowned, racks)
+        self._unmeasured = sorted(
+            {self._position[self.owners[t][p]] for t, numbers in self._estimated.items() for p in numbers}
+        )
         for of_consumer in self._holdings:
             for items in of_consumer.values():
                 items.sort()
@@ -122,7 +128,10 @@ class Evening:
             number[consumer] += 1
 
     def even_out(self, budget: int) -> None:
-        """Move partitions until all carry their part within the tolerance; at most `budget` leave their home."""
+        """Move partitions until all carry their part within the tolerance; at most `budget` leave their home.
+
+        Who reads a partition whose load is not known neither gives nor takes any: how much it carries will show.
+        """
         if not self._names:
             return
         moved_any = True
@@ -141,8 +150,7 @@ class Evening:
     def _furthest_off(self, stuck: set[int]) -> tuple[int, bool] | None:
         """The consumer furthest beyond the tolerance, and whether it carries too much; None if all are within."""
         off = np.abs(self._carried - self._mean)
-        if stuck:
-            off[list(stuck)] = 0
+        off[[*stuck, *self._unmeasured]] = 0
         consumer = int(off.argmax())
         if off[consumer] <= self._allowed * (1 + 1e-9):
             return None
@@ -171,7 +179,7 @@ class Evening:
         for audience in self._audiences[consumer]:
             if not gives or self._holdings[consumer].get(audience):
                 reachable[self._members[audience]] = True
-        reachable[consumer] = False
+        reachable[[consumer, *self._unmeasured]] = False
         gap = (self._carried[consumer] - self._carried) * (1 if gives else -1)
         gap[~reachable] = 0
         if not gives:

@@ -37,8 +37,9 @@ class LoadAware:
     as well.
 
     Where load is not known, or of less than half of the partitions, it is sticky
-    (`muster.core.assignors.sticky`). A partition of unknown load counts as the mean of those known of its
-    topic, else of all (`measured`).
+    (`muster.core.assignors.sticky`). Otherwise a partition of unknown load counts as the mean of those known
+    of its topic, else of all (`measured`), and its consumer is left out of 3, until it is known what it
+    carries: so what has just moved is measured in its new place before anything else moves on its account.
 
     Options: `measure` says what the consumers are asked for, "rate" (records a second, at first) or "lag"
     (records); `tolerance` is a fraction, at first 0.2 (a fifth); `budget` is a number of partitions a
@@ -71,10 +72,10 @@ class LoadAware:
         """See `Assignor.assign`; `racks` and `loads` as in `Circumstances`, `pins` those that can be obeyed."""
         groups = audiences(topics, consumers)
         taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
-        counts = counted(loads, taken) if loads else None
-        if counts is None:
+        known = counted(loads, taken) if loads else None
+        if known is None:
             return Sticky().assign(topics, consumers, previous, pins=pins, racks=racks)
-        evening = Evening(groups, consumers, counts, self.tolerance)
+        evening = Evening(groups, consumers, known, self.tolerance)
         evening.place(taken, with_pinned(previous, pins), pins, useful_racks(racks, topics, consumers))
         evening.even_out(self.budget)
         return evening.owners
