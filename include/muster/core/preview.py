@@ -1,7 +1,7 @@
 """What would be planned: now, or if consumers came or went, topics grew, or another assignor decided.
 
 Pure: everything is read before, and nothing is written. The plan is the one that a coordinator run makes from the
-same readings, so the two agree; `tests/property/test_preview_properties.py` holds them against each other.
+same readings, so the two agree; `tests/property/test_preview_comes_true.py` holds them against each other.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import load_assignor
+from muster.core.assignors import BUILT_IN, load_assignor
 from muster.core.model import Consumer, State, TopicSnapshot
 from muster.core.preview import Preview, WhatIf, preview
 from tests.unit.simulated import World
 from tests.unit.test_interrupted_writes import Topics, run, state_of
 
-ASSIGNORS = ("range", "round-robin", "sticky")
+ASSIGNORS = tuple(sorted(BUILT_IN))
 
 attributes = st.builds(
     Consumer,
