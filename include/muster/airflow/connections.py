@@ -6,6 +6,7 @@
   `ConsulSettings`.
 - Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties. An extra key
   `operation_timeout` (seconds) is Muster's own.
+- Status pages: any type (`generic` will do); the password is the bearer token.
 
 Tasks use the plain functions, code that runs in the triggerer's event loop uses `aconsul_settings`.
 """
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -48,6 +49,18 @@ def kafka_settings(conn_id: str) -> KafkaSettings:
     """Read the Airflow connection `conn_id`. Raises `ConnectionSettingsError`."""
     connection = _get(conn_id)
     return parse_kafka(connection, _extra(connection))
+
+
+def status_token(conn_id: str | None) -> SecretStr | None:
+    """The bearer token in the Airflow connection `conn_id`, None without one. Raises `ConnectionSettingsError`."""
+    if conn_id is None:
+        return None
+    connection = _get(conn_id)
+    if not connection.password:
+        raise _wrong(
+            connection, "password", "is empty; expected the bearer token of the consumers' status pages"
+        )
+    return SecretStr(connection.password)
 
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:

@@ -29,6 +29,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.configuration import conf
+from pydantic import SecretStr
 
 from muster.airflow.processes import ProcessRef, this_host
 from muster.settings.clusters import ClusterSettings
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 APPLICATION = "MUSTER_APPLICATION"
 """Environment variable that names another application file than `sparkjobs/consume.py` of this checkout."""
+
+_AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
+"""Environment variables that are no business of a job's: all connections, database, keys."""
 
 _REDACTED = "(?i)secret|password|token|access[.]?key|" + VARIABLE
 
@@ -116,6 +120,7 @@ def consumer_settings(
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,
     kafka: KafkaSettings,
+    status_token: SecretStr | None = None,
 ) -> ConsumerSettings:
     """All that a job is told. Holds secrets."""
     of = cluster.consumers
@@ -137,6 +142,7 @@ def consumer_settings(
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,
         graceful_timeout=of.graceful_timeout,
+        status_token=status_token,
     )
 
 
@@ -230,7 +236,7 @@ def _ignore_sigterm() -> None:
 
 
 def _environment(hook: SparkSubmitHook) -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(_AIRFLOWS_OWN)}
     # The Python that runs Airflow has what the job needs, so executors and spark-submit are looked for there too.
     beside = str(Path(sys.executable).parent)
     environment["PATH"] = os.pathsep.join(filter(None, [environment.get("PATH"), beside]))

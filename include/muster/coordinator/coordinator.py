@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+
+from pydantic import SecretStr
 
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -356,8 +359,11 @@ def open_coordinator(
     zookeeper_settings: ZooKeeperSettings,
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
+    status_token: SecretStr | None = None,
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
+
+    `status_token` is the bearer token of the consumers' status pages, if they ask for one.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
@@ -367,8 +373,7 @@ def open_coordinator(
     try:
         with zookeeper.TopicStore(zookeeper_settings, cluster.name) as store:
             discovery = consul.Discovery(consul_settings, cluster.name, cluster.consul_service)
-            yield Coordinator(
-                cluster, kafka_settings, store, discovery, lister, status.poll_statuses, assignor
-            )
+            poll = partial(status.poll_statuses, token=status_token)
+            yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
     finally:
         lister.close()

@@ -30,10 +30,12 @@ from kazoo.exceptions import (
     SessionClosedRequireSaslError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
 from muster.settings.connections import ZooKeeperSettings
+from muster.settings.zookeeper_acl import parse_acl
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
     With `use_ssl` the server's certificate and its host name (as it stands in `hosts`) are checked unless
     `verify_certs` or `check_hostname` is off. When the client authenticates (SASL or digest), the nodes it
     creates belong to whoever is so authenticated and may be read by all: consumers only read, and what they read
-    is no secret. Without authentication they are open to all, which is ZooKeeper's default.
+    is no secret. Without authentication they are open to all, which is ZooKeeper's default. The setting `acl` says
+    otherwise; nodes that are there already keep the ACL they have.
 
     Raises `ZooKeeperError` for settings that contradict each other.
     """
@@ -107,7 +110,7 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
         return KazooClient(
             hosts=settings.hosts,
             timeout=settings.session_timeout,
-            default_acl=[*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if sasl or auth else None,
+            default_acl=_acl(settings, authenticated=bool(sasl or auth)),
             auth_data=auth,
             sasl_options=sasl,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=LONGEST_RECONNECT_DELAY),
@@ -128,6 +131,24 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
         ) from error
 
 
+def _acl(settings: ZooKeeperSettings, authenticated: bool) -> list[ACL] | None:
+    """What the nodes that are created get; None is kazoo's default, open to all."""
+    if settings.acl is None:
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if authenticated else None
+    return [
+        make_acl(
+            entry.scheme,
+            entry.id,
+            read="r" in entry.permissions,
+            write="w" in entry.permissions,
+            create="c" in entry.permissions,
+            delete="d" in entry.permissions,
+            admin="a" in entry.permissions,
+        )
+        for entry in parse_acl(settings.acl)
+    ]
+
+
 def _check(settings: ZooKeeperSettings) -> None:
     def refuse(problem: str, step: str) -> None:
         raise ZooKeeperError(f"ZooKeeper at {settings.hosts}: {problem}; {step}")
@@ -141,6 +162,13 @@ def _check(settings: ZooKeeperSettings) -> None:
         settings.username and settings.password
     ):
         refuse("digest authentication needs username and password", "set both")
+    if settings.acl and "auth" in {entry.scheme for entry in parse_acl(settings.acl)}:
+        certificate = settings.use_ssl and settings.certfile
+        if not (settings.sasl_mechanism or settings.auth_scheme or certificate):
+            refuse(
+                "acl grants something to 'auth', which is whoever is authenticated, and nobody is",
+                "set sasl_mechanism or auth_scheme with username and password, or grant it to somebody else",
+            )
     if settings.sasl_mechanism and importlib.util.find_spec("puresasl") is None:
         refuse("SASL needs a package that is not installed", "pip install 'kazoo[sasl]'")
 
@@ -154,6 +182,22 @@ def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
             f"ZooKeeper at {settings.hosts}: no connection within {settings.operation_timeout:g} s"
             f"{f' ({words})' if words else ''}; check that it runs, and the hosts, TLS and SASL of the connection"
         )
+
+
+def has_given_up(client: KazooClient) -> bool:
+    """Whether the client will never connect again.
+
+    kazoo takes a connection that drops during SASL for a wrong password, and a wrong password for final. But a
+    server that restarts drops connections too, and a password can be put right: make a new client.
+    """
+    return bool(client.client_state == KeeperState.AUTH_FAILED)
+
+
+def credentials_step(settings: ZooKeeperSettings) -> str:
+    """What to do when ZooKeeper does not accept who asks."""
+    if settings.username or settings.sasl_mechanism:
+        return "check username and password in the connection, and that ZooKeeper knows this user"
+    return "set username and password in the connection, with 'sasl_mechanism' or 'auth_scheme'"
 
 
 def stop_client(client: KazooClient, timeout: float) -> None:
@@ -230,10 +274,9 @@ class Session:
     def error(self, what: str, error: Exception, deadline: Deadline) -> ZooKeeperError:
         """Say what went wrong while doing `what`, and what to do."""
         if isinstance(error, DENIALS):
-            return AccessDeniedError(
-                f"ZooKeeper at {self.settings.hosts}: {what}: refused ({type(error).__name__}); check the "
-                "connection's username and password, and the ACLs of the node"
-            )
+            return self._refused(what, error)
+        if has_given_up(self.client):
+            return self._refused(what, AuthFailedError())
         if isinstance(error, KazooTimeoutError):
             state = "" if self.client.connected else ", the connection is lost"
             problem = f"no answer within {deadline.seconds:g} s{state}"
@@ -246,3 +289,19 @@ class Session:
                 f"check that it runs and can be reached{sasl}; a write may still have happened, so read again"
             )
         return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")
+
+    def _refused(self, what: str, error: Exception) -> AccessDeniedError:
+        where = f"ZooKeeper at {self.settings.hosts}: {what}: refused {self.settings.who}"
+        if isinstance(error, NoAuthError):
+            return AccessDeniedError(
+                f"{where}: the node's ACL does not allow it; check username and password in the connection, or let "
+                f"the node's owner change its ACL (zkCli.sh: getAcl, setAcl)"
+            )
+        if isinstance(error, InvalidACLError):
+            return AccessDeniedError(
+                f"{where}: ZooKeeper does not take the ACL {self.settings.acl or 'for new nodes'}; check 'acl' in "
+                "the connection, and username and password"
+            )
+        return AccessDeniedError(
+            f"{where}: it does not accept these credentials; {credentials_step(self.settings)}"
+        )

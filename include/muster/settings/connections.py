@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
 
+from muster.settings.zookeeper_acl import parse_acl
+
 
 class _Connection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +39,22 @@ class ZooKeeperSettings(_Connection):
     password: SecretStr | None = None
     auth_scheme: Literal["digest"] | None = None
     """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
+    acl: str | None = None
+    """Who may do what with the nodes that are created, as `muster.settings.zookeeper_acl` reads it."""
+
+    @field_validator("acl")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_acl(value)
+        return value
+
+    @property
+    def who(self) -> str:
+        """As whom ZooKeeper is asked, in words."""
+        if self.sasl_mechanism == "GSSAPI":
+            return f"with Kerberos{f' as {self.username!r}' if self.username else ''}"
+        return f"as user {self.username!r}" if self.username else "without a user"
 
     @field_serializer("keyfile_password", "password", when_used="json")
     def _secrets(self, secret: SecretStr | None) -> str | None:

@@ -8,7 +8,15 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+)
 
 from muster.core.wire import check_id
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -45,6 +53,12 @@ class ConsumerSettings(BaseModel):
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
+    status_token: Annotated[SecretStr, Field(min_length=1)] | None = None
+    """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
+
+    @field_serializer("status_token", when_used="json")
+    def _secrets(self, secret: SecretStr | None) -> str | None:
+        return None if secret is None else secret.get_secret_value()
 
     @classmethod
     def from_environment(cls) -> ConsumerSettings:
