@@ -49,7 +49,7 @@ class SecureZooKeeper(ZooKeeper):
         client_certificates: bool = False,
     ) -> None:
         super().__init__(data_dir, guarded=True)
-        self._users = dict(users or {})
+        self.users = dict(users or {})
         self._certificate, self._ca = certificate, ca
         self._client_certificates = client_certificates
 
@@ -61,7 +61,7 @@ class SecureZooKeeper(ZooKeeper):
     def settings(self) -> dict[str, str]:
         """Add SASL and TLS."""
         settings = super().settings()
-        if self._users:
+        if self.users:
             settings |= {
                 "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
                 "enforce.auth.enabled": "true",
@@ -82,14 +82,14 @@ class SecureZooKeeper(ZooKeeper):
     def prepare(self) -> None:
         """Write the users' file, too."""
         super().prepare()
-        users = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+        users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
         login = "org.apache.zookeeper.server.auth.DigestLoginModule"
         self._jaas.write_text(f"Server {{ {login} required {users}; }};", encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
         """Java, told where the users are."""
         program, *rest = super().command()
-        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self._users else []
+        users = [f"-Djava.security.auth.login.config={self._jaas}"] if self.users else []
         return [program, *users, *rest]
 
     @property

@@ -21,7 +21,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.loop import Beat
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
-from muster.edges.zookeeper_session import credentials_step, has_given_up
+from muster.edges.zookeeper_session import DENIALS, gave_up, refused
 from muster.settings.connections import ZooKeeperSettings
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class AssignmentWatch:
             due = 0.0
             while not self._stopped.is_set():
                 beat()
-                if has_given_up(client):
+                if gave_up(client) is not None:
                     stop_client(client, 1.0)
                     client = self._connect()
                 full = time.monotonic() >= due
@@ -92,9 +92,8 @@ class AssignmentWatch:
         self._wake.clear()
         if not client.connected:
             where = f"ZooKeeper at {self._settings.hosts}"
-            if has_given_up(client):
-                step = credentials_step(self._settings)
-                raise _AwayError(f"{where} does not accept the credentials, {self._settings.who}; {step}")
+            if isinstance(gave_up(client), DENIALS):
+                raise _AwayError(f"{where}: {refused(self._settings)}")
             raise _AwayError(f"{where} is not connected")
         with self._lock:
             dirty, self._dirty = self._dirty, set()

@@ -106,9 +106,9 @@ class Coordinator:
         wanted = {topic for topic in found if self.cluster.topics.includes(topic)}
         for topic in sorted(set(self.cluster.topics.names) - found.keys()):
             errors[topic] = (
-                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}; create it there, or "
-                f"take it out of 'topics' of cluster {self.cluster.name}"
-                + (" (its last known partitions stand)" if topic in known else "")
+                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not "
+                "see it; create it there, let the user describe it, or take it out of 'topics' of cluster "
+                f"{self.cluster.name}" + (" (its last known partitions stand)" if topic in known else "")
             )
         report = PartitionsReport(topics=len(wanted), errors=errors)
         for topic in sorted(wanted):

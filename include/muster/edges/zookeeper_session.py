@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
@@ -70,14 +71,20 @@ class Deadline:
 
 
 class _LastWords(logging.LoggerAdapter[logging.Logger]):
-    """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect."""
+    """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect.
+
+    `error` is what ended its connecting thread, after which it never connects again.
+    """
 
     last = ""
+    error: BaseException | None = None
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log, and remember from WARNING on."""
         if level >= logging.WARNING:
             self.last = (str(msg) % args if args else str(msg)).splitlines()[0][:300]
+        if kwargs.get("exc_info"):
+            self.error = sys.exc_info()[1]
         super().log(level, msg, *args, **kwargs)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -184,20 +191,25 @@ def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
         )
 
 
-def has_given_up(client: KazooClient) -> bool:
-    """Whether the client will never connect again.
+def gave_up(client: KazooClient) -> BaseException | None:
+    """Why the client will never connect again; None while it may.
 
-    kazoo takes a connection that drops during SASL for a wrong password, and a wrong password for final. But a
-    server that restarts drops connections too, and a password can be put right: make a new client.
+    A refused password is final for kazoo, and it takes a connection that drops during SASL for one. But a server that
+    restarts drops connections too, and a password can be put right: make a new client.
     """
-    return bool(client.client_state == KeeperState.AUTH_FAILED)
+    if client.client_state == KeeperState.AUTH_FAILED:
+        return AuthFailedError()
+    error: BaseException | None = getattr(client.logger, "error", None)
+    return error if isinstance(error, DENIALS) or client.client_state == KeeperState.CLOSED else None
 
 
-def credentials_step(settings: ZooKeeperSettings) -> str:
-    """What to do when ZooKeeper does not accept who asks."""
+def refused(settings: ZooKeeperSettings) -> str:
+    """That ZooKeeper does not let one in, and what to do about it."""
     if settings.username or settings.sasl_mechanism:
-        return "check username and password in the connection, and that ZooKeeper knows this user"
-    return "set username and password in the connection, with 'sasl_mechanism' or 'auth_scheme'"
+        step = "check username and password in the connection, and that ZooKeeper knows this user"
+    else:
+        step = "set username and password in the connection, with 'sasl_mechanism' or 'auth_scheme'"
+    return f"refused {settings.who}: it does not accept these credentials; {step}"
 
 
 def stop_client(client: KazooClient, timeout: float) -> None:
@@ -275,8 +287,8 @@ class Session:
         """Say what went wrong while doing `what`, and what to do."""
         if isinstance(error, DENIALS):
             return self._refused(what, error)
-        if has_given_up(self.client):
-            return self._refused(what, AuthFailedError())
+        if isinstance(why := gave_up(self.client), DENIALS):
+            return self._refused(what, why)
         if isinstance(error, KazooTimeoutError):
             state = "" if self.client.connected else ", the connection is lost"
             problem = f"no answer within {deadline.seconds:g} s{state}"
@@ -291,17 +303,16 @@ class Session:
         return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")
 
     def _refused(self, what: str, error: Exception) -> AccessDeniedError:
-        where = f"ZooKeeper at {self.settings.hosts}: {what}: refused {self.settings.who}"
+        where = f"ZooKeeper at {self.settings.hosts}: {what}: "
+        by_acl = f"{where}refused {self.settings.who}"
         if isinstance(error, NoAuthError):
             return AccessDeniedError(
-                f"{where}: the node's ACL does not allow it; check username and password in the connection, or let "
+                f"{by_acl}: the node's ACL does not allow it; check username and password in the connection, or let "
                 f"the node's owner change its ACL (zkCli.sh: getAcl, setAcl)"
             )
         if isinstance(error, InvalidACLError):
             return AccessDeniedError(
-                f"{where}: ZooKeeper does not take the ACL {self.settings.acl or 'for new nodes'}; check 'acl' in "
+                f"{by_acl}: ZooKeeper does not take the ACL {self.settings.acl or 'for new nodes'}; check 'acl' in "
                 "the connection, and username and password"
             )
-        return AccessDeniedError(
-            f"{where}: it does not accept these credentials; {credentials_step(self.settings)}"
-        )
+        return AccessDeniedError(where + refused(self.settings))
