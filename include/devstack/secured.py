@@ -30,6 +30,7 @@ from devstack.zookeeper import ZooKeeper
 
 ADMIN = "admin"
 _SCRAM_ITERATIONS = 4096
+_ANONYMOUS = "00000000-0000-0000-0000-000000000002"
 
 
 class SecureZooKeeper(ZooKeeper):
@@ -145,6 +146,14 @@ class SecureConsul(Consul):
         token = self._request("PUT", "/v1/acl/token", {"Policies": [{"Name": name}]})
         token.raise_for_status()
         return str(token.json()["SecretID"])
+
+    def grant_anonymous(self, name: str = "", rules: str = "") -> None:
+        """Let those without a token do what HCL `rules` say; without them nothing."""
+        if name:
+            self._request("PUT", "/v1/acl/policy", {"Name": name, "Rules": rules}).raise_for_status()
+        policies = [{"Name": name}] if name else []
+        body = {"AccessorID": _ANONYMOUS, "Policies": policies}
+        self._request("PUT", f"/v1/acl/token/{_ANONYMOUS}", body).raise_for_status()
 
     def _request(self, method: str, path: str, data: object = None) -> httpx.Response:
         context = ssl.create_default_context(cafile=str(self._ca))

@@ -73,18 +73,18 @@ class Deadline:
 class _LastWords(logging.LoggerAdapter[logging.Logger]):
     """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect.
 
-    `error` is what ended its connecting thread, after which it never connects again.
+    `ended_by` is what ended its connecting thread, after which it never connects again.
     """
 
     last = ""
-    error: BaseException | None = None
+    ended_by: BaseException | None = None
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log, and remember from WARNING on."""
         if level >= logging.WARNING:
             self.last = (str(msg) % args if args else str(msg)).splitlines()[0][:300]
         if kwargs.get("exc_info"):
-            self.error = sys.exc_info()[1]
+            self.ended_by = sys.exc_info()[1]
         super().log(level, msg, *args, **kwargs)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -197,10 +197,11 @@ def gave_up(client: KazooClient) -> BaseException | None:
     A refused password is final for kazoo, and it takes a connection that drops during SASL for one. But a server that
     restarts drops connections too, and a password can be put right: make a new client.
     """
+    error: BaseException | None = getattr(client.logger, "ended_by", None)
     if client.client_state == KeeperState.AUTH_FAILED:
-        return AuthFailedError()
-    error: BaseException | None = getattr(client.logger, "error", None)
-    return error if isinstance(error, DENIALS) or client.client_state == KeeperState.CLOSED else None
+        error = AuthFailedError()
+    final = isinstance(error, DENIALS) or client.client_state == KeeperState.CLOSED
+    return error if final else None
 
 
 def refused(settings: ZooKeeperSettings) -> str:
