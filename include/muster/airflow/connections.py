@@ -21,9 +21,13 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class _StatusPages(BaseModel):
+    token: HeaderSecret
 
 
 class ConnectionSettingsError(ValueError):
@@ -56,11 +60,8 @@ def status_token(conn_id: str | None) -> SecretStr | None:
     if conn_id is None:
         return None
     connection = _get(conn_id)
-    if not connection.password:
-        raise _wrong(
-            connection, "password", "is empty; expected the bearer token of the consumers' status pages"
-        )
-    return SecretStr(connection.password)
+    values = {"token": connection.password or ""}
+    return _validate(connection, _StatusPages, values, {"token": "password"}).token
 
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:

@@ -6,9 +6,18 @@ where Airflow users keep theirs. A consumer gets them in its settings (`muster.s
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_serializer,
+    field_validator,
+)
 
 from muster.settings.zookeeper_acl import parse_acl
 
@@ -19,6 +28,19 @@ class _Connection(BaseModel):
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
+
+
+def _fit_for_a_header(secret: SecretStr) -> SecretStr:
+    # HTTP clients refuse other characters with an error that shows the whole header.
+    if not re.fullmatch(r"[!-~]+", secret.get_secret_value()):
+        raise ValueError(
+            "is empty, or has a space, a line end or another character that no HTTP header can hold"
+        )
+    return secret
+
+
+HeaderSecret = Annotated[SecretStr, AfterValidator(_fit_for_a_header)]
+"""A secret that is sent in an HTTP header."""
 
 
 class ZooKeeperSettings(_Connection):
@@ -67,7 +89,7 @@ class ConsulSettings(_Connection):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(gt=0, lt=65536)] = 8500
     scheme: Literal["http", "https"] = "http"
-    token: SecretStr | None = None
+    token: HeaderSecret | None = None
     datacenter: str | None = None
     timeout: Annotated[float, Field(gt=0)] = 5.0
     verify: bool = True

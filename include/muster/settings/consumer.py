@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from muster.core.wire import check_id
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 VARIABLE = "MUSTER_CONSUMER"
 
@@ -53,7 +53,7 @@ class ConsumerSettings(BaseModel):
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
-    status_token: Annotated[SecretStr, Field(min_length=1)] | None = None
+    status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
 
     @field_serializer("status_token", when_used="json")
