@@ -19,10 +19,23 @@ from devstack.kafka import Kafka
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.secured import (  # noqa: F401  fixtures
+    authority,
+    consul_tokens,
+    passwords,
+    secure_consul,
+    secure_kafka,
+    secure_zookeeper,
+    server_certificate,
+    stranger_ca,
+)
 
 T = TypeVar("T")
 
-SERVER_FIXTURES = {"zookeeper_server", "consul_server", "kafka_server"}
+SERVER_FIXTURES = {
+    *("zookeeper_server", "consul_server", "kafka_server"),
+    *("secure_zookeeper", "secure_consul", "secure_kafka"),
+}
 
 
 class Eventually(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -20,9 +21,9 @@ class Consul(Server):
     name = "Consul"
     roles = ("http", "server", "serf")
 
-    def prepare(self) -> None:
-        """Write `consul.json`."""
-        settings = {
+    def settings(self) -> dict[str, Any]:
+        """What stands in `consul.json`."""
+        return {
             "node_name": NODE,
             "server": True,
             "bootstrap_expect": 1,
@@ -50,7 +51,11 @@ class Consul(Server):
             "limits": {"http_max_conns_per_client": 10_000},
             "log_level": "WARN",
         }
-        (self.data_dir / "consul.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+    def prepare(self) -> None:
+        """Write `consul.json`."""
+        text = json.dumps(self.settings(), indent=2)
+        (self.data_dir / "consul.json").write_text(text, encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
         """The agent with its configuration file."""
@@ -58,11 +63,14 @@ class Consul(Server):
 
     def healthy(self) -> bool:
         """Whether there is a leader and the node itself is in the catalog, so that services can register."""
-        url = f"http://{self.address}/v1/health/node/{NODE}"
         try:
-            answer = httpx.get(url, timeout=2, trust_env=False)
+            answer = self.get(f"/v1/health/node/{NODE}")
             return answer.status_code == httpx.codes.OK and any(
                 check["CheckID"] == "serfHealth" and check["Status"] == "passing" for check in answer.json()
             )
         except (httpx.HTTPError, ValueError):
             return False
+
+    def get(self, path: str) -> httpx.Response:
+        """Ask the agent. Raises httpx.HTTPError."""
+        return httpx.get(f"http://{self.address}{path}", timeout=2, trust_env=False)

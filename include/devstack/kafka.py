@@ -39,9 +39,9 @@ class Kafka(Server):
         self._heap = heap
         self._rack = rack
 
-    def prepare(self) -> None:
-        """Write `server.properties`; format the data folder if it is new."""
-        properties = {
+    def settings(self) -> dict[str, str]:
+        """What stands in `server.properties`."""
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self.ports['controller']}",
@@ -68,10 +68,16 @@ class Kafka(Server):
             "broker.heartbeat.interval.ms": "500",
             # A test group with one member need not wait three seconds for a second one.
             "group.initial.rebalance.delay.ms": "0",
+            **({"broker.rack": self._rack} if self._rack else {}),
         }
-        if self._rack:
-            properties["broker.rack"] = self._rack
-        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+
+    def client_settings(self) -> dict[str, str]:
+        """What librdkafka needs to be let in."""
+        return {"bootstrap.servers": self.address}
+
+    def prepare(self) -> None:
+        """Write `server.properties`; format the data folder if it is new."""
+        text = "".join(f"{key}={value}\n" for key, value in self.settings().items())
         self._properties.write_text(text, encoding="utf-8")
         if not (self._logs / "meta.properties").exists():
             self._format()
@@ -95,7 +101,7 @@ class Kafka(Server):
 
     def healthy(self) -> bool:
         """Whether the broker answers a metadata request and names itself in it."""
-        client = AdminClient({"bootstrap.servers": self.address}, logger=silent_logger())
+        client = AdminClient({**self.client_settings()}, logger=silent_logger())
         try:
             return bool(client.list_topics(timeout=2).brokers)
         except KafkaException:

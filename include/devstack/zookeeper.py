@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from devstack.jars import jars, java
 from devstack.server import Server
@@ -14,11 +15,11 @@ class ZooKeeper(Server):
     """ZooKeeper 3.9 that grants sessions from one second on, so that tests of lost sessions are quick."""
 
     name = "ZooKeeper"
-    roles = ("client",)
+    roles: ClassVar[tuple[str, ...]] = ("client",)
 
-    def prepare(self) -> None:
-        """Write `zoo.cfg`."""
-        settings = {
+    def settings(self) -> dict[str, str]:
+        """What stands in `zoo.cfg`."""
+        return {
             "dataDir": str(self.data_dir / "data"),
             "clientPort": str(self.port),
             "clientPortAddress": "127.0.0.1",
@@ -31,7 +32,10 @@ class ZooKeeper(Server):
             "4lw.commands.whitelist": "srvr,mntr,cons",
             "autopurge.purgeInterval": "1",
         }
-        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+
+    def prepare(self) -> None:
+        """Write `zoo.cfg`."""
+        text = "".join(f"{key}={value}\n" for key, value in self.settings().items())
         (self.data_dir / "zoo.cfg").write_text(text, encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:

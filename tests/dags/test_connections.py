@@ -11,6 +11,7 @@ from muster.airflow.connections import (
     aconsul_settings,
     consul_settings,
     kafka_settings,
+    status_token,
     zookeeper_settings,
 )
 from tests.dags.conftest import connection
@@ -129,3 +130,35 @@ def test_a_missing_connection_is_named_with_the_next_step():
         consul_settings("nowhere")
     with pytest.raises(ConnectionSettingsError, match="no Airflow connection 'nowhere'; create it"):
         asyncio.run(aconsul_settings("nowhere"))
+
+
+def test_the_status_pages_token_is_the_password(given):
+    given(conn_type="generic", password=SECRET)
+    token = status_token("c")
+    assert token is not None
+    assert token.get_secret_value() == SECRET
+    assert SECRET not in repr(token)
+    assert status_token(None) is None
+
+
+@pytest.mark.parametrize("read", [status_token, consul_settings])
+@pytest.mark.parametrize("password", [f"{SECRET}\n", f"two {SECRET}", f"{SECRET}\xe9"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(given, read, password):
+    given(conn_type="http", host="h", port=1, password=password)
+    with pytest.raises(
+        ConnectionSettingsError, match=r"'c', key 'password'.*no HTTP header can hold"
+    ) as refused:
+        read("c")
+    assert SECRET not in str(refused.value)
+
+
+def test_a_status_connection_without_a_token_is_refused(given):
+    given(conn_type="generic")
+    with pytest.raises(ConnectionSettingsError, match=r"'c', key 'password': .*is empty"):
+        status_token("c")
+
+
+def test_zookeepers_acl_is_checked_when_it_is_read(given):
+    given(conn_type="generic", host="a:1", extra={"acl": "sasl:me:x"})
+    with pytest.raises(ConnectionSettingsError, match=r"'c', key 'extra.acl'.*'cdrwa'"):
+        zookeeper_settings("c")

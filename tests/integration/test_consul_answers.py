@@ -47,13 +47,15 @@ HEALTH = "/v1/health/service/s"
 CATALOG = "/v1/catalog/service/s"
 ISOLATED = "/v1/kv/muster/c/isolated/"
 PREFIX = "/v1/kv/muster/c/"
+WHOAMI = "/v1/acl/token/self"
+NO_ACLS: Callable[[int], Page] = lambda _: page(b"ACL support disabled", status=401)  # noqa: E731
 NO_KEYS: Callable[[int], Page] = lambda _: page([], status=404)  # noqa: E731
 
 
 @contextmanager
 def playing(answers: Answers, **settings: Any) -> Iterator[tuple[Discovery, Pages]]:
     counts: dict[str, int] = {}
-    known = {ISOLATED: NO_KEYS, PREFIX: NO_KEYS, CATALOG: lambda _: page([]), **answers}
+    known = {WHOAMI: NO_ACLS, ISOLATED: NO_KEYS, PREFIX: NO_KEYS, CATALOG: lambda _: page([]), **answers}
 
     def answer(request: Request) -> Page:
         path = request.path.partition("?")[0]

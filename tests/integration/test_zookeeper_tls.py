@@ -3,101 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from devstack.zookeeper import ZooKeeper
+from devstack.certificates import Authority
+from devstack.secured import SecureZooKeeper
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.connections import ZooKeeperSettings
 
 
-class Authority:
-    """A certificate authority in a folder; `ca` is its own certificate's file."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {folder.name}")])
-        certificate = (
-            self._builder(self._name, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.ca = folder / "ca.pem"
-        self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-    def issue(self, name: str, *names: x509.GeneralName) -> Path:
-        """Write key and certificate for `names` into one file."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            self._builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), key)
-            .add_extension(x509.SubjectAlternativeName(list(names)), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        path = self.folder / f"{name}.pem"
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
-        )
-        return path
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-        )
-
-
-class SecureZooKeeper(ZooKeeper):
-    """Speaks TLS on a second port, with `certificate`, and asks clients for one of `ca`."""
-
-    roles = ("client", "secure")
-
-    def __init__(self, data_dir: Path, certificate: Path, ca: Path) -> None:
-        super().__init__(data_dir, guarded=True)
-        self._certificate, self._ca = certificate, ca
-
-    def prepare(self) -> None:
-        super().prepare()
-        settings = {
-            "secureClientPort": str(self.ports["secure"]),
-            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "ssl.keyStore.location": str(self._certificate),
-            "ssl.keyStore.type": "PEM",
-            "ssl.trustStore.location": str(self._ca),
-            "ssl.trustStore.type": "PEM",
-            "ssl.clientAuth": "need",
-        }
-        with (self.data_dir / "zoo.cfg").open("a", encoding="utf-8") as file:
-            file.writelines(f"{key}={value}\n" for key, value in settings.items())
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls") / "ours")
-
-
 @pytest.fixture(scope="module")
 def client(authority: Authority) -> Path:
-    return authority.issue("client", x509.DNSName("client"))
+    return authority.issue("client")
 
 
 @pytest.fixture(scope="module", params=["127.0.0.1", "elsewhere.example"])
@@ -106,9 +24,8 @@ def secure(
 ) -> Iterator[tuple[str, SecureZooKeeper]]:
     """A server with a certificate for its address, and one with a certificate for another host."""
     name = str(request.param)
-    alternative = x509.IPAddress(ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
-    certificate = authority.issue(name, alternative)
-    server = SecureZooKeeper(tmp_path_factory.mktemp(name) / "zookeeper", certificate, authority.ca)
+    folder = tmp_path_factory.mktemp(name) / "zookeeper"
+    server = SecureZooKeeper(folder, {}, authority.issue(name), authority.ca, client_certificates=True)
     server.start()
     yield name, server
     server.stop()
@@ -117,7 +34,7 @@ def secure(
 def settings(server: SecureZooKeeper, ca: Path, client: Path | None, **more: object) -> ZooKeeperSettings:
     return ZooKeeperSettings.model_validate(
         {
-            "hosts": f"127.0.0.1:{server.ports['secure']}",
+            "hosts": server.secure_address,
             "operation_timeout": 5.0,
             "use_ssl": True,
             "ca": str(ca),

@@ -43,7 +43,11 @@ def test_the_shipped_file_is_right() -> None:
         ("tick: 0.1", "tick", "greater than or equal to 1"),
         ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
-        ("consumers: {handler: a.b, cuont: 3}", "consumers.cuont", "allowed are: check_interval, count"),
+        (
+            "consumers: {handler: a.b, cuont: 3}",
+            "consumers.cuont",
+            "allowed are: check_interval, consul, count",
+        ),
         ("colour: red", "colour", "allowed are: advance_budget"),
         ("consul_service: 'a b'", "consul_service", "letters, digits"),
     ],

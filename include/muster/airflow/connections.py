@@ -6,6 +6,7 @@
   `ConsulSettings`.
 - Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties. An extra key
   `operation_timeout` (seconds) is Muster's own.
+- Status pages: any type (`generic` will do); the password is the bearer token.
 
 Tasks use the plain functions, code that runs in the triggerer's event loop uses `aconsul_settings`. Airflow itself is
 imported when a connection is looked up, because the command line parses the fields of a connection without it.
@@ -17,9 +18,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -37,6 +38,10 @@ class ConnectionFields(Protocol):
     password: str | None
     schema: str | None
     extra: str | None
+
+
+class _StatusPages(BaseModel):
+    token: HeaderSecret
 
 
 class ConnectionSettingsError(ValueError):
@@ -64,6 +69,13 @@ def kafka_settings(conn_id: str) -> KafkaSettings:
     return parse_kafka(connection, _extra(connection))
 
 
+def status_token(conn_id: str | None) -> SecretStr | None:
+    """The bearer token in the Airflow connection `conn_id`, None without one. Raises `ConnectionSettingsError`."""
+    if conn_id is None:
+        return None
+    return parse_status_token(_get(conn_id))
+
+
 async def aconsul_settings(conn_id: str) -> ConsulSettings:
     """Like `consul_settings`, for the triggerer: it does not block the event loop."""
     from airflow.sdk import BaseHook  # noqa: PLC0415 - see the module
@@ -80,6 +92,12 @@ async def aconsul_settings(conn_id: str) -> ConsulSettings:
 def require_connection(conn_id: str) -> Connection:
     """Return the Airflow connection `conn_id`. Raises `ConnectionSettingsError` if there is none."""
     return _get(conn_id)
+
+
+def parse_status_token(connection: ConnectionFields) -> SecretStr:
+    """The bearer token that a connection holds. Raises `ConnectionSettingsError`."""
+    values = {"token": connection.password or ""}
+    return _validate(connection, _StatusPages, values, {"token": "password"}).token
 
 
 def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> ZooKeeperSettings:

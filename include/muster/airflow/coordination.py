@@ -23,7 +23,7 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from muster.airflow.abandoned import stop_abandoned
-from muster.airflow.connections import consul_settings, kafka_settings, zookeeper_settings
+from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, Change
 from muster.edges.consul import ConsulError, Discovery
@@ -47,6 +47,7 @@ def _coordinator(cluster: ClusterSettings) -> Iterator[Coordinator]:
         zookeeper_settings(cluster.zookeeper),
         consul_settings(cluster.consul),
         kafka_settings(cluster.kafka),
+        status_token(cluster.status),
     ) as coordinator:
         yield coordinator
 

@@ -30,6 +30,7 @@ from muster.airflow.connections import (
     consul_settings,
     kafka_settings,
     require_connection,
+    status_token,
     zookeeper_settings,
 )
 from muster.airflow.driver_log import DriverLog
@@ -226,19 +227,21 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
     def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
         cluster = search.cluster
-        check_kubernetes(require_connection(cluster.consumers.spark).host or "")
+        of = cluster.consumers
+        check_kubernetes(require_connection(of.spark).host or "")
         incarnation = str(uuid.uuid4())
         settings = consumer_settings(
             cluster,
             self.consumer,
             incarnation,
-            zookeeper_settings(cluster.zookeeper),
-            consul,
-            kafka_settings(cluster.kafka),
+            zookeeper_settings(of.zookeeper or cluster.zookeeper),
+            consul_settings(of.consul) if of.consul else consul,
+            kafka_settings(of.kafka or cluster.kafka),
+            status_token(cluster.status),
         )
-        self._conn_id = cluster.consumers.spark
+        self._conn_id = of.spark
         self.name = f"muster {cluster.name} {self.consumer}"
-        self.conf = cluster.consumers.spark_conf | (self.conf or {})
+        self.conf = of.spark_conf | (self.conf or {})
         path = self.application or application()
         self._hook = hook = self._get_hook()
         claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))

@@ -28,6 +28,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.configuration import conf
+from pydantic import SecretStr
 
 from muster.airflow.processes import ProcessRef, this_host
 from muster.settings.clusters import ClusterSettings
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 
 APPLICATION = "MUSTER_APPLICATION"
 """Environment variable that names another application file than `sparkjobs/consume.py` of this checkout."""
+
+_AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
+"""Environment variables that are no business of a job's: all connections, database, keys."""
 
 _REDACTED = "(?i)secret|password|token|access[.]?key|" + VARIABLE
 
@@ -127,6 +131,7 @@ def consumer_settings(
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,
     kafka: KafkaSettings,
+    status_token: SecretStr | None = None,
 ) -> ConsumerSettings:
     """All that a job is told. Holds secrets."""
     of = cluster.consumers
@@ -145,6 +150,7 @@ def consumer_settings(
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,
         graceful_timeout=of.graceful_timeout,
+        status_token=status_token,
     )
 
 
@@ -249,7 +255,8 @@ def _ignore_sigterm() -> None:
 
 
 def _environment(hook: SparkSubmitHook) -> dict[str, str]:
-    environment = dict(os.environ) | _spark_home()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(_AIRFLOWS_OWN)}
+    environment |= _spark_home()
     if "spark.pyspark.python" not in (hook._conf or {}):
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
     return environment

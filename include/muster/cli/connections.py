@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pydantic import SecretStr
+
 from muster.airflow.connections import (
     ConnectionFields,
     ConnectionSettingsError,
     check_extra,
     parse_consul,
+    parse_status_token,
     parse_zookeeper,
 )
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
@@ -50,6 +53,11 @@ def consul_settings(conn_id: str) -> ConsulSettings:
     """Find the connection `conn_id`. Raises `ConnectionSettingsError` if there is none, or it is wrong."""
     fields, extra = _found(conn_id)
     return parse_consul(fields, extra)
+
+
+def status_token(conn_id: str | None) -> SecretStr | None:
+    """The bearer token of the status pages, None without a connection. Raises `ConnectionSettingsError`."""
+    return None if conn_id is None else parse_status_token(_found(conn_id)[0])
 
 
 def _found(conn_id: str) -> tuple[ConnectionFields, dict[str, Any]]:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.cli.connections import consul_settings, status_token, zookeeper_settings
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
@@ -72,9 +73,10 @@ def open_edges(cluster: ClusterSettings) -> Iterator[Edges]:
     is contacted when it is first needed.
     """
     consul = consul_settings(cluster.consul)
+    poll = partial(poll_statuses, token=status_token(cluster.status))
     with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as store:
         discovery = Discovery(consul, cluster.name, cluster.consul_service)
-        reader = CircumstancesReader(store, discovery, poll_statuses, time.time, cluster.status_timeout)
+        reader = CircumstancesReader(store, discovery, poll, time.time, cluster.status_timeout)
 
         def circumstances(
             snapshots: Mapping[str, TopicSnapshot], live: Mapping[str, Consumer], assignor: Assignor
@@ -82,4 +84,4 @@ def open_edges(cluster: ClusterSettings) -> Iterator[Edges]:
             known = reader.read(snapshots, live, assignor)
             return known.circumstances, known.warnings
 
-        yield Edges(store, discovery, circumstances)
+        yield Edges(store, discovery, circumstances, poll)

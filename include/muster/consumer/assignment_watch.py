@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
 
@@ -21,6 +21,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.loop import Beat
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
+from muster.edges.zookeeper_session import DENIALS, gave_up, refused
 from muster.settings.connections import ZooKeeperSettings
 
 log = logging.getLogger(__name__)
@@ -58,13 +59,14 @@ class AssignmentWatch:
 
     def run(self, beat: Beat) -> None:
         """Keep the agent informed."""
-        client = make_client(self._settings)
-        client.add_listener(self._on_state)
-        client.start_async().wait(1.0)
+        client = self._connect()
         try:
             due = 0.0
             while not self._stopped.is_set():
                 beat()
+                if gave_up(client) is not None:
+                    stop_client(client, 1.0)
+                    client = self._connect()
                 full = time.monotonic() >= due
                 try:
                     self._round(client, full)
@@ -80,10 +82,19 @@ class AssignmentWatch:
         finally:
             stop_client(client, 1.0)
 
+    def _connect(self) -> KazooClient:
+        client = make_client(self._settings)
+        client.add_listener(self._on_state)
+        client.start_async().wait(1.0)
+        return client
+
     def _round(self, client: KazooClient, full: bool) -> None:
         self._wake.clear()
         if not client.connected:
-            raise _AwayError(f"ZooKeeper at {self._settings.hosts} is not connected")
+            where = f"ZooKeeper at {self._settings.hosts}"
+            if isinstance(gave_up(client), DENIALS):
+                raise _AwayError(f"{where}: {refused(self._settings)}")
+            raise _AwayError(f"{where} is not connected")
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
@@ -99,6 +110,8 @@ class AssignmentWatch:
             if isinstance(error, _AwayError):
                 raise
             reason = str(error) or type(error).__name__
+            if isinstance(error, NoAuthError):
+                reason = f"refused {self._settings.who}: its ACL does not allow it; give this user read (r)"
             raise _AwayError(
                 f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}"
             ) from error

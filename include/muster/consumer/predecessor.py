@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable
 
 import httpx
+from pydantic import SecretStr
 
 from muster.core.wire import WireError, parse_status
 from muster.edges.consul import Registration
+from muster.edges.status import bearer
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +24,17 @@ SILENT = 5.0
 POLL = 0.2
 
 
-def wait_for(older: Registration, timeout: float, given_up: Callable[[], bool]) -> str:
-    """Return, in words, why there is no more need to wait for `older`: at the latest after `timeout` seconds."""
+def wait_for(
+    older: Registration, timeout: float, given_up: Callable[[], bool], token: SecretStr | None = None
+) -> str:
+    """Return, in words, why there is no more need to wait for `older`: at the latest after `timeout` seconds.
+
+    `token` is the bearer token of its status page, if it has one.
+    """
     host = f"[{older.address}]" if ":" in older.address else older.address
     url = f"http://{host}:{older.port}/status"
     began = heard = time.monotonic()
-    with httpx.Client(timeout=1.0, trust_env=False) as client:
+    with httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client:
         while time.monotonic() - began < timeout and not given_up():
             try:
                 status = parse_status(client.get(url).content, url)

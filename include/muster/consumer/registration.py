@@ -150,7 +150,12 @@ class Registrar:
         log.info("incarnation %s is registered as %s; replacing it", older.incarnation, older.id)
 
         def wait() -> None:
-            why = predecessor.wait_for(older, self._settings.graceful_timeout, lambda: self._ending.asked)
+            why = predecessor.wait_for(
+                older,
+                self._settings.graceful_timeout,
+                lambda: self._ending.asked,
+                self._settings.status_token,
+            )
             log.info("incarnation %s: %s", older.incarnation, why)
             self._agent.lift(TAKING_OVER)
 

@@ -1,20 +1,24 @@
 """The consumer's HTTP face: `/status` for the coordinator and people, `/health` for Consul, `/metrics`.
 
-It is open to whoever reaches the port, so it shows no setting that could be a secret. It answers from memory,
-so it is quick whatever Spark, Kafka or ZooKeeper do.
+With a `status_token`, `/status` and `/metrics` answer only who sends it (`Authorization: Bearer ...`). `/health` is
+open in any case and says little: the token in Consul's check would stand in Consul's catalog for many to read. No
+page shows a setting that could be a secret. They answer from memory, so they are quick whatever Spark, Kafka or
+ZooKeeper do.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Response, status
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import SecretStr
 
 import muster
 from muster.consumer.agent import Agent, View
@@ -28,8 +32,10 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
     metrics = ConsumerMetrics(agent, settings.cluster)
     started = time.time()
 
-    @app.get("/status")
-    async def status() -> dict[str, Any]:
+    guarded = [Depends(_bearer(settings.status_token))]
+
+    @app.get("/status", dependencies=guarded)
+    async def show() -> dict[str, Any]:
         view = agent.view()
         return {
             "consumer": settings.consumer,
@@ -55,11 +61,26 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
         wrong = trouble()
         return Response("\n".join(wrong) or "ok", status_code=503 if wrong else 200, media_type="text/plain")
 
-    @app.get("/metrics")
+    @app.get("/metrics", dependencies=guarded)
     async def scrape() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
+    """A dependency that turns away who does not send `token`."""
+    wanted = f"Bearer {token.get_secret_value()}".encode() if token else b""
+
+    async def check(authorization: Annotated[str, Header()] = "") -> None:
+        if wanted and not secrets.compare_digest(authorization.encode(), wanted):
+            raise HTTPException(
+                status.HTTP_401_UNAUTHORIZED,
+                "this page needs the bearer token of the cluster's 'status' connection: Authorization: Bearer ...",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+    return check
 
 
 def _state(view: View) -> str:
@@ -70,7 +91,7 @@ def _state(view: View) -> str:
 
 
 def _topic(view: View, topic: str) -> dict[str, Any]:
-    status = view.topics[topic]
+    held = view.topics[topic]
     source = view.sources.get(topic)
     offsets = {
         str(partition): {
@@ -84,11 +105,11 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
         if name == topic
     }
     return {
-        "running": sorted(status.running),
-        "starting": sorted(status.starting),
-        "closing": sorted(status.closing),
-        "standby": sorted(status.standby),
-        "epoch": status.epoch,
+        "running": sorted(held.running),
+        "starting": sorted(held.starting),
+        "closing": sorted(held.closing),
+        "standby": sorted(held.standby),
+        "epoch": held.epoch,
         "bootstrap.servers": source.bootstrap_servers if source else None,
         "group.id": source.group_id if source else None,
         "offsets": offsets,

@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+
+from pydantic import SecretStr
 
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
@@ -137,9 +140,9 @@ class Coordinator:
         wanted = {topic for topic in found if self.cluster.topics.includes(topic)}
         for topic in sorted(set(self.cluster.topics.names) - found.keys()):
             errors[topic] = (
-                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}; create it there, or "
-                f"take it out of 'topics' of cluster {self.cluster.name}"
-                + (" (its last known partitions stand)" if topic in known else "")
+                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not "
+                "see it; create it there, let the user describe it, or take it out of 'topics' of cluster "
+                f"{self.cluster.name}" + (" (its last known partitions stand)" if topic in known else "")
             )
         report = PartitionsReport(topics=len(wanted), errors=errors)
         for topic in sorted(wanted):
@@ -451,8 +454,11 @@ def open_coordinator(
     zookeeper_settings: ZooKeeperSettings,
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
+    status_token: SecretStr | None = None,
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
+
+    `status_token` is the bearer token of the consumers' status pages, if they ask for one.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
@@ -462,8 +468,7 @@ def open_coordinator(
     try:
         with zookeeper.TopicStore(zookeeper_settings, cluster.name) as store:
             discovery = consul.Discovery(consul_settings, cluster.name, cluster.consul_service)
-            yield Coordinator(
-                cluster, kafka_settings, store, discovery, lister, status.poll_statuses, assignor
-            )
+            poll = partial(status.poll_statuses, token=status_token)
+            yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
     finally:
         lister.close()

@@ -150,6 +150,7 @@ class Discovery(DecisionKeys):
             catalog = self._api.read(path, consistent=True)
             self._look_again()
             answer, registered = self._health(consistent=True)
+            hides = self._api.hides()
         except ConsulError as error:
             return Members(None, {}, index, f"{doubt}could not be asked again: {error}")
         if reason := catalog.doubt or answer.doubt:
@@ -159,6 +160,13 @@ class Discovery(DecisionKeys):
         if catalog.data != []:
             return Members(
                 None, {}, answer.index, f"{doubt}its catalog does not agree; ask again in a moment"
+            )
+        if hides:
+            return Members(
+                None,
+                {},
+                answer.index,
+                f"{doubt}may hide them: it has ACLs, and the connection has no token; set its password to one",
             )
         return Members(to_membership((), isolated), {}, answer.index)
 

@@ -7,6 +7,7 @@ address and token from the environment if they are there. So it gets an HTTP cli
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -80,7 +81,11 @@ def check_status(settings: ConsulSettings, what: str, status: int, text: str) ->
         return
     problem = f"Consul at {address(settings)}: {what}: answered {status} ({text.strip()[:200]})"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        raise ConsulError(f"{problem}; check the connection's token and what its ACL policy allows")
+        if settings.token is None:
+            raise ConsulError(f"{problem}; the connection has no token: set its password to one")
+        raise ConsulError(
+            f"{problem}; check the connection's token (its password) and what its policy allows"
+        )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ConsulError(f"{problem}; look at the agent's log, and whether its servers have a leader")
     raise ConsulError(f"{problem}; check that a Consul agent listens there")
@@ -99,11 +104,22 @@ def unreachable(settings: ConsulSettings, what: str, error: Exception) -> Consul
     if isinstance(error, requests.Timeout | httpx.TimeoutException):
         problem = "no answer in time"
     else:
-        problem = f"cannot be reached ({str(error)[:200] or type(error).__name__})"
+        problem = f"cannot be reached ({_short(error) or type(error).__name__})"
+        if "certificate" in problem.lower():
+            return ConsulError(
+                f"Consul at {address(settings)}: {what}: {problem}; check the connection's 'ca', that its host "
+                "stands in the agent's certificate, and 'certfile' and 'keyfile' if the agent asks for one"
+            )
     return ConsulError(
         f"Consul at {address(settings)}: {what}: {problem}; check that the agent runs, and the connection's host, "
         "port and TLS settings"
     )
+
+
+def _short(error: Exception) -> str:
+    """What an HTTP client says of a connection; of requests' chain of wrapped errors the innermost."""
+    found = re.findall(r"\[SSL[^\]]*\] [^(')]*[^(') ]", str(error))
+    return found[-1] if found else str(error)[:200]
 
 
 def async_client(settings: ConsulSettings) -> httpx.AsyncClient:
@@ -206,12 +222,32 @@ class ConsulApi:
         self.consistency = "default"
         self._kv = base.Consul.KV(self)
         self._agent = base.Consul.Agent(self)
+        self._readable: set[str] = set()
 
     def read(self, path: str, params: Params | None = None, consistent: bool = False) -> Answer:
         """Read something that has an index: health, catalog or KV."""
         what = f"GET {path}"
         response = self.http.send("GET", path, self.params(params, consistent))
         return read_answer(self.settings, what, response.status_code, response.headers, response.text)
+
+    def require_key_read(self, path: str) -> None:
+        """Raise `ConsulError` if somebody without a token may not read the key `path`; looks once.
+
+        Consul says to those with a token that its list of keys leaves something out, to others it does not. But it
+        refuses a single key.
+        """
+        if self.settings.token is None and path not in self._readable:
+            self.read(f"/v1/kv/{path}")
+            self._readable.add(path)
+
+    def hides(self) -> bool:
+        """Whether answers may leave things out without saying so: Consul has ACLs, and we have no token."""
+        if self.settings.token is not None:
+            return False
+        response = self.http.send("GET", "/v1/acl/token/self", None)
+        return not (
+            response.status_code == HTTPStatus.UNAUTHORIZED and "ACL support disabled" in response.text
+        )
 
     def params(self, params: Params | None, consistent: bool = False) -> Params:
         """Complete the parameters of a read with datacenter and consistency mode."""

@@ -181,6 +181,8 @@ class Keys:
 
     def _read(self, path: str, recurse: bool) -> list[Key]:
         answer = self._api.read(f"/v1/kv/{path}", [("recurse", "1")] if recurse else None)
+        if recurse and not answer.data:
+            self._api.require_key_read(path)
         if answer.doubt:
             # Not to see an isolation would be to take the consumer for live.
             raise ConsulError(answer.doubt)

@@ -96,6 +96,26 @@ def librdkafka_logger() -> logging.Logger:
     return logger
 
 
+def next_step(settings: KafkaSettings, said: str) -> str:
+    """What to do about a connection of which librdkafka `said` this."""
+    words = said.lower()
+    if "authorization failed" in words:
+        return f"give it the rights that docs/security.md lists (asked {settings.who})"
+    if "sasl" in words and "authentication" in words:
+        return (
+            f"check sasl.username, sasl.password and sasl.mechanism in the connection (asked {settings.who})"
+        )
+    if "ssl handshake" in words or "certificate" in words:
+        return (
+            "check ssl.ca.location in the connection, that the brokers' certificates name the hosts they are reached "
+            "by, and security.protocol"
+        )
+    return (
+        "check that the brokers run and can be reached from here, and the connection's security settings "
+        f"(asked {settings.who})"
+    )
+
+
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
     """What every client of ours is configured with, the connection's own settings first."""
     return {
@@ -114,6 +134,7 @@ class Admin:
     def __init__(self, settings: KafkaSettings) -> None:
         self.servers = settings.bootstrap_servers
         self.timeout = settings.operation_timeout
+        self._settings = settings
         self._last = ""
         config = client_config(settings) | {"error_cb": self._on_error}
         config.pop("isolation.level", None)  # of consumers only
@@ -158,10 +179,8 @@ class Admin:
         """Say what went wrong while doing `what`, and what to do."""
         trouble = trouble or self.trouble
         more = f"; last heard: {trouble}" if trouble else ""
-        return KafkaError(
-            f"Kafka at {self.servers}: {what}: {failure.text}{more}; check that the brokers run and can be reached "
-            "from here, and the connection's security settings"
-        )
+        step = next_step(self._settings, f"{failure.text} {trouble}")
+        return KafkaError(f"Kafka at {self.servers}: {what}: {failure.text}{more}; {step}")
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:

@@ -42,7 +42,7 @@ class GroupClient:
     def __init__(self, settings: KafkaSettings, group_id: str) -> None:
         self._servers = settings.bootstrap_servers
         self._close_timeout = settings.operation_timeout
-        self.trouble = ""
+        self._trouble = ""
         self._lock = threading.Lock()
         self._answers: list[tuple[Failure | None, list[Any]]] = []
         config = client_config(settings) | {
@@ -63,6 +63,13 @@ class GroupClient:
                 "correct the connection"
             ) from error
 
+    @property
+    def trouble(self) -> str:
+        """The last trouble since Kafka answered, '' if there was none."""
+        if self._consumer is not None:
+            self._poll(self._consumer, 0)
+        return self._trouble
+
     def committed(
         self, asked: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, int | Failure | None]:
@@ -71,7 +78,7 @@ class GroupClient:
         for item in self._open().committed([_TopicPartition(*key) for key in asked], timeout=timeout):
             offset = item.offset if item.offset >= 0 else None
             found[item.topic, item.partition] = offset if item.error is None else Failure.of(item.error)
-        self.trouble = ""
+        self._trouble = ""
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> _Found:
@@ -87,12 +94,12 @@ class GroupClient:
             # an asynchronous one.
             consumer.commit(offsets=wanted, asynchronous=True)
             while (left := end - time.monotonic()) > 0:
-                consumer.poll(min(POLL, left))
+                self._poll(consumer, min(POLL, left))
                 answers, self._answers = self._answers, []
                 for failure, items in answers:
                     # The late answer to an earlier commit is for other offsets; if it is for these, it will do.
                     if {(item.topic, item.partition): item.offset for item in items} == dict(offsets):
-                        self.trouble = ""
+                        self._trouble = ""
                         return dict(offsets) if failure is None else self._outcome(offsets, failure, end)
         finally:
             self._lock.release()
@@ -122,8 +129,14 @@ class GroupClient:
         if self._consumer is None:
             raise KafkaError(f"Kafka at {self._servers}: this client is closed; make a new one")
         # librdkafka hands over what it has to say only when asked; it would pile up.
-        self._consumer.poll(0)
+        self._poll(self._consumer, 0)
         return self._consumer
+
+    def _poll(self, consumer: Consumer, timeout: float) -> None:
+        """Let librdkafka say what it has to say. That the group may not be asked for comes as a message."""
+        message = consumer.poll(timeout)
+        if message is not None and (error := message.error()) is not None:
+            self._on_error(error)
 
     def _on_commit(self, error: confluent_kafka.KafkaError | None, items: list[Any]) -> None:
         failed = error or next((item.error for item in items if item.error is not None), None)
@@ -131,4 +144,4 @@ class GroupClient:
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
-            self.trouble = error.str()
+            self._trouble = error.str()

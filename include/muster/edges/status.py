@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import httpx
+from pydantic import SecretStr
 
 from muster.core.model import Consumer, ConsumerStatus
 from muster.core.wire import WireError, parse_status
@@ -32,17 +33,27 @@ class _UselessAnswerError(Exception):
     """The answer is of no use; the message says why."""
 
 
-def poll_statuses(consumers: Iterable[Consumer], timeout: float) -> dict[str, ConsumerStatus | StatusFailure]:
+def bearer(token: SecretStr | None) -> dict[str, str]:
+    """The header that lets one in to a status page."""
+    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+
+
+def poll_statuses(
+    consumers: Iterable[Consumer], timeout: float, token: SecretStr | None = None
+) -> dict[str, ConsumerStatus | StatusFailure]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
 
     Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
     not a status, or a status under another id are each a `StatusFailure`. Of more than `AT_ONCE` consumers each
-    gets its share of the time, so that frozen ones do not use up that of the others.
+    gets its share of the time, so that frozen ones do not use up that of the others. `token` is sent as a bearer
+    token.
     """
-    return asyncio.run(_poll({consumer.id: consumer for consumer in consumers}.values(), timeout))
+    return asyncio.run(_poll({consumer.id: consumer for consumer in consumers}.values(), timeout, token))
 
 
-async def _poll(consumers: Iterable[Consumer], seconds: float) -> dict[str, ConsumerStatus | StatusFailure]:
+async def _poll(
+    consumers: Iterable[Consumer], seconds: float, token: SecretStr | None
+) -> dict[str, ConsumerStatus | StatusFailure]:
     asked = list(consumers)
     if not asked:
         return {}
@@ -52,6 +63,7 @@ async def _poll(consumers: Iterable[Consumer], seconds: float) -> dict[str, Cons
     answers: dict[str, ConsumerStatus | StatusFailure] = {}
     async with httpx.AsyncClient(
         timeout=share,
+        headers=bearer(token),
         limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0),
         trust_env=False,  # a proxy for the outside world has no business between coordinator and consumers
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # plain HTTP: do not load the system's certificates
@@ -98,6 +110,12 @@ async def _ask(
 async def _get(client: httpx.AsyncClient, consumer: Consumer) -> ConsumerStatus:
     url = _url(consumer)
     async with client.stream("GET", url) as response:
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"
+            raise _UselessAnswerError(
+                f"its status page {url} answered 401: it asks for a bearer token, {sent}; check the cluster's "
+                "'status' connection, and restart a consumer that was started before the token was changed"
+            )
         if response.status_code != httpx.codes.OK:
             raise _UselessAnswerError(f"its status page {url} answered {response.status_code}")
         body = bytearray()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
@@ -30,10 +31,12 @@ from kazoo.exceptions import (
     SessionClosedRequireSaslError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
 from muster.settings.connections import ZooKeeperSettings
+from muster.settings.zookeeper_acl import parse_acl
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +71,20 @@ class Deadline:
 
 
 class _LastWords(logging.LoggerAdapter[logging.Logger]):
-    """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect."""
+    """Passes kazoo's log on and keeps its last warning: kazoo tells only its log why it cannot connect.
+
+    `ended_by` is what ended its connecting thread, after which it never connects again.
+    """
 
     last = ""
+    ended_by: BaseException | None = None
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log, and remember from WARNING on."""
         if level >= logging.WARNING:
             self.last = (str(msg) % args if args else str(msg)).splitlines()[0][:300]
+        if kwargs.get("exc_info"):
+            self.ended_by = sys.exc_info()[1]
         super().log(level, msg, *args, **kwargs)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -89,7 +98,8 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
     With `use_ssl` the server's certificate and its host name (as it stands in `hosts`) are checked unless
     `verify_certs` or `check_hostname` is off. When the client authenticates (SASL or digest), the nodes it
     creates belong to whoever is so authenticated and may be read by all: consumers only read, and what they read
-    is no secret. Without authentication they are open to all, which is ZooKeeper's default.
+    is no secret. Without authentication they are open to all, which is ZooKeeper's default. The setting `acl` says
+    otherwise; nodes that are there already keep the ACL they have.
 
     Raises `ZooKeeperError` for settings that contradict each other.
     """
@@ -107,7 +117,7 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
         return KazooClient(
             hosts=settings.hosts,
             timeout=settings.session_timeout,
-            default_acl=[*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if sasl or auth else None,
+            default_acl=_acl(settings, authenticated=bool(sasl or auth)),
             auth_data=auth,
             sasl_options=sasl,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=LONGEST_RECONNECT_DELAY),
@@ -128,6 +138,24 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
         ) from error
 
 
+def _acl(settings: ZooKeeperSettings, authenticated: bool) -> list[ACL] | None:
+    """What the nodes that are created get; None is kazoo's default, open to all."""
+    if settings.acl is None:
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if authenticated else None
+    return [
+        make_acl(
+            entry.scheme,
+            entry.id,
+            read="r" in entry.permissions,
+            write="w" in entry.permissions,
+            create="c" in entry.permissions,
+            delete="d" in entry.permissions,
+            admin="a" in entry.permissions,
+        )
+        for entry in parse_acl(settings.acl)
+    ]
+
+
 def _check(settings: ZooKeeperSettings) -> None:
     def refuse(problem: str, step: str) -> None:
         raise ZooKeeperError(f"ZooKeeper at {settings.hosts}: {problem}; {step}")
@@ -141,6 +169,13 @@ def _check(settings: ZooKeeperSettings) -> None:
         settings.username and settings.password
     ):
         refuse("digest authentication needs username and password", "set both")
+    if settings.acl and "auth" in {entry.scheme for entry in parse_acl(settings.acl)}:
+        certificate = settings.use_ssl and settings.certfile
+        if not (settings.sasl_mechanism or settings.auth_scheme or certificate):
+            refuse(
+                "acl grants something to 'auth', which is whoever is authenticated, and nobody is",
+                "set sasl_mechanism or auth_scheme with username and password, or grant it to somebody else",
+            )
     if settings.sasl_mechanism and importlib.util.find_spec("puresasl") is None:
         refuse("SASL needs a package that is not installed", "pip install 'kazoo[sasl]'")
 
@@ -154,6 +189,28 @@ def start_client(client: KazooClient, settings: ZooKeeperSettings) -> None:
             f"ZooKeeper at {settings.hosts}: no connection within {settings.operation_timeout:g} s"
             f"{f' ({words})' if words else ''}; check that it runs, and the hosts, TLS and SASL of the connection"
         )
+
+
+def gave_up(client: KazooClient) -> BaseException | None:
+    """Why the client will never connect again; None while it may.
+
+    A refused password is final for kazoo, and it takes a connection that drops during SASL for one. But a server that
+    restarts drops connections too, and a password can be put right: make a new client.
+    """
+    error: BaseException | None = getattr(client.logger, "ended_by", None)
+    if client.client_state == KeeperState.AUTH_FAILED:
+        error = AuthFailedError()
+    final = isinstance(error, DENIALS) or client.client_state == KeeperState.CLOSED
+    return error if final else None
+
+
+def refused(settings: ZooKeeperSettings) -> str:
+    """That ZooKeeper does not let one in, and what to do about it."""
+    if settings.username or settings.sasl_mechanism:
+        step = "check username and password in the connection, and that ZooKeeper knows this user"
+    else:
+        step = "set username and password in the connection, with 'sasl_mechanism' or 'auth_scheme'"
+    return f"refused {settings.who}: it does not accept these credentials; {step}"
 
 
 def stop_client(client: KazooClient, timeout: float) -> None:
@@ -230,10 +287,9 @@ class Session:
     def error(self, what: str, error: Exception, deadline: Deadline) -> ZooKeeperError:
         """Say what went wrong while doing `what`, and what to do."""
         if isinstance(error, DENIALS):
-            return AccessDeniedError(
-                f"ZooKeeper at {self.settings.hosts}: {what}: refused ({type(error).__name__}); check the "
-                "connection's username and password, and the ACLs of the node"
-            )
+            return self._refused(what, error)
+        if isinstance(why := gave_up(self.client), DENIALS):
+            return self._refused(what, why)
         if isinstance(error, KazooTimeoutError):
             state = "" if self.client.connected else ", the connection is lost"
             problem = f"no answer within {deadline.seconds:g} s{state}"
@@ -246,3 +302,18 @@ class Session:
                 f"check that it runs and can be reached{sasl}; a write may still have happened, so read again"
             )
         return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")
+
+    def _refused(self, what: str, error: Exception) -> AccessDeniedError:
+        where = f"ZooKeeper at {self.settings.hosts}: {what}: "
+        by_acl = f"{where}refused {self.settings.who}"
+        if isinstance(error, NoAuthError):
+            return AccessDeniedError(
+                f"{by_acl}: the node's ACL does not allow it; check username and password in the connection, or let "
+                f"the node's owner change its ACL (zkCli.sh: getAcl, setAcl)"
+            )
+        if isinstance(error, InvalidACLError):
+            return AccessDeniedError(
+                f"{by_acl}: ZooKeeper does not take the ACL {self.settings.acl or 'for new nodes'}; check 'acl' in "
+                "the connection, and username and password"
+            )
+        return AccessDeniedError(where + refused(self.settings))

@@ -88,10 +88,15 @@ class ConsumersSettings(_Settings):
     `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
     `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
     `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
+    `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
+    cluster's own.
     """
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
     spark: str = "muster_spark"
+    kafka: str | None = None
+    zookeeper: str | None = None
+    consul: str | None = None
     handler: Annotated[str, AfterValidator(_dotted)]
     handler_options: dict[str, Any] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
@@ -125,6 +130,8 @@ class ClusterSettings(_Settings):
     kafka: str = "muster_kafka"
     zookeeper: str = "muster_zookeeper"
     consul: str = "muster_consul"
+    status: str | None = None
+    """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
     assignor: AssignorSettings = AssignorSettings()
     shadow_assignor: AssignorSettings | None = None
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""

@@ -6,9 +6,20 @@ where Airflow users keep theirs. A consumer gets them in its settings (`muster.s
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_serializer,
+    field_validator,
+)
+
+from muster.settings.zookeeper_acl import parse_acl
 
 
 class _Connection(BaseModel):
@@ -17,6 +28,19 @@ class _Connection(BaseModel):
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
+
+
+def _fit_for_a_header(secret: SecretStr) -> SecretStr:
+    # HTTP clients refuse other characters with an error that shows the whole header.
+    if not re.fullmatch(r"[!-~]+", secret.get_secret_value()):
+        raise ValueError(
+            "is empty, or has a space, a line end or another character that no HTTP header can hold"
+        )
+    return secret
+
+
+HeaderSecret = Annotated[SecretStr, AfterValidator(_fit_for_a_header)]
+"""A secret that is sent in an HTTP header."""
 
 
 class ZooKeeperSettings(_Connection):
@@ -37,6 +61,22 @@ class ZooKeeperSettings(_Connection):
     password: SecretStr | None = None
     auth_scheme: Literal["digest"] | None = None
     """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
+    acl: str | None = None
+    """Who may do what with the nodes that are created, as `muster.settings.zookeeper_acl` reads it."""
+
+    @field_validator("acl")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_acl(value)
+        return value
+
+    @property
+    def who(self) -> str:
+        """As whom ZooKeeper is asked, in words."""
+        if self.sasl_mechanism == "GSSAPI":
+            return f"with Kerberos{f' as {self.username!r}' if self.username else ''}"
+        return f"as user {self.username!r}" if self.username else "without a user"
 
     @field_serializer("keyfile_password", "password", when_used="json")
     def _secrets(self, secret: SecretStr | None) -> str | None:
@@ -49,7 +89,7 @@ class ConsulSettings(_Connection):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(gt=0, lt=65536)] = 8500
     scheme: Literal["http", "https"] = "http"
-    token: SecretStr | None = None
+    token: HeaderSecret | None = None
     datacenter: str | None = None
     timeout: Annotated[float, Field(gt=0)] = 5.0
     verify: bool = True
@@ -95,6 +135,12 @@ class KafkaSettings(_Connection):
         if wrong := sorted(reserved & value.keys()):
             raise ValueError(f"{', '.join(wrong)}: set by Muster itself; remove it")
         return value
+
+    @property
+    def who(self) -> str:
+        """As whom Kafka is asked, in words."""
+        user = self.config.get("sasl.username")
+        return f"as user {user!r}" if user else "without a user"
 
     @property
     def bootstrap_servers(self) -> str:

@@ -12,10 +12,18 @@ import os
 from base64 import b64decode, b64encode
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+)
 
 from muster.core.wire import check_id
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 VARIABLE = "MUSTER_CONSUMER"
 
@@ -50,6 +58,12 @@ class ConsumerSettings(BaseModel):
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
+    status_token: HeaderSecret | None = None
+    """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
+
+    @field_serializer("status_token", when_used="json")
+    def _secrets(self, secret: SecretStr | None) -> str | None:
+        return None if secret is None else secret.get_secret_value()
 
     @classmethod
     def from_environment(cls) -> ConsumerSettings:

@@ -30,6 +30,8 @@ from muster.consumer.source import offsets
 from muster.consumer.source.offsets import Range
 from muster.consumer.source.records import Segment, offset_of, partition_of, topic_of
 from muster.edges.kafka import librdkafka_logger
+from muster.edges.kafka_admin import next_step
+from muster.settings.connections import KafkaSettings
 
 LOG = logging.getLogger(__name__)
 
@@ -46,8 +48,16 @@ _MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 _REFUSED = frozenset(
-    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
 )
+_REFUSED_AFTER = 5.0
+"""Seconds without a record after which a refused connection counts: one that has just been let in may be refused."""
 
 _PREFERENCES = {
     # A partition whose queue is full is left alone for this long, a second by default: with it, reading is
@@ -100,11 +110,19 @@ class RangeFetcher:
         self.read_timeout = read_timeout
         self._partitions: dict[offsets.TopicPartition, _Partition] = {}
         self._last_error = ""
+        self._refused = False
+        self._settings = KafkaSettings.model_construct(config=self._config)
         self._chunk = 100
         self._one_topic = True
-        self._consumer = Consumer(
-            {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=librdkafka_logger()
-        )
+        try:
+            self._consumer = Consumer(
+                {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=librdkafka_logger()
+            )
+        except (KafkaException, ValueError, TypeError) as error:
+            raise KafkaReadError(
+                f"Kafka at {self._servers}: librdkafka refuses its settings ({error}); correct the connection; files "
+                "that it names must be there on the executors"
+            ) from error
 
     def close(self) -> None:
         """Leave Kafka; the fetcher cannot be used again."""
@@ -216,6 +234,7 @@ class RangeFetcher:
             if not run:
                 return
         partition.next = offset_of(run[-1]) + 1
+        self._refused = False
         partition.progress, partition.gone_since = time.monotonic(), None
         end = pending.get(tp)
         if end is None:
@@ -269,10 +288,8 @@ class RangeFetcher:
         if topic is None:
             return
         if error.code() in _REFUSED:
-            raise KafkaReadError(
-                f"Kafka at {self._servers}: topic {topic!r}: {error.str()}; check the credentials of the Kafka "
-                "connection and the topic's access control"
-            )
+            step = next_step(self._settings, error.str())
+            raise KafkaReadError(f"Kafka at {self._servers}: topic {topic!r}: {error.str()}; {step}")
         if error.code() in _MISSING:
             for tp in pending:
                 if tp[0] == topic and self._partitions[tp].gone_since is None:
@@ -363,12 +380,13 @@ class RangeFetcher:
                     self._give_up(tp, pending, "there is no such partition")
                     continue
                 self._assign_again(tp)
-            if now - partition.progress > self.read_timeout:
+            patience = min(_REFUSED_AFTER, self.read_timeout) if self._refused else self.read_timeout
+            if now - partition.progress > patience:
                 raise KafkaReadError(
                     f"Kafka at {self._servers}: topic {tp[0]!r}, partition {tp[1]}: nothing at offset "
                     f"{partition.next} (of the planned {partition.start} to {pending[tp] - 1}) for "
-                    f"{self.read_timeout:g} s; last error: {self._last_error or 'none'}; check that the brokers are "
-                    "up and can be reached from the executors"
+                    f"{patience:g} s; last error: {self._last_error or 'none'}; from the executors, "
+                    f"{next_step(self._settings, self._last_error)}"
                 )
 
     def _let_go(self, pending: Mapping[offsets.TopicPartition, int]) -> None:
@@ -383,7 +401,9 @@ class RangeFetcher:
         )
 
     def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
+            self._last_error = error.str()
+            self._refused = error.code() in _REFUSED
 
 
 def _runs(messages: Sequence[Message], one_topic: bool) -> Iterator[Sequence[Message]]:

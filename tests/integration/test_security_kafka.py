@@ -1,0 +1,174 @@
+"""Kafka with SASL over TLS and ACLs: the rights of `docs/security.md` are enough, and who has others is told so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devstack.certificates import Authority
+from devstack.secured import SecureKafka
+from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
+from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
+from muster.edges.kafka_admin import librdkafka_logger
+from muster.settings.connections import KafkaSettings
+from tests.secured import CONSUMER, COORDINATOR, GROUP, STRANGER, TOPIC, Passwords, connection
+
+PARTITION = (TOPIC, 0)
+VALUES = [b"a", b"b", b"c"]
+IMPATIENT = 4.0
+"""Seconds: long enough to be refused."""
+HIDDEN = "hidden"
+"""A topic that nobody was given."""
+
+
+@pytest.fixture(scope="module")
+def server(secure_kafka: SecureKafka) -> SecureKafka:
+    """With the topics, and records in one of them."""
+    admin = AdminClient(secure_kafka.client_settings(), logger=librdkafka_logger())
+    present = admin.list_topics(timeout=10).topics
+    wanted = [NewTopic(name, 1, 1) for name in (TOPIC, HIDDEN) if name not in present]
+    for future in admin.create_topics(wanted).values() if wanted else ():
+        future.result(20)
+    producer = Producer(secure_kafka.client_settings(), logger=librdkafka_logger())
+    for value in VALUES:
+        producer.produce(TOPIC, value, partition=0)
+    assert producer.flush(20) == 0
+    return secure_kafka
+
+
+@pytest.fixture
+def of(server: SecureKafka, passwords: Passwords, authority: Authority) -> Callable[..., KafkaSettings]:
+    """The settings that the connection of the page comes to."""
+
+    def make(user: str, password: str | None = None, **changed: str) -> KafkaSettings:
+        known = passwords.users()[user] if password is None else password
+        page = connection(
+            "kafka-connection", SERVERS=server.address, CA=str(authority.ca), USER=user, PASSWORD=known
+        )
+        config = page["extra"] | {key.replace("_", "."): value for key, value in changed.items()}
+        return KafkaSettings(config=config, operation_timeout=IMPATIENT)
+
+    return make
+
+
+@pytest.fixture
+def group_of() -> Iterator[Callable[[KafkaSettings], GroupOffsets]]:
+    opened: list[GroupOffsets] = []
+
+    def make(settings: KafkaSettings) -> GroupOffsets:
+        opened.append(GroupOffsets(settings, GROUP))
+        return opened[-1]
+
+    yield make
+    for group in opened:
+        group.close()
+
+
+def fetch(settings: KafkaSettings, seconds: float = 20.0) -> list[bytes]:
+    """Read the records as an executor does."""
+    fetcher = RangeFetcher({**settings.config, "group.id": GROUP}, seconds)
+    try:
+        chunks = list(fetcher.fetch({PARTITION: (0, len(VALUES))}))
+    finally:
+        fetcher.close()
+    return [message.value() or b"" for chunk in chunks for _, messages in chunk for message in messages]
+
+
+def test_the_coordinators_rights_are_enough_to_list_its_topics_and_no_others(of) -> None:
+    assert TopicLister(of(COORDINATOR)).list_partitions() == {TOPIC: frozenset({0})}
+
+
+def test_the_consumers_rights_are_enough_to_read_and_to_commit(of, group_of) -> None:
+    settings = of(CONSUMER)
+    group = group_of(settings)
+    assert group.beginning_offsets([PARTITION]) == {PARTITION: 0}
+    assert group.end_offsets([PARTITION])[PARTITION] >= len(VALUES)
+    assert fetch(settings) == VALUES
+    group.commit({PARTITION: 2})
+    assert group.committed([PARTITION]) == {PARTITION: 2}
+
+
+def test_who_was_given_nothing_sees_nothing(of) -> None:
+    assert TopicLister(of(STRANGER)).list_partitions() == {}
+
+
+def test_the_group_is_closed_to_others_who_are_told_so(of, group_of) -> None:
+    group = group_of(of(COORDINATOR))
+    for call in (lambda: group.committed([PARTITION]), lambda: group.commit({PARTITION: 0})):
+        with pytest.raises(KafkaError) as refused:
+            call()
+        message = str(refused.value)
+        assert f"of group {GROUP}" in message
+        assert "Group authorization failed" in message
+        assert f"give it the rights that docs/security.md lists (asked as user '{COORDINATOR}')" in message
+
+
+def test_a_topic_that_one_may_not_read_is_named(of, group_of) -> None:
+    with pytest.raises(KafkaReadError) as refused:
+        fetch(of(COORDINATOR))
+    assert f"topic '{TOPIC}'" in str(refused.value)
+    assert "Topic authorization failed" in str(refused.value)
+    assert f"asked as user '{COORDINATOR}'" in str(refused.value)
+    with pytest.raises(
+        PartitionError, match=f"{HIDDEN} .*check that the topic exists and may be read by this user"
+    ):
+        group_of(of(CONSUMER)).end_offsets([(HIDDEN, 0)])
+
+
+def refusals(settings: KafkaSettings, group: GroupOffsets) -> list[str]:
+    """What each part of Muster says to these settings, all asked at once as most of it is waiting."""
+    calls: list[Callable[[], Any]] = [
+        lambda: TopicLister(settings).list_topics(),
+        lambda: group.end_offsets([PARTITION]),
+        lambda: group.committed([PARTITION]),
+        lambda: group.commit({PARTITION: 0}),
+        lambda: fetch(settings, IMPATIENT),
+    ]
+
+    def refusal(call: Callable[[], Any]) -> str:
+        with pytest.raises((KafkaError, KafkaReadError)) as refused:
+            call()
+        return str(refused.value)
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(refusal, calls))
+
+
+def test_a_wrong_password_is_told_by_every_part(of, group_of, caplog: pytest.LogCaptureFixture) -> None:
+    settings = of(CONSUMER, password="pa55word-that-is-wrong")  # noqa: S106
+    with caplog.at_level(logging.DEBUG):
+        for message in refusals(settings, group_of(settings)):
+            assert f"Kafka at {settings.bootstrap_servers}" in message
+            assert "SASL authentication error" in message
+            assert "check sasl.username, sasl.password and sasl.mechanism in the connection" in message
+            assert f"asked as user '{CONSUMER}'" in message
+            assert "pa55word" not in message
+    assert "pa55word" not in caplog.text
+
+
+def test_the_certificate_of_somebody_else_is_told_by_every_part(of, group_of, stranger_ca: Path) -> None:
+    settings = of(CONSUMER, ssl_ca_location=str(stranger_ca))
+    for message in refusals(settings, group_of(settings)):
+        assert f"Kafka at {settings.bootstrap_servers}" in message
+        assert "certificate verify failed" in message
+        assert "check ssl.ca.location in the connection" in message
+
+
+def test_a_ca_that_is_not_there_is_told_before_anything_is_tried(of) -> None:
+    settings = of(CONSUMER, ssl_ca_location="/nowhere/ca.pem")
+    for call in (
+        lambda: TopicLister(settings),
+        lambda: GroupOffsets(settings, GROUP),
+        lambda: fetch(settings),
+    ):
+        with pytest.raises(
+            (KafkaError, KafkaReadError), match=r"ssl\.ca\.location failed.*correct the connection"
+        ):
+            call()
