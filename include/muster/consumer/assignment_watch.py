@@ -19,6 +19,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from muster.consumer.agent import Agent
 from muster.consumer.loop import Beat
+from muster.core.refusals import Fact
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
 from muster.settings.connections import ZooKeeperSettings
@@ -66,8 +67,9 @@ class AssignmentWatch:
             while not self._stopped.is_set():
                 beat()
                 full = time.monotonic() >= due
+                stale = self._agent.stale_topics()
                 try:
-                    self._round(client, full)
+                    self._round(client, full or bool(stale), bool(stale))
                 except _AwayError as away:
                     self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
                     due = 0.0
@@ -80,19 +82,25 @@ class AssignmentWatch:
         finally:
             stop_client(client, 1.0)
 
-    def _round(self, client: KazooClient, full: bool) -> None:
+    def _round(self, client: KazooClient, full: bool, sync: bool) -> None:
+        """Read what may have changed, or everything; `sync`: as it stands now, not as this server knows it."""
         self._wake.clear()
+        asked = time.monotonic()
         if not client.connected:
             raise _AwayError(f"ZooKeeper at {self._settings.hosts} is not connected")
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
+            if sync:
+                client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
                 self._read_list(client)
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
-            self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            if sync:
+                self._agent.confirm(Fact.ASSIGNED, asked, read)
         except (_AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty
@@ -126,7 +134,9 @@ class AssignmentWatch:
         self._topics = topics
         self._agent.listed(topics, zxid)
 
-    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> None:
+    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> set[str]:
+        """Read these nodes; returns the topics whose assignment the agent has."""
+        taken = set()
         deadline = time.monotonic() + self._settings.operation_timeout
         reads = [(path, topic, client.get_async(path, watch=self._on_event)) for path, topic in paths.items()]
         for path, topic, read in reads:
@@ -135,19 +145,22 @@ class AssignmentWatch:
             except NoNodeError:
                 self._mark(self._root)  # it went between the list and now
                 continue
-            self._take(path, topic, data, stat)
+            if self._take(path, topic, data, stat):
+                taken.add(topic)
+        return taken
 
-    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> None:
+    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> bool:
         try:
             assignment = parse_assignment(data, path)
         except WireError as error:
             self._agent.problem(
                 f"topic {topic}", f"{error}; until then this consumer keeps what it has of the topic"
             )
-            return
+            return False
         self._agent.problem(f"topic {topic}", None)
         if assignment is not None:
             self._agent.assigned(topic, assignment, stat.mzxid)
+        return True
 
     def _on_event(self, event: WatchedEvent | None) -> None:
         """A watch fired (in kazoo's thread, so nothing may block here)."""
