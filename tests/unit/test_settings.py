@@ -31,6 +31,7 @@ def test_the_shipped_file_is_right() -> None:
     assert clusters.errors == {}
     assert clusters["flights"].consumer_ids() == ("flights-1", "flights-2", "flights-3")
     assert clusters["flights"].tick == 20
+    assert clusters["flights"].fencing
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def test_the_shipped_file_is_right() -> None:
         ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
         ("consumers: {handler: a.b, cuont: 3}", "consumers.cuont", "allowed are: check_interval, count"),
+        ("fencing: perhaps", "fencing", "boolean"),
         ("colour: red", "colour", "allowed are: advance_budget"),
         ("consul_service: 'a b'", "consul_service", "letters, digits"),
     ],
