@@ -18,7 +18,7 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.spark.test_consumer_job import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 HANDLER = "gated_handlers.GatedSink"
 
@@ -106,12 +106,12 @@ def test_a_frozen_job_that_was_replaced_takes_no_offset_back(
     zombie, newer = start("zombie", fencing), start("newer", fencing)
     coordinator.assign(topic.name, dict.fromkeys(range(3), "zombie"))
     topic.produce(100)
-    eventually(lambda: topic.committed() == dict.fromkeys(range(3), 100), 240, "committed")
-    eventually(newer.registered, 240, "the other one is there")
+    eventually(lambda: topic.committed() == dict.fromkeys(range(3), 100), 400, "committed")
+    eventually(newer.registered, 400, "the other one is there")
     gate = gate_of(tmp_path, "zombie")
     waits = close_gate(gate, "before")
     topic.produce(50)
-    eventually(waits, 60, "in the middle of a batch")
+    eventually(waits, 180, "in the middle of a batch")
 
     frozen = zombie.tree()
     for process in frozen:
@@ -119,22 +119,24 @@ def test_a_frozen_job_that_was_replaced_takes_no_offset_back(
     coordinator.assign(topic.name, {0: "newer", 1: "newer", 2: "zombie"})
     with never_back(topic) as seen:
         topic.produce(50)
-        eventually(lambda: topic.committed() == {0: 200, 1: 200, 2: 100}, 120, "taken over")
+        eventually(lambda: topic.committed() == {0: 200, 1: 200, 2: 100}, 240, "taken over")
         gate.unlink()
         for process in frozen:
             process.resume()
         eventually(
-            lambda: topic.committed() == dict.fromkeys(range(3), 200), 120, "it goes on with what it has"
+            lambda: topic.committed() == dict.fromkeys(range(3), 200), 240, "it goes on with what it has"
         )
-        eventually(lambda: zombie.lists(topic.name) == ([2], [], []), 60, "and with nothing else")
+        eventually(lambda: zombie.lists(topic.name) == ([2], [], []), 180, "and with nothing else")
         topic.produce(10)
-        eventually(lambda: topic.committed() == dict.fromkeys(range(3), 210), 120, "both go on")
-        eventually(lambda: zombie.status()["errors"] == [], 60, "it has looked at ZooKeeper and Consul again")
+        eventually(lambda: topic.committed() == dict.fromkeys(range(3), 210), 240, "both go on")
+        eventually(
+            lambda: zombie.status()["errors"] == [], 180, "it has looked at ZooKeeper and Consul again"
+        )
         coordinator.assign(topic.name, {1: "newer", 2: "zombie"})
-        eventually(lambda: newer.lists(topic.name) == ([1], [], []), 60, "handed back in order")
+        eventually(lambda: newer.lists(topic.name) == ([1], [], []), 180, "handed back in order")
         coordinator.assign(topic.name, {0: "zombie", 1: "newer", 2: "zombie"})
         topic.produce(10)
-        eventually(lambda: topic.committed() == dict.fromkeys(range(3), 220), 120, "and taken up again")
+        eventually(lambda: topic.committed() == dict.fromkeys(range(3), 220), 240, "and taken up again")
     print(f"committed offsets were read {len(seen)} times")
     if fencing:
         status = zombie.status()
@@ -163,14 +165,14 @@ def test_a_job_killed_again_and_again_writes_every_record_once(
         for point in ("after", "middle", "before"):
             job = start("killed")
             topic.produce(100)
-            eventually(lambda: topic.committed() == topic.written, 240, "committed")
+            eventually(lambda: topic.committed() == topic.written, 400, "committed")
             waits = close_gate(gate, point)
             topic.produce(70)
-            eventually(waits, 60, f"in a batch, {point}")
+            eventually(waits, 180, f"in a batch, {point}")
             for process in job.tree():
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            eventually(lambda job=job: job.exit_code() is not None, 60, "dead")  # type: ignore[misc]
+            eventually(lambda job=job: job.exit_code() is not None, 180, "dead")  # type: ignore[misc]
             there = sum(job.offsets_read().values())
             committed = sum(offset or 0 for offset in topic.committed().values())
             print(f"killed {point}: {there} rows stand there, {committed} are committed")
@@ -178,6 +180,6 @@ def test_a_job_killed_again_and_again_writes_every_record_once(
             gate.unlink()
             topic.produce(33)  # so the batch that comes again has other bounds
         job = start("killed")
-        eventually(lambda: topic.committed() == topic.written, 240, "all is read")
+        eventually(lambda: topic.committed() == topic.written, 400, "all is read")
     assert delivered_again > 0, "the kills hit between the sink and the commit"
     assert dict(job.offsets_read()) == topic.expected(0, 1, 2)

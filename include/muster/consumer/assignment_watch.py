@@ -69,7 +69,7 @@ class AssignmentWatch:
                 full = time.monotonic() >= due
                 stale = self._agent.stale_topics()
                 try:
-                    self._round(client, full or bool(stale), bool(stale))
+                    self._round(client, full or bool(stale), stale)
                 except _AwayError as away:
                     self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
                     due = 0.0
@@ -82,8 +82,11 @@ class AssignmentWatch:
         finally:
             stop_client(client, 1.0)
 
-    def _round(self, client: KazooClient, full: bool, sync: bool) -> None:
-        """Read what may have changed, or everything; `sync`: as it stands now, not as this server knows it."""
+    def _round(self, client: KazooClient, full: bool, stale: set[str]) -> None:
+        """Read what may have changed, or everything.
+
+        If the agent needs topics that are `stale`, they are read as they stand now, not as this server knows them.
+        """
         self._wake.clear()
         asked = time.monotonic()
         if not client.connected:
@@ -91,7 +94,7 @@ class AssignmentWatch:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
-            if sync:
+            if stale:
                 client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
@@ -99,8 +102,8 @@ class AssignmentWatch:
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
             read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
-            if sync:
-                self._agent.confirm(Fact.ASSIGNED, asked, read)
+            if stale:
+                self._agent.confirm(Fact.ASSIGNED, asked, read | (stale - set(self._topics)))
         except (_AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty
