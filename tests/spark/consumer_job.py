@@ -48,6 +48,7 @@ class ConsumerJob:
     folder: Path
     handler: str = "muster.handlers.parquet.ParquetHandler"
     options: dict[str, Any] = field(default_factory=dict)
+    fencing: bool = True
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -76,6 +77,7 @@ class ConsumerJob:
             handler_options={"path": "${JOB_DATA}", **self.options},
             metadata={"zone": "here"},
             graceful_timeout=30,
+            fencing=self.fencing,
         )
         environment = {
             **os.environ,
@@ -110,6 +112,12 @@ class ConsumerJob:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
             guard.forget(self.process.pid)
+
+    def tree(self) -> list[psutil.Process]:
+        """All its processes, the JVM first; Spark's Python daemons have process groups of their own."""
+        assert self.process is not None
+        top = psutil.Process(self.process.pid)
+        return [top, *top.children(recursive=True)]
 
     def exit_code(self) -> int | None:
         assert self.process is not None

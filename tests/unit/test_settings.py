@@ -31,6 +31,7 @@ def test_the_shipped_file_is_right() -> None:
     assert clusters.errors == {}
     assert clusters["flights"].consumer_ids() == ("flights-1", "flights-2", "flights-3")
     assert clusters["flights"].tick == 20
+    assert clusters["flights"].fencing
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def test_the_shipped_file_is_right() -> None:
             "consumers.cuont",
             "allowed are: check_interval, consul, count",
         ),
+        ("fencing: perhaps", "fencing", "boolean"),
         ("colour: red", "colour", "allowed are: advance_budget"),
         ("consul_service: 'a b'", "consul_service", "letters, digits"),
     ],

@@ -149,6 +149,7 @@ def consumer_settings(
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,
+        fencing=cluster.fencing,
         graceful_timeout=of.graceful_timeout,
         status_token=status_token,
     )

@@ -25,6 +25,7 @@ from muster.core.ownership import (
     Source,
     TopicPartition,
 )
+from muster.core.refusals import Fact, Refusal, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Counters:
     batch_seconds: float = 0.0
     commits: int = 0
     failed_commits: int = 0
+    refused_commits: int = 0
     query_failures: int = 0
     last_batch_at: float | None = None
 
@@ -60,6 +62,7 @@ class View:
     rates: Mapping[TopicPartition, float]
     """Records that arrive a second, see `muster.consumer.arrival_rates`; absent where it is not known yet."""
     problems: Mapping[str, str]
+    refusals: Mapping[TopicPartition, Refusal]
     bars: frozenset[str]
     query_running: bool
     counters: Counters
@@ -67,14 +70,20 @@ class View:
 
 @dataclass
 class Agent:
-    """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O."""
+    """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
+
+    `claims` and `fencing` are those of `Ownership`.
+    """
 
     owner: str
+    claims: bool = False
+    fencing: bool = False
     _ownership: Ownership = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
     _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
+    _refusals: Refusals = field(default_factory=Refusals, init=False)
     _counters: Counters = field(default_factory=Counters, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
     _token: str | None = field(default=None, init=False)
@@ -82,7 +91,7 @@ class Agent:
     _batch_under_way: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._ownership = Ownership(self.owner)
+        self._ownership = Ownership(self.owner, self.claims, self.fencing)
 
     # -- from ZooKeeper -----------------------------------------------------------------------------------
 
@@ -90,10 +99,18 @@ class Agent:
         """An assignment node was read as it stands since transaction `zxid`."""
         with self._changed:
             before = self._ownership.status().get(topic)
+            due = self._due(topic)
             if not self._ownership.read(topic, assignment, zxid):
                 log.warning("topic %r: ignored an assignment older than the one known", topic)
                 return
             after = self._ownership.status()[topic]
+            for key in sorted(due.keys() - self._due(topic).keys()):
+                log.warning(
+                    "topic %r, partition %d: given to another consumer before offset %d was committed; it is not "
+                    "committed any more, the other one begins at what was committed before",
+                    *key,
+                    due[key],
+                )
             if before != after:
                 log.info(
                     "topic %r: epoch %s: running %s, starting %s, closing %s, standing by for %s",
@@ -216,10 +233,39 @@ class Agent:
     # -- from Kafka ---------------------------------------------------------------------------------------
 
     def wait_for_source(self, known: Collection[Source], timeout: float) -> set[Source]:
-        """Wait up to `timeout` seconds until offsets are due at a place that is not `known`; returns the new ones."""
+        """Wait up to `timeout` seconds until there is something to claim or to commit at a place that is not
+        `known`; returns the new ones."""
+
+        def unknown() -> set[Source]:
+            return (self._ownership.due().keys() | self._ownership.unclaimed().keys()) - set(known)
+
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._ownership.due().keys() - set(known)), timeout)
-            return self._ownership.due().keys() - set(known)
+            self._changed.wait_for(unknown, timeout)
+            return unknown()
+
+    def wait_for_claims(
+        self, source: Source, claimed: Mapping[TopicPartition, int], timeout: float
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Wait up to `timeout` seconds until a partition at `source` is to be claimed, or a claim is out of use.
+
+        `claimed` are the claims there are, with their terms. Returns those to make, and those of them to give up.
+        """
+
+        def found() -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+            held = self._ownership.terms().get(source, {})
+            return self._ownership.unclaimed().get(source, {}), {
+                key: term for key, term in claimed.items() if held.get(key) != term
+            }
+
+        with self._changed:
+            self._changed.wait_for(lambda: any(found()), timeout)
+            return found()
+
+    def claimed(self, terms: Mapping[TopicPartition, int]) -> None:
+        """These partitions are claimed for these terms, and can start."""
+        with self._changed:
+            self._ownership.claimed(terms)
+            self._changed.notify_all()
 
     def wait_for_due(self, source: Source, timeout: float) -> bool:
         """Wait up to `timeout` seconds until offsets are due at `source`; returns whether some are."""
@@ -237,6 +283,30 @@ class Agent:
             self._ownership.committed(source, offsets)
             self._counters.commits += 1
             self._changed.notify_all()
+
+    def refused(self, key: TopicPartition, term: int, why: str) -> None:
+        """The commit of a partition was refused for good: it is closed as it stands. `why` is for people."""
+        with self._changed:
+            if not self._ownership.refuse(key, term):
+                return
+            self._counters.refused_commits += 1
+            self._refusals.note(key, why, time.monotonic())
+            self._set_problem(_fenced(key), why)
+            self._changed.notify_all()
+
+    def stale_topics(self) -> set[str]:
+        """Topics whose assignment has to be read again, because a commit was refused since."""
+        with self._changed:
+            return self._refusals.topics_to_read()
+
+    def confirm(self, fact: Fact, asked: float, topics: Collection[str] = ("",)) -> None:
+        """`fact` holds, by a question that began at `asked` (`time.monotonic`); see `Refusals`."""
+        with self._changed:
+            self._refusals.confirm(fact, asked, topics)
+            for key in self._refusals.take_ready(time.monotonic()):
+                self._ownership.allow(key)
+                self._set_problem(_fenced(key), None)
+                self._changed.notify_all()
 
     def commit_failed(self) -> None:
         """A commit was not acknowledged and will be tried again."""
@@ -267,10 +337,19 @@ class Agent:
                 ends=dict(self._ends),
                 rates=self._rates.rates(),
                 problems=dict(self._problems),
+                refusals=dict(self._refusals.all),
                 bars=frozenset(self._ownership.bars),
                 query_running=self._token is not None,
                 counters=Counters(**{name: getattr(self._counters, name) for name in Counters.__slots__}),
             )
+
+    def _due(self, topic: str) -> dict[TopicPartition, int]:
+        return {
+            key: offset
+            for due in self._ownership.due().values()
+            for key, offset in due.items()
+            if key[0] == topic
+        }
 
     def _check(self, token: str) -> None:
         if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
@@ -287,3 +366,8 @@ class Agent:
             log.warning("%s: %s", key, message)
             self._logged[key] = now
         self._problems[key] = message
+
+
+def _fenced(key: TopicPartition) -> str:
+    """Under which the problem of a partition whose commit was refused is known."""
+    return f"fenced {key[0]} [{key[1]}]"

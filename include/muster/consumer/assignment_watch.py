@@ -19,6 +19,7 @@ from kazoo.protocol.states import WatchedEvent
 
 from muster.consumer.agent import Agent
 from muster.consumer.loop import Beat
+from muster.core.refusals import Fact
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
 from muster.edges.zookeeper_session import DENIALS, gave_up, refused
@@ -68,8 +69,9 @@ class AssignmentWatch:
                     stop_client(client, 1.0)
                     client = self._connect()
                 full = time.monotonic() >= due
+                stale = self._agent.stale_topics()
                 try:
-                    self._round(client, full)
+                    self._round(client, full or bool(stale), stale)
                 except _AwayError as away:
                     self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
                     due = 0.0
@@ -88,8 +90,13 @@ class AssignmentWatch:
         client.start_async().wait(1.0)
         return client
 
-    def _round(self, client: KazooClient, full: bool) -> None:
+    def _round(self, client: KazooClient, full: bool, stale: set[str]) -> None:
+        """Read what may have changed, or everything.
+
+        If the agent needs topics that are `stale`, they are read as they stand now, not as this server knows them.
+        """
         self._wake.clear()
+        asked = time.monotonic()
         if not client.connected:
             where = f"ZooKeeper at {self._settings.hosts}"
             if isinstance(gave_up(client), DENIALS):
@@ -98,12 +105,16 @@ class AssignmentWatch:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
+            if stale:
+                client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
                 self._read_list(client)
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
-            self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            if stale:
+                self._agent.confirm(Fact.ASSIGNED, asked, read | (stale - set(self._topics)))
         except (_AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty
@@ -139,7 +150,9 @@ class AssignmentWatch:
         self._topics = topics
         self._agent.listed(topics, zxid)
 
-    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> None:
+    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> set[str]:
+        """Read these nodes; returns the topics whose assignment the agent has."""
+        taken = set()
         deadline = time.monotonic() + self._settings.operation_timeout
         reads = [(path, topic, client.get_async(path, watch=self._on_event)) for path, topic in paths.items()]
         for path, topic, read in reads:
@@ -148,19 +161,22 @@ class AssignmentWatch:
             except NoNodeError:
                 self._mark(self._root)  # it went between the list and now
                 continue
-            self._take(path, topic, data, stat)
+            if self._take(path, topic, data, stat):
+                taken.add(topic)
+        return taken
 
-    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> None:
+    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> bool:
         try:
             assignment = parse_assignment(data, path)
         except WireError as error:
             self._agent.problem(
                 f"topic {topic}", f"{error}; until then this consumer keeps what it has of the topic"
             )
-            return
+            return False
         self._agent.problem(f"topic {topic}", None)
         if assignment is not None:
             self._agent.assigned(topic, assignment, stat.mzxid)
+        return True
 
     def _on_event(self, event: WatchedEvent | None) -> None:
         """A watch fired (in kazoo's thread, so nothing may block here)."""

@@ -82,7 +82,7 @@ class Job:
         self._settings = settings
         self._handler = handler
         self._ending = Ending()
-        self._agent = Agent(settings.consumer)
+        self._agent = Agent(settings.consumer, claims=True, fencing=settings.fencing)
         self._loops: list[Loop] = []
         self._page = HttpServer(
             "status-page",
@@ -101,7 +101,7 @@ class Job:
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )
-        self._committer = Committer(self._agent, settings.kafka)
+        self._committer = Committer(self._agent, settings.kafka, settings.cluster, settings.fencing)
         self._supervisor: QuerySupervisor | None = None
 
     def run(self) -> int:

@@ -106,6 +106,11 @@ class ConsumerMetrics(Collector):
             ("batch_seconds", "Seconds that the handler took", counters.batch_seconds),
             ("commits", "Commits acknowledged by Kafka", counters.commits),
             ("failed_commits", "Commits that failed and were tried again", counters.failed_commits),
+            (
+                "refused_commits",
+                "Commits refused because another consumer has taken the partition over",
+                counters.refused_commits,
+            ),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
         ):
             counter = CounterMetricFamily(f"muster_consumer_{name}", text, labels=own)

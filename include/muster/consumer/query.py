@@ -29,6 +29,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
 from muster.consumer.loop import Beat
 from muster.consumer.source.datasource import FORMAT, MusterDataSource
+from muster.sinks import batch_of
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,13 @@ class QuerySupervisor:
         processed = False
         try:
             if not plan.empty:
-                self._handler(frame, batch_id)
+                ranges = {
+                    (topic, partition): bounds
+                    for topic, partitions in plan.offsets.items()
+                    for partition, bounds in partitions.items()
+                }
+                with batch_of(ranges):
+                    self._handler(frame, batch_id)
             processed = True
         except Exception as error:
             self._error = f"the handler failed: {cause(error)}"

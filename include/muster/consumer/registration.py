@@ -21,6 +21,7 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
+from muster.core.refusals import Fact
 from muster.edges.consul import ConsulError, Discovery, Registration, WaitIndex
 from muster.settings.consumer import ConsumerSettings
 
@@ -163,9 +164,11 @@ class Registrar:
 
     def _look_elsewhere(self) -> None:
         """See whether Consul's servers know a newer incarnation, registered with another agent."""
+        asked = time.monotonic()
         known = self._discovery.members().registered.get(self._settings.consumer)
         if known is None or known.incarnation in {None, self._settings.incarnation}:
             self._elsewhere_since = None
+            self._agent.confirm(Fact.REGISTERED, asked)
             return
         now = time.monotonic()
         self._elsewhere_since = self._elsewhere_since or now

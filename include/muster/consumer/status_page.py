@@ -47,6 +47,7 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
             "errors": [f"{key}: {message}" for key, message in sorted(view.problems.items())],
             "records": view.counters.records,
             "batches": view.counters.batches,
+            "refused_commits": view.counters.refused_commits,
             "query_failures": view.counters.query_failures,
             "last_batch": _iso(view.counters.last_batch_at),
             "started": _iso(started),
@@ -113,6 +114,11 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
         "bootstrap.servers": source.bootstrap_servers if source else None,
         "group.id": source.group_id if source else None,
         "offsets": offsets,
+        "fenced": {
+            str(partition): refusal.why
+            for (name, partition), refusal in sorted(view.refusals.items())
+            if name == topic
+        },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
 

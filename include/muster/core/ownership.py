@@ -29,13 +29,20 @@ Invariants
 4. The epoch of a topic changes in the same step as the partitions that it took away turn to *closing*. So a
    status that shows epoch N and does not list a partition proves that the partition is closed, not that its
    removal is still unknown.
-5. Assignments are taken in the order of ZooKeeper's `mzxid`; an older one, from a server that lags behind, is
+5. With `claims`, a partition that was just taken up is not offered until it is *claimed*: until whatever keeps a
+   former owner's late commit from landing is in place. So the committed offset it starts from is read after that.
+6. A partition whose commit was *refused* (somebody else has taken it over) is closed without committing, and not
+   taken up again, whatever the assignment says, until it is allowed: the assignment that names this consumer may
+   be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
+   partition that the newest assignment gives to another consumer; with it the commit is tried, because it is
+   accepted only if the other one has not begun.
+7. Assignments are taken in the order of ZooKeeper's `mzxid`; an older one, from a server that lags behind, is
    ignored. A node that was deleted and made again has a higher `mzxid`, so it is taken though its epoch is lower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.core.model import TopicAssignment, TopicStatus
@@ -104,6 +111,11 @@ class _Partition:
     """One partition that is held. Offsets are the next ones to read."""
 
     source: Source
+    term: int = 0
+    """Numbers the times that the topic's partitions were taken up."""
+    claimed: bool = True
+    refused: bool = False
+    """What was processed is not to be committed."""
     closing: bool = False
     offered: bool = False
     """The newest offer holds it and has not been answered with a plan: a plan with it may come any moment."""
@@ -117,7 +129,7 @@ class _Partition:
     @property
     def outstanding(self) -> bool:
         """Whether something was processed that Kafka has not acknowledged."""
-        return self.processed is not None and self.processed != self.committed
+        return not self.refused and self.processed is not None and self.processed != self.committed
 
     @property
     def may_be_read(self) -> bool:
@@ -126,7 +138,7 @@ class _Partition:
 
     @property
     def offerable(self) -> bool:
-        return not self.closing and (self.planned is not None or not self.outstanding)
+        return self.claimed and not self.closing and (self.planned is not None or not self.outstanding)
 
 
 @dataclass(slots=True)
@@ -141,6 +153,13 @@ class TopicConsumer:
     assigned: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
     barred: bool = False
+    claims: bool = False
+    fencing: bool = False
+    elsewhere: frozenset[int] = frozenset()
+    """Partitions that the newest assignment gives to other consumers."""
+    held_off: set[int] = field(default_factory=set)
+    """Partitions that were refused, and have not been allowed since."""
+    taken_up: int = 0
     held: dict[int, _Partition] = field(default_factory=dict)
 
     def read(self, assignment: TopicAssignment, zxid: int) -> bool:
@@ -153,6 +172,7 @@ class TopicConsumer:
         self.source = Source(assignment.bootstrap_servers, assignment.group_id)
         self.assigned = frozenset(p for p, consumer in assignment.owners.items() if consumer == self.owner)
         self.standby = frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys)
+        self.elsewhere = frozenset(assignment.owners) - self.assigned
         self.settle()
         return True
 
@@ -166,6 +186,7 @@ class TopicConsumer:
         self.source = None
         self.assigned = frozenset()
         self.standby = frozenset()
+        self.elsewhere = frozenset()
         self.settle()
         return True
 
@@ -233,6 +254,30 @@ class TopicConsumer:
                 partition.committed = offset
         self.settle()
 
+    def claimed(self, terms: Mapping[int, int]) -> None:
+        """These partitions are claimed; a term that is over no longer counts."""
+        for number, term in terms.items():
+            partition = self.held.get(number)
+            if partition is not None and partition.term == term:
+                partition.claimed = True
+        self.settle()
+
+    def refuse(self, number: int, term: int) -> bool:
+        """A commit was refused for good: close without committing; False if the term is over anyway."""
+        partition = self.held.get(number)
+        if partition is None or partition.term != term:
+            return False
+        partition.refused = True
+        partition.closing = True
+        self.held_off.add(number)
+        self.settle()
+        return True
+
+    def allow(self, number: int) -> None:
+        """A partition that was refused may be taken up again, if it is assigned."""
+        self.held_off.discard(number)
+        self.settle()
+
     def query_ended(self) -> None:
         """The query is gone, nothing is read and no plan is under way; what was processed stands."""
         for partition in self.held.values():
@@ -247,11 +292,14 @@ class TopicConsumer:
             partition = self.held[number]
             if number not in wanted or partition.source != self.source:
                 partition.closing = True
+            if number in self.elsewhere and not self.fencing:
+                partition.refused = True
             if partition.closing and not partition.may_be_read and not partition.outstanding:
                 del self.held[number]
         if self.source is not None:
-            for number in wanted - self.held.keys():
-                self.held[number] = _Partition(self.source)
+            for number in wanted - self.held.keys() - self.held_off:
+                self.taken_up += 1
+                self.held[number] = _Partition(self.source, self.taken_up, claimed=not self.claims)
 
     def status(self) -> TopicStatus:
         """What the status page says on this topic."""
@@ -273,10 +321,13 @@ class Ownership:
 
     `barred` reasons (isolation, stopping, being replaced) add up: partitions are taken up only while there is
     none. Without a query nothing is read, so then partitions close as soon as their commits are acknowledged.
+    `claims`: partitions have to be claimed before they are offered. `fencing`: the broker refuses late commits.
     """
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, claims: bool = False, fencing: bool = False) -> None:
         self.owner = owner
+        self._claims = claims
+        self._fencing = fencing
         self.topics: dict[str, TopicConsumer] = {}
         self.bars: set[str] = set()
         self._given: dict[str, Source] = {}
@@ -290,7 +341,9 @@ class Ownership:
     def read(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
         """Take the assignment of `topic` as it stands since `zxid`; False if it is older than the one known."""
         if topic not in self.topics:
-            self.topics[topic] = TopicConsumer(topic, self.owner, barred=bool(self.bars))
+            self.topics[topic] = TopicConsumer(
+                topic, self.owner, barred=bool(self.bars), claims=self._claims, fencing=self._fencing
+            )
         return self.topics[topic].read(assignment, zxid)
 
     def keep_only(self, topics: Iterable[str], zxid: int) -> list[str]:
@@ -407,6 +460,35 @@ class Ownership:
         """Kafka acknowledged these offsets."""
         for (name, number), offset in offsets.items():
             self.topics[name].committed(source, {number: offset})
+
+    def unclaimed(self) -> dict[Source, dict[TopicPartition, int]]:
+        """The partitions that have to be claimed before they can start, with their terms, by where they are."""
+        return self._terms(lambda partition: not partition.claimed and not partition.closing)
+
+    def terms(self) -> dict[Source, dict[TopicPartition, int]]:
+        """All that is held, with its terms, by where it is."""
+        return self._terms(lambda _: True)
+
+    def claimed(self, terms: Mapping[TopicPartition, int]) -> None:
+        """These partitions are claimed for these terms."""
+        for (name, number), term in terms.items():
+            self.topics[name].claimed({number: term})
+
+    def refuse(self, key: TopicPartition, term: int) -> bool:
+        """A commit was refused for good, see `TopicConsumer.refuse`."""
+        return self.topics[key[0]].refuse(key[1], term)
+
+    def allow(self, key: TopicPartition) -> None:
+        """A partition that was refused may be taken up again."""
+        self.topics[key[0]].allow(key[1])
+
+    def _terms(self, which: Callable[[_Partition], bool]) -> dict[Source, dict[TopicPartition, int]]:
+        found: dict[Source, dict[TopicPartition, int]] = {}
+        for name, topic in self.topics.items():
+            for number, partition in topic.held.items():
+                if which(partition):
+                    found.setdefault(partition.source, {})[name, number] = partition.term
+        return found
 
     def status(self) -> dict[str, TopicStatus]:
         """What the status page says: every topic there is, and those still being closed."""

@@ -175,6 +175,10 @@ class GroupOffsets:
 
         self._all(what, offsets.keys(), write)
 
+    def metadata(self) -> object:
+        """What a transaction names the group by. Raises `KafkaError` once this is closed."""
+        return self._group.metadata()
+
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition still holds."""
         return self._offsets("reading beginning offsets", partitions, OffsetSpec.earliest)

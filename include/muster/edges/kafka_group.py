@@ -105,6 +105,10 @@ class GroupClient:
             self._lock.release()
         return dict.fromkeys(offsets, SILENCE)
 
+    def metadata(self) -> object:
+        """librdkafka's metadata of the group: that nobody is a member of it. Raises `KafkaError` once closed."""
+        return self._open().consumer_group_metadata()
+
     def close(self) -> None:
         """Let go of the connections; never takes longer than `operation_timeout`."""
         consumer, self._consumer = self._consumer, None

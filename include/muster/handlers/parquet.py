@@ -1,16 +1,18 @@
-"""Write each batch as Parquet files, with the record's place in Kafka beside its content."""
+"""Write each batch as Parquet files, with the record's place in Kafka beside its content.
+
+A batch that is delivered again is written again, so what stands there tells how often that happened; the demo counts
+it. Where every record is to stand once, use `muster.sinks.ParquetSink`.
+"""
 
 from __future__ import annotations
 
-import os
-import re
 import uuid
 from typing import TYPE_CHECKING
 
+from muster.sinks.location import expand
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ParquetHandler:
@@ -27,17 +29,10 @@ class ParquetHandler:
     """
 
     def __init__(self, path: str, files: int | None = None) -> None:
-        self.path = f"{_VARIABLE.sub(_value, path).rstrip('/')}/writer={uuid.uuid4()}"
+        self.path = f"{expand(path).rstrip('/')}/writer={uuid.uuid4()}"
         self.files = files
 
     def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
         """Write one batch."""
         frame = batch_df if self.files is None else batch_df.coalesce(self.files)
         frame.write.mode("append").parquet(self.path)
-
-
-def _value(match: re.Match[str]) -> str:
-    value = os.environ.get(match[1])
-    if not value:
-        raise ValueError(f"'path' needs the environment variable {match[1]}, which is not set")
-    return value

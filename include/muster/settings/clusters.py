@@ -140,6 +140,8 @@ class ClusterSettings(_Settings):
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
     rebalance_delay: Duration = 0.0
+    fencing: bool = True
+    """Whether Kafka refuses the commits of consumers that were replaced."""
     status_timeout: Annotated[Duration, Field(gt=0)] = 2.0
 
     @field_validator("topics", mode="before")

@@ -57,6 +57,8 @@ class ConsumerSettings(BaseModel):
     check_interval: Annotated[float, Field(gt=0)] = 1.0
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
+    fencing: bool = True
+    """Whether Kafka refuses the commits of whoever had a partition before."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""

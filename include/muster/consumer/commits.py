@@ -1,0 +1,102 @@
+"""The two ways to commit: fenced by the broker (`muster.edges.kafka_fencing`), or guarded by what the group has.
+
+Both have the same three steps: a partition is *claimed* when it is taken up, before the committed offset is read that
+it begins from; then come commits; then it is released. Both may refuse a commit for good, because somebody else has
+the partition now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from muster.core.ownership import TopicPartition
+from muster.edges.kafka import GroupOffsets, PartitionError
+from muster.edges.kafka_fencing import FencedCommits, Outcome
+from muster.settings.connections import KafkaSettings
+
+
+class Commits(Protocol):
+    """The commits of one group. Calls raise `KafkaError` if Kafka is out of reach for all partitions."""
+
+    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Claim partitions; returns those that could not be claimed now, and why."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
+        """Commit the next offset to read of each partition."""
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up partitions that were claimed."""
+
+    def close(self) -> None:
+        """Let go of the connections."""
+
+
+class GuardedCommits:
+    """Plain commits that do not go below what somebody else has committed.
+
+    Before each commit the group is asked what it has. If that is beyond the offset to commit, and is not what this
+    consumer knows from its own take-up or last commit, somebody else has read on since, and the commit is refused.
+    Between question and commit a moment remains, which only fencing closes.
+
+    An offset beyond ours that was there already is no obstacle: the topic was made anew, or records were deleted.
+    """
+
+    def __init__(self, group: GroupOffsets) -> None:
+        self._group = group
+        self._known: dict[TopicPartition, int | None] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Remember what the group has now."""
+        failures: dict[TopicPartition, str] = {}
+        try:
+            found: Mapping[TopicPartition, int | None] = self._group.committed(partitions)
+        except PartitionError as error:
+            found, failures = error.offsets, error.errors
+        with self._lock:
+            self._known.update(found)
+        return failures
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
+        """Commit what the group is not ahead of."""
+        outcome = Outcome()
+        try:
+            found: Mapping[TopicPartition, int | None] = self._group.committed(offsets)
+        except PartitionError as error:
+            found = error.offsets
+            outcome.failed.update(error.errors)
+        with self._lock:
+            known = dict(self._known)
+        wanted: dict[TopicPartition, int] = {}
+        for key, present in found.items():
+            if present is not None and present > offsets[key] and present != known.get(key):
+                outcome.refused[key] = f"another consumer has committed offset {present} since"
+            else:
+                wanted[key] = offsets[key]
+        try:
+            self._group.commit(wanted)
+            outcome.done.update(wanted)
+        except PartitionError as error:
+            outcome.done.update(error.offsets)
+            outcome.failed.update(error.errors)
+        with self._lock:
+            self._known.update({key: at for key, at in outcome.done.items() if key in self._known})
+        return outcome
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget them."""
+        with self._lock:
+            for key in partitions:
+                self._known.pop(key, None)
+
+    def close(self) -> None:
+        """Nothing of its own to let go of."""
+
+
+def open_commits(settings: KafkaSettings, group: GroupOffsets, cluster: str, fencing: bool) -> Commits:
+    """The commits of `group`, fenced or guarded."""
+    if fencing:
+        return FencedCommits(settings, cluster, group)
+    return GuardedCommits(group)

@@ -1,0 +1,310 @@
+"""Commits that Kafka accepts only of the newest owner of a partition: one transactional producer a partition.
+
+Kafka knows one holder of a `transactional.id`, the one that called `init_transactions` last, and refuses all
+earlier ones. So each partition of a group has an id of its own (`transactional_id`), whoever takes the partition up
+initialises it, and commits its offsets in transactions of that id. A former owner that comes to life again can no
+longer commit: its producer is *fenced*.
+
+`init_transactions` also ends what the former owner had under way. After it nothing of the former owner can land, so
+whoever reads the group's committed offset then begins where that stays.
+
+A producer costs about 0.4 MB and a handful of threads (one of them for each broker), and a commit three round trips;
+`benchmarks/fencing.py` measures both.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka import TopicPartition as _TopicPartition
+
+from muster.edges.kafka import GroupOffsets
+from muster.edges.kafka_admin import Failure, KafkaError, TopicPartition, client_config, librdkafka_logger
+from muster.settings.connections import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+PARALLEL = 16
+"""Partitions that are initialised, and committed, at the same time."""
+TRANSACTION_TIMEOUT = 30.0
+"""Seconds after which the broker ends a transaction whose owner fell silent; until then nobody but the next owner
+learns the partition's committed offset."""
+
+ANSWER_WITHIN = 3.0
+"""Seconds to wait for all of a call's partitions; one that takes longer must not hold up the others, and goes on."""
+
+REQUEST_TIMEOUT = 5.0
+"""Seconds that a broker has for one answer, at most; librdkafka's default is a minute."""
+STUCK_AFTER = 8.0
+"""Seconds after which a call counts as stuck: librdkafka (2.16) can wait for ever in `send_offsets_to_transaction`
+when a broker was restarted meanwhile, whatever time-out it is given."""
+
+LOST = frozenset(
+    {
+        confluent_kafka.KafkaError._FENCED,
+        confluent_kafka.KafkaError.PRODUCER_FENCED,
+        confluent_kafka.KafkaError.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""What says that another producer has initialised the id since."""
+
+
+def transactional_id(cluster: str, group_id: str, topic: str, partition: int) -> str:
+    """The id that fences `partition`. Neither cluster nor topic can hold a slash, so no two are the same."""
+    return f"muster/{cluster}/{topic}/{partition}/{group_id}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a commit, by partition: acknowledged (the offset), refused for good, or to be tried again."""
+
+    done: dict[TopicPartition, int] = field(default_factory=dict)
+    refused: dict[TopicPartition, str] = field(default_factory=dict)
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+class _RefusedError(Exception):
+    """The broker refuses this producer for good."""
+
+
+class _Phase(Enum):
+    """What the next call to a producer has to be."""
+
+    INITIALISE = auto()
+    BEGIN = auto()
+    SEND = auto()
+    COMMIT = auto()
+    ABORT = auto()
+
+
+@dataclass(eq=False)
+class _Fence:
+    """One partition's producer. `call` is the only one under way, or one whose end was not seen yet."""
+
+    producer: Producer
+    phase: _Phase = _Phase.INITIALISE
+    sent: int | None = None
+    call: Future[int | None] | None = None
+    called_at: float = 0.0
+    replaces: bool = False
+    """Whether it stands in for a producer that was stuck, so the group may be ahead of it."""
+
+    def initialise(self, timeout: float) -> None:
+        """Fence off whoever had the partition. Raises KafkaException; calling again resumes."""
+        if self.phase is _Phase.INITIALISE:
+            self.producer.init_transactions(timeout)
+            self.phase = _Phase.BEGIN
+
+    def commit(self, item: _TopicPartition, group: GroupOffsets, timeout: float) -> int:
+        """Commit; returns the offset that is acknowledged, which is an earlier one if its end was not seen before.
+
+        Raises `_RefusedError`, or KafkaException or KafkaError if trying again may help.
+        """
+        try:
+            self.initialise(timeout)
+            if self.replaces:
+                present = group.committed([(item.topic, item.partition)])[item.topic, item.partition]
+                if present is not None and present > item.offset:
+                    raise _RefusedError(f"another consumer has committed offset {present} since")
+                self.replaces = False
+            if self.phase is _Phase.ABORT:
+                self.producer.abort_transaction(timeout)
+                self.phase = _Phase.BEGIN
+            if self.phase is _Phase.BEGIN:
+                self.producer.begin_transaction()
+                self.phase = _Phase.SEND
+            if self.phase is _Phase.SEND:
+                self.producer.send_offsets_to_transaction([item], group.metadata(), timeout)
+                self.sent = item.offset
+                self.phase = _Phase.COMMIT
+            self.producer.commit_transaction(timeout)
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.fatal() or reason.code() in LOST:
+                raise _RefusedError(_words(reason)) from error
+            if reason.txn_requires_abort() or not reason.retriable():
+                self.phase = _Phase.ABORT
+            raise
+        self.phase = _Phase.BEGIN
+        assert self.sent is not None  # noqa: S101  set before the phase that led here
+        return self.sent
+
+
+class FencedCommits:
+    """Commits for a `group` as the newest owner of each partition. Thread-safe; closing waits for nothing.
+
+    Calls return within `ANSWER_WITHIN` seconds; what is not done by then goes on, and asking again takes its end.
+    A producer that is stuck is replaced. That may throw out a newer owner, which then takes the partition up again,
+    but takes no offset back: the new producer commits only what the group is not ahead of.
+
+    Raises `KafkaError` for settings that librdkafka refuses, and once `group` is closed.
+    """
+
+    def __init__(self, settings: KafkaSettings, cluster: str, group: GroupOffsets) -> None:
+        self._servers = settings.bootstrap_servers
+        self._timeout = settings.operation_timeout
+        self._cluster = cluster
+        self._group = group
+        self._fences: dict[TopicPartition, _Fence] = {}
+        self._lock = threading.Lock()
+        self._config: dict[str, Any] = client_config(settings) | {
+            "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
+            "socket.timeout.ms": str(
+                max(1000, round(min(settings.operation_timeout, REQUEST_TIMEOUT) * 1000))
+            ),
+        }
+        self._config.pop("isolation.level", None)  # of consumers only
+
+    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Fence off whoever had these partitions; returns those that could not be claimed, and why.
+
+        Asking again for one of those resumes. Asking for one that is claimed begins anew. Only of use before the
+        group's committed offset is read.
+        """
+        fences: dict[TopicPartition, _Fence] = {}
+        with self._lock:
+            for key in partitions:
+                fence = self._fences.get(key)
+                if fence is None or fence.phase is not _Phase.INITIALISE:
+                    fence = self._fences[key] = _Fence(self._open(key))
+                fences[key] = fence
+        ends = self._call({key: (fence, fence.initialise, (self._timeout,)) for key, fence in fences.items()})
+        failures: dict[TopicPartition, str] = {}
+        for key, end in ends.items():
+            if end is None:
+                continue
+            failures[key] = _why(end)
+            reason = end.args[0] if isinstance(end, KafkaException) else None
+            if reason is not None and (reason.fatal() or not reason.retriable()):
+                self.release([key])
+        return failures
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
+        """Commit the next offset to read of each partition, each on its own. They must be claimed."""
+        outcome = Outcome()
+        fences: dict[TopicPartition, _Fence] = {}
+        with self._lock:
+            for key in offsets:
+                fence = self._fences.get(key)
+                if fence is None or (fence.phase is _Phase.INITIALISE and not fence.replaces):
+                    outcome.refused[key] = "its claim was given up"
+                    continue
+                if fence.call is not None and not fence.call.done() and _stuck(fence):
+                    log.warning("topic %r, partition %d: its producer is stuck and is replaced", *key)
+                    fence = self._fences[key] = _Fence(self._open(key), replaces=True)
+                fences[key] = fence
+        ends = self._call(
+            {
+                key: (fence, fence.commit, (_TopicPartition(*key, offsets[key]), self._group, self._timeout))
+                for key, fence in fences.items()
+            }
+        )
+        for key, end in ends.items():
+            if isinstance(end, int):
+                outcome.done[key] = end
+            elif isinstance(end, _RefusedError):
+                outcome.refused[key] = str(end)
+                self.release([key])
+            else:
+                outcome.failed[key] = _why(end)
+        return outcome
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Give up the producers of these partitions; whoever claims them next is not affected."""
+        with self._lock:
+            gone = [self._fences.pop(key) for key in partitions if key in self._fences]
+        # Ending a producer may take a moment, and must not wait for others to begin.
+        for fence in gone:
+            threading.Thread(target=_end, args=(fence,), name="muster-fence-end", daemon=True).start()
+
+    def close(self) -> None:
+        """Give up all producers."""
+        self.release(list(self._fences))
+
+    def _call(
+        self, calls: Mapping[TopicPartition, tuple[_Fence, Callable[..., Any], tuple[Any, ...]]]
+    ) -> dict[TopicPartition, Any]:
+        """Make these calls, but none beside one under way; what they, or those, returned or raised."""
+        work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = queue.SimpleQueue()
+        for fence, function, arguments in calls.values():
+            if fence.call is None:
+                fence.call, fence.called_at = Future(), time.monotonic()
+                work.put((fence.call, function, arguments))
+        # Threads of their own rather than a pool's, because one that is stuck must hold up neither those that come
+        # later nor the end of the process.
+        for _ in range(min(PARALLEL, work.qsize())):
+            threading.Thread(target=_work, args=(work,), name="muster-fence", daemon=True).start()
+        futures = {fence.call for fence, *_ in calls.values() if fence.call is not None}
+        concurrent.futures.wait(futures, timeout=min(self._timeout, ANSWER_WITHIN))
+        ends: dict[TopicPartition, Any] = {}
+        for key, (fence, *_) in calls.items():
+            call = fence.call
+            if call is None or not call.done():
+                ends[key] = TimeoutError("no answer in time")
+                continue
+            fence.call = None
+            ends[key] = call.exception() or call.result()
+        return ends
+
+    def _open(self, key: TopicPartition) -> Producer:
+        config = self._config | {
+            "transactional.id": transactional_id(self._cluster, self._group.group_id, *key),
+        }
+        try:
+            return Producer(config, logger=librdkafka_logger())
+        except (KafkaException, ValueError, TypeError) as error:
+            raise KafkaError(
+                f"Kafka at {self._servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
+                "correct the connection"
+            ) from error
+
+
+def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]) -> None:
+    """Make calls until there is none left."""
+    while True:
+        try:
+            future, function, arguments = work.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+
+
+def _stuck(fence: _Fence) -> bool:
+    return time.monotonic() - fence.called_at > STUCK_AFTER
+
+
+def _why(end: Any) -> str:
+    return _words(end.args[0]) if isinstance(end, KafkaException) else str(end)
+
+
+def _words(reason: confluent_kafka.KafkaError) -> str:
+    """What the broker said, and what to do where that is known."""
+    if reason.code() in LOST:
+        return "another consumer has claimed it since (fenced)"
+    if reason.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return (
+            f"{reason.str()}; allow this user to write and describe transactional ids that begin with 'muster/', "
+            "or set 'fencing: false' for the cluster"
+        )
+    return str(reason.str())
+
+
+def _end(fence: _Fence) -> None:
+    """Let go of a producer, once its last call has ended."""
+    if fence.call is not None:
+        concurrent.futures.wait([fence.call])
+    del fence.producer

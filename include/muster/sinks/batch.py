@@ -1,0 +1,42 @@
+"""Which offsets the batch holds that a handler is working on.
+
+They are what was planned, not what the rows show: a range `(from, to)` may hold offsets without a record, and a
+handler may drop rows. So the ranges of one partition's batches follow one another without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from muster.sinks.ranges import Range
+
+TopicPartition = tuple[str, int]
+"""Topic and partition number."""
+
+_RANGES: ContextVar[Mapping[TopicPartition, Range] | None] = ContextVar("muster_batch_ranges", default=None)
+
+
+def batch_ranges() -> dict[TopicPartition, Range]:
+    """The offsets `(from, to)` of each partition in the batch, partitions without any left out.
+
+    To be called in the handler's own thread. Raises RuntimeError where no batch is at hand.
+    """
+    ranges = _RANGES.get()
+    if ranges is None:
+        raise RuntimeError(
+            "no batch is at hand: call this in the handler's own thread, or, in a test of a handler, within "
+            "'with muster.sinks.batch_of({(topic, partition): (from, to)}):'"
+        )
+    return {key: (begin, end) for key, (begin, end) in ranges.items() if begin < end}
+
+
+@contextmanager
+def batch_of(ranges: Mapping[TopicPartition, Range]) -> Iterator[None]:
+    """Within this block `batch_ranges` gives `ranges`."""
+    token = _RANGES.set(ranges)
+    try:
+        yield
+    finally:
+        _RANGES.reset(token)

@@ -1,0 +1,234 @@
+"""Parquet files in which every record stands once, however often its batch is delivered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muster.sinks.batch import TopicPartition, batch_ranges
+from muster.sinks.location import local_folder
+from muster.sinks.partition_folder import PartitionFolder, SinkError, incoming_file, partition_folder, sync
+from muster.sinks.ranges import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".parquet"
+GROUP_ROWS = 64_000
+"""Rows after which a file's next row group begins."""
+PUBLISHED_AT_ONCE = 8
+_WRITTEN = "topic string, partition int, begin long, end long, file string"
+
+Pieces = Mapping[TopicPartition, list[Range]]
+Written = dict[tuple[TopicPartition, Range], list[Path]]
+
+
+class ParquetSink:
+    """Writes each batch below `path`, `topic=[TOPIC]/partition=[N]/[FIRST]-[LAST].parquet`; offsets are inclusive.
+
+    As a handler it writes every batch as it is. Within a handler, `write` takes what was made of the batch, as long
+    as `topic`, `partition` and `offset` are still there; a record may have become no row, or several.
+
+    A batch that comes again is left out as far as it stands there, by its offsets, whoever wrote it and wherever
+    that batch began and ended. For what that takes of the file system see `muster.sinks.partition_folder`. A topic
+    that is deleted and made anew begins again with offset 0, so it needs another `path`.
+
+    `${VAR}` in `path` is taken from the environment of the driver. Raises ValueError for a path of no use.
+    """
+
+    def __init__(self, path: str, compression: str = "snappy") -> None:
+        self.path = local_folder(path)
+        self.compression = compression
+        self._folders: dict[TopicPartition, PartitionFolder] = {}
+
+    def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
+        """Write one batch."""
+        self.write(batch_df)
+
+    def write(self, frame: DataFrame) -> None:
+        """Write `frame`, made of the batch at hand.
+
+        Raises `SinkError` if it cannot be written, and what Spark raises if `frame` cannot be computed.
+        """
+        pieces: dict[TopicPartition, list[Range]] = {}
+        ranges = batch_ranges()
+        for key, held in ranges.items():
+            missing = self._folder(key).missing(held)
+            if missing != [held]:
+                log.info(
+                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *key, *held, missing
+                )
+            if missing:
+                pieces[key] = missing
+        if not pieces:
+            return
+        task = partial(
+            _write_task, root=str(self.path), ranges=ranges, pieces=pieces, compression=self.compression
+        )
+        written: Written = {}
+        for row in frame.mapInArrow(task, _WRITTEN).collect():
+            key, piece = (row.topic, row.partition), (row.begin, row.end)
+            written.setdefault((key, piece), []).append(Path(row.file))
+        with ThreadPoolExecutor(PUBLISHED_AT_ONCE, thread_name_prefix="muster-sink") as pool:
+            of_partition: dict[TopicPartition, list[tuple[Range, list[Path]]]] = {}
+            for (key, piece), files in sorted(written.items()):
+                of_partition.setdefault(key, []).append((piece, files))
+            # The partitions at the same time, the pieces of each one after the other.
+            list(pool.map(lambda item: self._publish(*item), of_partition.items()))
+
+    def _folder(self, key: TopicPartition) -> PartitionFolder:
+        if key not in self._folders:
+            self._folders[key] = PartitionFolder(partition_folder(self.path, *key), SUFFIX)
+        return self._folders[key]
+
+    def _publish(self, key: TopicPartition, pieces: list[tuple[Range, list[Path]]]) -> None:
+        folder = self._folder(key)
+        for piece, files in pieces:
+            file = files[0] if len(files) == 1 else self._rewrite(files, piece, folder)
+            self._place(folder, piece, file)
+
+    def _place(self, folder: PartitionFolder, piece: Range, file: Path) -> None:
+        """Give a file its place; if others were quicker, give what is missing of it a file of its own."""
+        while not folder.publish(piece, file):
+            missing = folder.missing(piece)
+            if missing == [piece]:
+                continue
+            log.warning(
+                "%s: others have written there; of offsets %d to %d, %s are", folder.path, *piece, missing
+            )
+            for rest in missing:
+                self._place(folder, rest, self._rewrite([file], rest, folder))
+            file.unlink(missing_ok=True)
+            return
+
+    def _rewrite(self, files: list[Path], piece: Range, folder: PartitionFolder) -> Path:
+        """One file of the rows that have offsets of `piece`, in order."""
+        table = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
+        offsets = table.column("offset").to_numpy()
+        table = table.filter(pa.array((offsets >= piece[0]) & (offsets < piece[1]))).sort_by("offset")
+        target = incoming_file(folder.path)
+        pq.write_table(table, target, compression=self.compression)
+        sync(target)
+        if len(files) > 1:
+            for file in files:
+                file.unlink(missing_ok=True)
+        return target
+
+
+def _write_task(
+    batches: Iterable[pa.RecordBatch],
+    root: str,
+    ranges: Mapping[TopicPartition, Range],
+    pieces: Pieces,
+    compression: str,
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of one Spark task, a file for each piece of a partition that has some; tells which."""
+    writers: dict[tuple[TopicPartition, Range], _Writer] = {}
+    try:
+        for batch in batches:
+            for key, rows in _by_partition(batch):
+                _check(key, rows, ranges)
+                for piece in pieces.get(key, []):
+                    if held := _within(rows, piece):
+                        if (key, piece) not in writers:
+                            folder = partition_folder(Path(root), *key)
+                            writers[key, piece] = _Writer(incoming_file(folder), compression)
+                        writers[key, piece].add(held)
+        for writer in writers.values():
+            writer.close()
+    except BaseException:
+        for writer in writers.values():
+            writer.drop()
+        raise
+    columns: list[list[Any]] = [[], [], [], [], []]
+    for ((topic, partition), (begin, end)), writer in writers.items():
+        for column, value in zip(columns, (topic, partition, begin, end, str(writer.path)), strict=True):
+            column.append(value)
+    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
+    names = [field.split()[0] for field in _WRITTEN.split(", ")]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names
+    )
+
+
+class _Writer:
+    """One file that is being written; rows are kept until they make a row group."""
+
+    def __init__(self, path: Path, compression: str) -> None:
+        self.path = path
+        self._compression = compression
+        self._writer: pq.ParquetWriter | None = None
+        self._kept: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take more rows."""
+        self._kept.append(rows)
+        if sum(kept.num_rows for kept in self._kept) >= GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write all that is left, and have it on the disk."""
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+        sync(self.path)
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        self.path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._kept:
+            return
+        table = pa.Table.from_batches(self._kept)
+        self._kept = []
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self.path, table.schema, compression=self._compression)
+        self._writer.write_table(table)
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Slices of rows that follow one another and belong to one partition."""
+    if batch.num_rows == 0:
+        return
+    if lacking := {"topic", "partition", "offset"} - set(batch.schema.names):
+        raise SinkError(f"the rows have no column {', '.join(sorted(lacking))}; keep it in what is written")
+    topics = batch.column("topic").dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = batch.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
+    changes = np.flatnonzero((np.diff(codes) != 0) | (np.diff(numbers) != 0)) + 1
+    bounds = [0, *changes.tolist(), batch.num_rows]
+    for begin, end in pairwise(bounds):
+        yield (names[codes[begin]], int(numbers[begin])), batch.slice(begin, end - begin)
+
+
+def _check(key: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, Range]) -> None:
+    """Raise `SinkError` for rows that are none of the batch's."""
+    begin, end = ranges.get(key, (0, 0))
+    offsets = rows.column("offset").to_numpy(zero_copy_only=False)
+    if offsets.min() < begin or offsets.max() >= end:
+        raise SinkError(
+            f"topic {key[0]!r}, partition {key[1]}: rows with offsets {offsets.min()} to {offsets.max()}, but the "
+            f"batch holds {begin} to {end - 1}; write what was made of the batch at hand, and nothing else"
+        )
+
+
+def _within(rows: pa.RecordBatch, piece: Range) -> pa.RecordBatch | None:
+    """The rows that have offsets of `piece`; None if there are none."""
+    offsets = rows.column("offset").to_numpy(zero_copy_only=False)
+    mask = (offsets >= piece[0]) & (offsets < piece[1])
+    if mask.all():
+        return rows
+    return rows.filter(pa.array(mask)) if mask.any() else None

@@ -1,0 +1,109 @@
+"""`ParquetSink` with a real Spark: as a handler's helper, on frames of all kinds, and read back."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from muster.sinks import ParquetSink, batch_of, batch_ranges
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Ranges = dict[tuple[str, int], tuple[int, int]]
+
+
+def frame(spark: SparkSession, ranges: Ranges) -> DataFrame:
+    rows = [(t, p, n, f"{t}/{p}/{n}") for (t, p), held in ranges.items() for n in range(*held)]
+    return spark.createDataFrame(rows, "topic string, partition int, offset long, value string")
+
+
+def write(spark: SparkSession, sink: ParquetSink, ranges: Ranges) -> None:
+    with batch_of(ranges):
+        sink(frame(spark, ranges), 0)
+
+
+def rows(path: Path) -> Counter[tuple[str, int, int, str]]:
+    table = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive").to_table()
+    return Counter(
+        zip(*(table.column(n).to_pylist() for n in ("topic", "partition", "offset", "value")), strict=True)
+    )
+
+
+def expected(ranges: Ranges) -> dict[tuple[str, int, int, str], int]:
+    return {(t, p, n, f"{t}/{p}/{n}"): 1 for (t, p), held in ranges.items() for n in range(*held)}
+
+
+def test_batches_that_come_again_with_other_bounds(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(f"file://{tmp_path}")
+    write(spark, sink, {("t", 0): (0, 50), ("t", 1): (7, 9), ("u", 0): (0, 5)})
+    for again in (sink, ParquetSink(str(tmp_path))):
+        write(spark, again, {("t", 0): (40, 80), ("t", 1): (7, 30)})
+    whole: Ranges = {("t", 0): (0, 80), ("t", 1): (7, 30), ("u", 0): (0, 5)}
+    assert dict(rows(tmp_path)) == expected(whole)
+    back = spark.read.parquet(str(tmp_path))
+    assert back.count() == sum(end - begin for begin, end in whole.values())
+    assert back.where("topic = 't' AND partition = 1").count() == 23
+
+
+def test_who_comes_late_writes_only_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    late, newer = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    write(spark, late, {("t", 0): (0, 10)})
+    write(spark, newer, {("t", 0): (10, 20)})
+    write(spark, newer, {("t", 0): (25, 30)})
+    write(spark, late, {("t", 0): (5, 40)})
+    assert dict(rows(tmp_path)) == expected({("t", 0): (0, 40)})
+
+
+def test_frames_that_a_handler_made_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    ranges: Ranges = {("t", 0): (0, 100), ("t", 1): (0, 100)}
+    made = frame(spark, ranges).repartition(3).where("offset % 2 = 0")  # mixed up, and not all of it
+    for _ in range(2):
+        with batch_of(ranges):
+            sink.write(made.union(made.where("offset = 4")))  # one record that became two rows
+    found = rows(tmp_path)
+    assert len(found) == 100
+    assert {count for (_, _, offset, _), count in found.items() if offset != 4} == {1}
+    assert {count for (_, _, offset, _), count in found.items() if offset == 4} == {2}
+
+
+def test_what_is_not_of_the_batch_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    ranges: Ranges = {("t", 0): (0, 10)}
+    with batch_of(ranges):
+        with pytest.raises(PySparkException, match="batch holds 0 to 9"):
+            sink.write(frame(spark, {("t", 0): (5, 15)}))
+        with pytest.raises(PySparkException, match="no column offset"):
+            sink.write(frame(spark, ranges).drop("offset"))
+        sink.write(frame(spark, ranges).where("offset < 0"))
+    assert not list(tmp_path.rglob("*.parquet")), "nothing is written by halves"
+    assert not list(tmp_path.rglob("_incoming/*")), "and nothing is left"
+    with pytest.raises(RuntimeError, match="no batch is at hand"):
+        sink.write(frame(spark, ranges))
+    with pytest.raises(ValueError, match="not on a file system"):
+        ParquetSink("s3://bucket/data")
+
+
+def test_the_ranges_are_known_where_the_handler_runs_and_only_there() -> None:
+    with batch_of({("t", 0): (3, 5), ("t", 1): (4, 4)}):
+        assert batch_ranges() == {("t", 0): (3, 5)}
+        elsewhere: list[str] = []
+
+        def look() -> None:
+            try:
+                batch_ranges()
+            except RuntimeError as error:
+                elsewhere.append(str(error))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert len(elsewhere) == 1
+    with pytest.raises(RuntimeError):
+        batch_ranges()

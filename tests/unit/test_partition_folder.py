@@ -1,0 +1,206 @@
+"""A partition's folder in a file sink: whoever writes, dies or comes late, each offset stands there once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.sinks import partition_folder as module
+from muster.sinks.partition_folder import PartitionFolder, SinkError, incoming_file
+from muster.sinks.ranges import Coverage, Range
+
+SUFFIX = ".txt"
+
+
+class DiedError(Exception):
+    """The writer was killed."""
+
+
+class Writer:
+    """Writes files that hold one offset a line, as `ParquetSink` does with rows."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = PartitionFolder(path, SUFFIX)
+
+    def write(self, held: Range) -> None:
+        for piece in self.folder.missing(held):
+            self._place(piece)
+
+    def _place(self, piece: Range) -> None:
+        file = incoming_file(self.folder.path)
+        file.write_text("".join(f"{n}\n" for n in range(*piece)))
+        while not self.folder.publish(piece, file):
+            missing = self.folder.missing(piece)
+            if missing != [piece]:
+                for rest in missing:
+                    self._place(rest)
+                file.unlink()
+                return
+
+
+def read(path: Path) -> Counter[int]:
+    """What a reader sees, who knows nothing of claims."""
+    found: Counter[int] = Counter()
+    for file in path.glob(f"*{SUFFIX}"):
+        lines = [int(line) for line in file.read_text().split()]
+        first, last = (int(part) for part in file.stem.split("-"))
+        assert lines == list(range(first, last + 1)), "a file holds what its name says"
+        found.update(lines)
+    return found
+
+
+def once(*ranges: Range) -> dict[int, int]:
+    return {n: 1 for held in ranges for n in range(*held)}
+
+
+def test_a_file_is_named_by_its_offsets_and_a_batch_that_comes_again_is_left_out(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.write((100, 200))
+    assert [file.name for file in tmp_path.glob("*.txt")] == ["00000000000000000100-00000000000000000199.txt"]
+    for again in (writer, Writer(tmp_path)):
+        again.write((100, 200))
+        again.write((150, 250))  # planned anew after a crash, with other bounds
+        again.write((90, 260))
+    assert read(tmp_path) == once((90, 260))
+    assert list((tmp_path / "_incoming").iterdir()) == []
+
+
+def test_a_zombies_late_file_neither_doubles_nor_destroys(tmp_path: Path) -> None:
+    zombie, newer = Writer(tmp_path), Writer(tmp_path)
+    zombie.write((0, 10))
+    # Frozen here, with a batch that it planned; the newer one takes over with other bounds.
+    newer.write((10, 25))
+    newer.write((25, 30))
+    zombie.write((10, 20))
+    zombie.write((20, 40))
+    newer.write((30, 35))
+    assert read(tmp_path) == once((0, 40))
+
+
+def test_a_zombie_that_missed_more_claims_than_are_kept_is_not_fooled_by_a_free_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 2)
+    zombie, newer = Writer(tmp_path), Writer(tmp_path)
+    for n in range(10):
+        newer.write((n, n + 1))
+    assert len(list((tmp_path / "_claims").iterdir())) <= 3
+    zombie.write((0, 5))
+    newer.write((10, 11))
+    assert read(tmp_path) == once((0, 11))
+
+
+STEPS: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., object]], None]] = {
+    "before the claim": lambda patch, die: patch.setattr(os, "link", die),
+    "between claim and rename": lambda patch, die: patch.setattr(Path, "rename", die),
+    "after the rename": lambda patch, die: patch.setattr(PartitionFolder, "missing", die),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_death_at_any_step_leaves_something_to_go_on_from(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Writer(tmp_path).write((0, 10))
+    dying = Writer(tmp_path)
+
+    def die(*_: object) -> None:
+        raise DiedError
+
+    with monkeypatch.context() as patch:
+        if step == "after the rename":
+            dying.write((10, 20))
+        STEPS[step](patch, die)
+        with pytest.raises(DiedError):
+            dying.write((10, 20))
+    assert read(tmp_path).total() in {10, 20}, "whole or not at all"
+    Writer(tmp_path).write((5, 30))
+    dying.write((10, 20))  # it was a zombie only
+    assert read(tmp_path) == once((0, 30))
+
+
+def test_what_was_claimed_and_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path)
+
+    def die(*_: object) -> None:
+        raise DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", die)
+        with pytest.raises(DiedError):
+            writer.write((0, 10))
+    for file in (tmp_path / "_incoming").iterdir():
+        file.unlink()
+    with pytest.raises(SinkError, match=r"00000000000000000000-00000000000000000009\.txt: .*deleted"):
+        Writer(tmp_path)
+
+
+def test_what_nobody_claimed_is_removed_after_a_day(tmp_path: Path) -> None:
+    old, new = incoming_file(tmp_path), incoming_file(tmp_path)
+    for file in (old, new):
+        file.touch()
+    os.utime(old, (0, 0))
+    Writer(tmp_path)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_many_writers_at_the_same_time(tmp_path: Path) -> None:
+    """Each writes everything, in batches of its own size; they meet at every offset."""
+    failures: list[BaseException] = []
+
+    def work(size: int) -> None:
+        try:
+            writer = Writer(tmp_path)
+            for begin in range(0, 120, size):
+                writer.write((begin, min(120, begin + size)))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in (7, 10, 13, 29)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert read(tmp_path) == once((0, 120))
+
+
+ranges = st.tuples(st.integers(0, 40), st.integers(1, 15)).map(lambda t: (t[0], t[0] + t[1]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), ranges, st.booleans()), max_size=15))
+@settings(max_examples=100, deadline=None)
+def test_any_order_of_writers_and_ranges(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[int, Range, bool]]
+) -> None:
+    path = tmp_path_factory.mktemp("p")
+    writers = [Writer(path) for _ in range(3)]
+    wanted: dict[int, int] = {}
+    for number, held, born_anew in batches:
+        if born_anew:
+            writers[number] = Writer(path)
+        writers[number].write(held)
+        wanted |= once(held)
+        assert read(path) == wanted
+
+
+@given(st.lists(ranges, max_size=12), ranges)
+def test_coverage_against_a_set(covered: list[Range], asked: Range) -> None:
+    coverage = Coverage()
+    offsets: set[int] = set()
+    for held in covered:
+        coverage.add(*held)
+        offsets |= set(range(*held))
+    missing = coverage.missing(*asked)
+    assert [n for held in missing for n in range(*held)] == sorted(set(range(*asked)) - offsets)
+    assert all(a[1] < b[0] for a, b in pairwise(missing))
+    assert [n for held in coverage.ranges for n in range(*held)] == sorted(offsets)
+    assert coverage.ranges == Coverage(covered).ranges

@@ -1,0 +1,118 @@
+"""When a partition whose commit was refused may be taken up again."""
+
+from __future__ import annotations
+
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Ownership, Source
+from muster.core.refusals import FIRST_PAUSE, FORGET_AFTER, LONGEST_PAUSE, Fact, Refusals
+
+KEY = ("t", 0)
+SOURCE = Source("k:1", "g")
+
+
+def confirmed(refusals: Refusals, at: float) -> None:
+    refusals.confirm(Fact.ASSIGNED, at, ["t"])
+    refusals.confirm(Fact.REGISTERED, at)
+
+
+def test_both_facts_have_to_be_younger_than_the_refusal() -> None:
+    refusals = Refusals()
+    confirmed(refusals, 9.0)
+    refusals.note(KEY, "why", 10.0)
+    assert refusals.take_ready(1000.0) == [], "what was known before counts for nothing"
+    refusals.confirm(Fact.REGISTERED, 11.0)
+    assert refusals.take_ready(1000.0) == []
+    assert refusals.topics_to_read() == {"t"}
+    refusals.confirm(Fact.ASSIGNED, 11.0, ["other"])
+    assert refusals.take_ready(1000.0) == [], "another topic's assignment"
+    refusals.confirm(Fact.ASSIGNED, 11.0, ["t"])
+    assert refusals.topics_to_read() == set()
+    assert refusals.take_ready(10.0 + FIRST_PAUSE / 2) == [], "not before the pause is over"
+    assert refusals.take_ready(10.0 + FIRST_PAUSE) == [KEY]
+    assert refusals.take_ready(1000.0) == [], "told once"
+    assert refusals.all[KEY].why == "why", "and still shown"
+
+
+def test_the_pause_doubles_while_it_happens_again_and_is_bounded() -> None:
+    refusals = Refusals()
+    pauses = []
+    now = 0.0
+    for _ in range(10):
+        pauses.append(refusals.note(KEY, "why", now).pause)
+        confirmed(refusals, now + 1)
+        now += pauses[-1] + 1
+        assert refusals.take_ready(now) == [KEY]
+    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pauses[-1] == LONGEST_PAUSE
+    assert refusals.note(KEY, "why", now + FORGET_AFTER + LONGEST_PAUSE).pause == FIRST_PAUSE
+
+
+class Consumer:
+    def __init__(self, fencing: bool) -> None:
+        self.ownership = Ownership("me", claims=True, fencing=fencing)
+        self.ownership.query_started()
+        self.zxid = 0
+
+    def assign(self, owners: dict[int, str]) -> None:
+        self.zxid += 1
+        self.ownership.read("t", TopicAssignment("k:1", "g", owners, self.zxid), self.zxid)
+
+    def claim(self) -> None:
+        self.ownership.claimed(self.ownership.unclaimed().get(SOURCE, {}))
+
+    def batch(self, **ends: int) -> None:
+        offer = self.ownership.offer()
+        held = self.ownership.stands_at.get("t", {})
+        begins = {p: held[p][1] if p in held else 0 for p in offer.topics["t"].partitions}
+        self.ownership.planned(
+            offer.asked, {"t": {p: (at, max(at, ends.get(f"p{p}", at))) for p, at in begins.items()}}
+        )
+        self.ownership.processed(self.ownership.batch())
+
+    def offered(self) -> set[int]:
+        return set(self.ownership.offer().topics["t"].partitions)
+
+
+def test_nothing_is_offered_before_it_is_claimed_for_this_very_take_up() -> None:
+    me = Consumer(fencing=True)
+    me.assign({0: "me"})
+    first = me.ownership.unclaimed()[SOURCE]
+    assert me.ownership.offer().topics == {}
+    me.assign({})
+    me.assign({0: "me"})
+    me.ownership.claimed(first)
+    assert me.ownership.offer().topics == {}, "somebody else may have had it in between"
+    assert me.ownership.status()["t"].starting == {0}
+    me.claim()
+    assert me.offered() == {0}
+
+
+def test_a_refused_partition_is_closed_without_a_commit_and_kept_out_until_allowed() -> None:
+    me = Consumer(fencing=True)
+    me.assign({0: "me", 1: "me"})
+    me.claim()
+    me.batch(p0=5, p1=5)
+    term = me.ownership.terms()[SOURCE][KEY]
+    assert me.ownership.refuse(KEY, term)
+    assert not me.ownership.refuse(KEY, term + 1), "of another take-up"
+    assert me.ownership.due() == {SOURCE: {("t", 1): 5}}
+    assert me.ownership.status()["t"].closing == {0}, "a batch with it may be under way"
+    me.batch(p1=6)
+    assert (me.ownership.status()["t"].running, me.ownership.status()["t"].held) == ({1}, {1})
+    me.assign({0: "me", 1: "me"})
+    assert me.ownership.unclaimed() == {}, "an assignment may be older than the refusal"
+    me.ownership.allow(KEY)
+    assert me.ownership.unclaimed()[SOURCE].keys() == {KEY}
+
+
+def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches() -> None:
+    for fencing in (True, False):
+        me = Consumer(fencing)
+        me.assign({0: "me", 1: "me"})
+        me.claim()
+        me.batch(p0=5, p1=5)
+        me.assign({1: "other"})
+        due = me.ownership.due()[SOURCE]
+        assert due == ({KEY: 5, ("t", 1): 5} if fencing else {KEY: 5}), (
+            "one that nobody has is closed in order"
+        )
