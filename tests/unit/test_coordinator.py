@@ -41,7 +41,8 @@ def test_rebalance_is_reported_step_by_step(world: World) -> None:
     assert report.stable
     assert report.changes == seen
     assert [(c.topic, c.before, c.after) for c in seen if c.topic == "t"] == [
-        ("t", State.STABLE, State.STARTING),
+        ("t", State.STABLE, State.CLOSING),
+        ("t", State.CLOSING, State.STARTING),
         ("t", State.STARTING, State.STABLE),
     ]
     first = seen[0].as_dict()
