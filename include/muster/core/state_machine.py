@@ -205,6 +205,9 @@ class _Step:
         for partition in sorted(self.snapshot.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             if holder is not None and not self._gone(holder):
+                if holder in self.live and partition not in self.owners and partition not in self.to_close:
+                    # It is back from an absence in which nobody else could take what it was to start.
+                    self.owners[partition] = holder
                 continue
             target = self.targets.get(partition)
             if target is None or target not in self.live:
