@@ -145,6 +145,18 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: World) ->
     settle(world, KAFKA, "sticky")
 
 
+def test_answer_of_an_older_process_is_none(world: World) -> None:
+    world.join("d")
+    world.attributes["a"] = Consumer("a", incarnation="two")
+    before = {p for p, owner in world.owners().items() if owner == "a"}
+    report = coordinator(world, KAFKA).advance(30)
+    assert not report.stable
+    assert any("incarnation one answers, which is not the registered one" in line for line in report.waiting)
+    assert not {p for p, owner in world.owners().items() if owner == "d"} & before
+    world.attributes["a"] = Consumer("a", incarnation="one")
+    settle(world, KAFKA, "sticky")
+
+
 def test_one_stuck_consumer_holds_up_only_its_own_partitions(world: World) -> None:
     world.join("d", "e", "f")
     world.consumers["a"].stuck = True
