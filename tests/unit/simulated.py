@@ -81,7 +81,9 @@ class SimulatedStore:
         self._write(lambda: self.nodes.__setitem__(topic, Node(wire.format_assignment(with_nobody))))
         return True
 
-    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    ) -> None:
         self._reach()
         self._write(lambda: self.partitions.__setitem__(topic, set(partitions)))
 

@@ -41,7 +41,8 @@ def test_rebalance_is_reported_step_by_step(world: World) -> None:
     assert report.stable
     assert report.changes == seen
     assert [(c.topic, c.before, c.after) for c in seen if c.topic == "t"] == [
-        ("t", State.STABLE, State.STARTING),
+        ("t", State.STABLE, State.CLOSING),
+        ("t", State.CLOSING, State.STARTING),
         ("t", State.STARTING, State.STABLE),
     ]
     first = seen[0].as_dict()
@@ -141,6 +142,18 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: World) ->
     assert "consumer a does not close partition" in stuck
     assert "muster_isolate" in stuck
     world.consumers["a"].answers = True
+    settle(world, KAFKA, "sticky")
+
+
+def test_answer_of_an_older_process_is_none(world: World) -> None:
+    world.join("d")
+    world.attributes["a"] = Consumer("a", incarnation="two")
+    before = {p for p, owner in world.owners().items() if owner == "a"}
+    report = coordinator(world, KAFKA).advance(30)
+    assert not report.stable
+    assert any("incarnation one answers, which is not the registered one" in line for line in report.waiting)
+    assert not {p for p, owner in world.owners().items() if owner == "d"} & before
+    world.attributes["a"] = Consumer("a", incarnation="one")
     settle(world, KAFKA, "sticky")
 
 

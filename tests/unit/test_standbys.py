@@ -47,6 +47,11 @@ def step(
     )
 
 
+def written(done: Transition) -> TopicSnapshot:
+    """The topic as the next coordinator run finds it."""
+    return replace(done.before, assignment=done.assignment, state=done.state)
+
+
 class TestStateMachine:
     def test_written_with_the_first_owners(self) -> None:
         done = expect(step(topic({}, None, epoch=0), members("a", "b", "c"), HALVES, STANDBYS))
@@ -87,17 +92,18 @@ class TestStateMachine:
         assert done.assignment.owners == before.assignment.owners if before.assignment else False
         assert done.assignment.standbys == {0: ("b",), 3: ("a",)}, "c is to own 3 itself"
 
-    def test_promotion_and_new_standbys_are_one_write(self) -> None:
+    def test_promotion_and_new_standbys_are_written_together(self) -> None:
         before = standing(topic(HALVES), {0: ("b",), 1: ("c",)})
-        done = expect(
-            step(
-                before, members("b", "c"), {0: "b", 1: "c", 2: "b", 3: "b"}, {0: ("c",), 1: ("b",), 2: ("c",)}
-            )
-        )
-        assert done.state.state is State.STARTING
-        assert done.assignment.owners == {0: "b", 1: "c", 2: "b", 3: "b"}
-        assert done.assignment.standbys == {0: ("c",), 1: ("b",), 2: ("c",)}
-        assert {move.reason for move in done.moves} == {"consumer a left, a standby takes over"}
+        targets, standbys = {0: "b", 1: "c", 2: "b", 3: "b"}, {0: ("c",), 1: ("b",), 2: ("c",)}
+        taken = expect(step(before, members("b", "c"), targets, standbys))
+        assert taken.state.state is State.CLOSING
+        assert taken.state.to_start == {"b": frozenset({0}), "c": frozenset({1})}
+        assert taken.assignment.standbys == standbys
+        assert {move.reason for move in taken.moves} == {"consumer a left, a standby takes over"}
+        given = expect(step(written(taken), members("b", "c"), targets, standbys))
+        assert given.state.state is State.STARTING
+        assert given.assignment.owners == targets
+        assert given.assignment.standbys == standbys
 
     def test_who_takes_over_without_standing_by_is_no_promotion(self) -> None:
         done = expect(step(topic(HALVES), members("b", "c"), {0: "c", 1: "c", 2: "b", 3: "b"}, {0: ("b",)}))
@@ -122,7 +128,9 @@ class TestStateMachine:
         assert waiting.assignment.standbys == STANDBYS
         assert waiting.state.missing == {"a": NOW}
         later = topic(HALVES, missing={"a": NOW})
-        over = expect(step(standing(later, STANDBYS), members("b", "c"), targets, planned, 30.0, NOW + 31))
+        taken = expect(step(standing(later, STANDBYS), members("b", "c"), targets, planned, 30.0, NOW + 31))
+        assert taken.assignment.standbys == planned
+        over = expect(step(written(taken), members("b", "c"), targets, planned, 30.0, NOW + 31))
         assert over.assignment.owners == targets
         assert over.assignment.standbys == planned
 

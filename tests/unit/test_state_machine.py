@@ -90,6 +90,11 @@ def expect(transition: Transition | None) -> Transition:
     return transition
 
 
+def after(transition: Transition) -> TopicSnapshot:
+    """What stands once it is written."""
+    return replace(transition.before, assignment=transition.assignment, state=transition.state)
+
+
 HALVES = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
@@ -162,15 +167,19 @@ class TestStarting:
         assert expect(step(self.start(), members("a", "b"), HALVES, statuses)).state.state is State.STABLE
 
     @pytest.mark.parametrize("isolated", [(), ("b",)], ids=["left", "isolated"])
-    def test_lost_consumer_is_planned_again_still_starting(self, isolated: tuple[str, ...]) -> None:
-        done = expect(step(self.start(), members("a", isolated=isolated), dict.fromkeys(range(4), "a")))
+    def test_lost_consumer_is_planned_again(self, isolated: tuple[str, ...]) -> None:
+        there, all_to_a = members("a", isolated=isolated), dict.fromkeys(range(4), "a")
+        first = expect(step(self.start(), there, all_to_a))
+        assert first.assignment.owners == {0: "a", 1: "a"}
+        assert first.state.to_close == {"b": {2, 3}}, "taken off first: b may be back by now"
+        done = expect(step(after(first), there, all_to_a))
         assert done.state.state is State.STARTING
         assert done.assignment.owners == dict.fromkeys(range(4), "a")
         assert done.state.to_start == {"a": {0, 1, 2, 3}}
         assert done.state.since == 4_900.0, "it is still the same rebalance"
         why = "was isolated" if isolated else "left"
         assert done.state.reason == f"before; consumer b {why}"
-        assert done.state.epoch == 4
+        assert done.state.epoch == 5
 
     def test_what_runs_already_is_not_moved_for_balance(self) -> None:
         targets = {0: "a", 1: "b", 2: "b", 3: "a"}
@@ -188,12 +197,26 @@ class TestStable:
     def test_nothing_to_do(self) -> None:
         assert step(topic(HALVES), members("a", "b"), HALVES) is None
 
-    def test_leave_goes_straight_to_starting(self) -> None:
-        done = expect(step(topic(HALVES), members("a"), dict.fromkeys(range(4), "a")))
+    def test_leave_is_taken_off_then_given(self) -> None:
+        all_to_a = dict.fromkeys(range(4), "a")
+        first = expect(step(topic(HALVES), members("a"), all_to_a))
+        assert first.state.state is State.CLOSING
+        assert first.assignment.owners == {0: "a", 1: "a"}
+        assert first.state.to_close == {"b": {2, 3}}
+        done = expect(step(after(first), members("a"), all_to_a))
+        assert done.assignment.owners == all_to_a
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"a": {2, 3}}, "what does not move is not touched"
         assert done.state.to_close == {}
         assert done.state.reason == "consumer b left"
+
+    def test_owner_that_comes_back_before_it_was_given_away_closes_first(self) -> None:
+        first = expect(step(topic(HALVES), members("a"), dict.fromkeys(range(4), "a")))
+        back = members("a", "b")
+        assert step(after(first), back, HALVES, status("b", {2, 3}, epoch=3)) is None
+        assert step(after(first), back, HALVES, status("b", set(), closing={2, 3}, epoch=4)) is None
+        done = expect(step(after(first), back, HALVES, status("b", epoch=4)))
+        assert done.assignment.owners == dict.fromkeys(range(4), "a")
 
     def test_join_closes_first(self) -> None:
         done = expect(step(topic(dict.fromkeys(range(4), "a")), members("a", "b"), HALVES))
@@ -207,7 +230,9 @@ class TestStable:
     def test_leave_with_a_shift_closes_and_starts_at_once(self) -> None:
         """Range: c leaves and b's block shifts to a. c's partitions need not wait for b."""
         snapshot = topic({0: "a", 1: "b", 2: "b", 3: "c"})
-        done = expect(step(snapshot, members("a", "b"), HALVES))
+        first = expect(step(snapshot, members("a", "b"), HALVES))
+        assert first.state.to_close == {"b": {1}, "c": {3}}
+        done = expect(step(after(first), members("a", "b"), HALVES))
         assert done.state.state is State.CLOSING
         assert done.assignment.owners == {0: "a", 2: "b", 3: "b"}
         assert done.state.to_close == {"b": {1}}
@@ -226,7 +251,9 @@ class TestStable:
         assert done.state.state is State.CLOSING
 
     def test_vanished_partition_of_a_lost_consumer_just_goes(self) -> None:
-        done = expect(step(topic({0: "a", 1: "b"}, partitions=1), members("a"), {0: "a"}))
+        first = expect(step(topic({0: "a", 1: "b"}, partitions=1), members("a"), {0: "a"}))
+        assert first.state.to_close == {"b": {1}}
+        done = expect(step(after(first), members("a"), {0: "a"}))
         assert done.assignment.owners == {0: "a"}
         assert done.state.state is State.STABLE
 
@@ -277,7 +304,10 @@ class TestClosing:
 
     @pytest.mark.parametrize("isolated", [(), ("a",)], ids=["left", "isolated"])
     def test_owner_gone_counts_as_closed(self, isolated: tuple[str, ...]) -> None:
-        done = expect(step(self.closing(), members("b", isolated=isolated), dict.fromkeys(range(4), "b")))
+        there, all_to_b = members("b", isolated=isolated), dict.fromkeys(range(4), "b")
+        first = expect(step(self.closing(), there, all_to_b))
+        assert first.assignment.owners == {2: "b", 3: "b"}, "what it was closing is given at once"
+        done = expect(step(after(first), there, all_to_b))
         assert done.assignment.owners == dict.fromkeys(range(4), "b")
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"b": {0, 1, 2, 3}}
@@ -347,22 +377,19 @@ class TestRebalanceDelay:
         assert done.moves == ()
 
     def test_too_late_is_planned(self) -> None:
-        done = expect(
-            step(
-                topic(HALVES, missing={"b": NOW}),
-                members("a"),
-                dict.fromkeys(range(4), "a"),
-                delay=30,
-                now=NOW + 30,
-            )
+        all_to_a = dict.fromkeys(range(4), "a")
+        first = expect(
+            step(topic(HALVES, missing={"b": NOW}), members("a"), all_to_a, delay=30, now=NOW + 30)
         )
+        assert first.state.to_close == {"b": {2, 3}}
+        done = expect(step(after(first), members("a"), all_to_a, delay=30, now=NOW + 30.1))
         assert done.assignment.owners == dict.fromkeys(range(4), "a")
         assert done.state.missing == {}
 
     def test_isolation_does_not_wait(self) -> None:
-        done = expect(
-            step(topic(HALVES), members("a", isolated=("b",)), dict.fromkeys(range(4), "a"), delay=30)
-        )
+        there, all_to_a = members("a", isolated=("b",)), dict.fromkeys(range(4), "a")
+        first = expect(step(topic(HALVES), there, all_to_a, delay=30))
+        done = expect(step(after(first), there, all_to_a, delay=30))
         assert done.assignment.owners == dict.fromkeys(range(4), "a")
 
     def test_nothing_else_moves_meanwhile_but_new_partitions_start(self) -> None:
@@ -378,5 +405,7 @@ class TestRebalanceDelay:
             state=replace(TestClosing().closing().state or TopicState(State.CLOSING), missing={"a": NOW}),
         )
         assert step(snapshot, members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 5) is None
-        done = expect(step(snapshot, members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 31))
+        first = expect(step(snapshot, members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 31))
+        assert first.assignment.owners == {2: "b", 3: "b"}
+        done = expect(step(after(first), members("b"), dict.fromkeys(range(4), "b"), delay=30, now=NOW + 32))
         assert done.assignment.owners == dict.fromkeys(range(4), "b")

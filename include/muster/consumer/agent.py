@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.arrival_rates import ArrivalRates
@@ -89,6 +89,10 @@ class Agent:
     _token: str | None = field(default=None, init=False)
     _batch_began: float = field(default=0.0, init=False)
     _batch_under_way: bool = field(default=False, init=False)
+    _mute: set[str] = field(default_factory=set, init=False)
+    _to_lift: dict[str, int] = field(default_factory=dict, init=False)
+    _lifts: int = field(default=0, init=False)
+    _wake_reader: Callable[[], None] = field(default=lambda: None, init=False)
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
@@ -133,9 +137,16 @@ class Agent:
 
     # -- from discovery and the process's own end ---------------------------------------------------------
 
-    def bar(self, reason: str) -> None:
-        """Close everything, because of `reason`, until it is lifted."""
+    def bar(self, reason: str, mute: bool = False) -> None:
+        """Close everything, because of `reason`, until it is lifted.
+
+        With `mute` no topic is reported until then, so that 'closed' is not read from it: somebody else may still
+        hold what is assigned to this id.
+        """
         with self._changed:
+            self._to_lift.pop(reason, None)
+            if mute:
+                self._mute.add(reason)
             if reason not in self._ownership.bars:
                 log.info("%s: closing all partitions", reason)
                 self._ownership.bar(reason)
@@ -144,10 +155,40 @@ class Agent:
     def lift(self, reason: str) -> None:
         """Take back `reason`; without another one, take up what is assigned."""
         with self._changed:
+            self._to_lift.pop(reason, None)
+            self._mute.discard(reason)
             if reason in self._ownership.bars:
                 log.info("no longer %s", reason)
                 self._ownership.lift(reason)
                 self._changed.notify_all()
+
+    def lift_once_read(self, reason: str) -> None:
+        """Take back `reason` after everything has been read from ZooKeeper again, from a server that does not lag.
+
+        What was read before is of no use: while this consumer was not to be counted on, its partitions may have
+        been given to others.
+        """
+        with self._changed:
+            if reason in self._ownership.bars and reason not in self._to_lift:
+                self._lifts += 1
+                self._to_lift[reason] = self._lifts
+                self._wake_reader()
+
+    def wake_for_reading(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called whenever `reading_wanted` gets something. It must not block."""
+        with self._changed:
+            self._wake_reader = wake
+
+    def reading_wanted(self) -> frozenset[tuple[str, int]]:
+        """What a complete reading that begins now is to be shown to `read_for` for."""
+        with self._changed:
+            return frozenset(self._to_lift.items())
+
+    def read_for(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """A complete reading has ended, which began with `reading_wanted() == wanted`."""
+        with self._changed:
+            for reason, _ in self._to_lift.items() & set(wanted):
+                self.lift(reason)
 
     def wait_closed(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until nothing is held; returns whether that is so."""
@@ -327,7 +368,7 @@ class Agent:
             self._ends = {key: end for key, end in self._ends.items() if key in held}
             self._rates.keep_only(held)
             return View(
-                topics=self._ownership.status(),
+                topics={} if self._mute else self._ownership.status(),
                 sources={
                     name: topic.source
                     for name, topic in self._ownership.topics.items()

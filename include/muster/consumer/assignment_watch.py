@@ -3,6 +3,10 @@
 Watches make it quick, reading again every `reread_interval` makes it sure, because watches can get lost. While
 ZooKeeper is out of reach nothing changes: the consumer goes on with what it has. A topic whose node holds rubbish
 stays as it is, and the status says so.
+
+A server may lag behind. That is no harm to a consumer that is counted on, because nothing is taken from it before it
+says so. One that was not (it has just started, or was isolated) reads everything anew after a `sync` before it takes
+anything up: see `Agent.lift_once_read`.
 """
 
 from __future__ import annotations
@@ -32,8 +36,8 @@ TOPICS_PER_SECOND = 100
 """Reading everything again is spread so that many topics times many consumers do not weigh on ZooKeeper."""
 
 
-class _AwayError(Exception):
-    """ZooKeeper does not answer now."""
+class AwayError(Exception):
+    """ZooKeeper does not answer now; the message says what was tried."""
 
 
 class AssignmentWatch:
@@ -52,6 +56,7 @@ class AssignmentWatch:
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._topics: list[str] = []
+        agent.wake_for_reading(self._wake.set)
 
     def stop(self) -> None:
         """End the loop."""
@@ -69,10 +74,9 @@ class AssignmentWatch:
                     stop_client(client, 1.0)
                     client = self._connect()
                 full = time.monotonic() >= due
-                stale = self._agent.stale_topics()
                 try:
-                    self._round(client, full or bool(stale), stale)
-                except _AwayError as away:
+                    self.look(client, full)
+                except AwayError as away:
                     self._agent.problem(PROBLEM, f"{away}; consuming goes on with the last assignment known")
                     due = 0.0
                     self._wake.wait(1.0)
@@ -90,22 +94,24 @@ class AssignmentWatch:
         client.start_async().wait(1.0)
         return client
 
-    def _round(self, client: KazooClient, full: bool, stale: set[str]) -> None:
-        """Read what may have changed, or everything.
+    def look(self, client: KazooClient, full: bool) -> None:
+        """One round of the loop: read what watches say has changed, or everything. Raises `AwayError`.
 
-        If the agent needs topics that are `stale`, they are read as they stand now, not as this server knows them.
+        Where the agent needs something read as it stands now, not as this server knows it, everything is.
         """
         self._wake.clear()
         asked = time.monotonic()
+        stale, wanted = self._agent.stale_topics(), self._agent.reading_wanted()
+        full = full or bool(stale) or bool(wanted)
         if not client.connected:
             where = f"ZooKeeper at {self._settings.hosts}"
             if isinstance(gave_up(client), DENIALS):
-                raise _AwayError(f"{where}: {refused(self._settings)}")
-            raise _AwayError(f"{where} is not connected")
+                raise AwayError(f"{where}: {refused(self._settings)}")
+            raise AwayError(f"{where} is not connected")
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
-            if stale:
+            if stale or wanted:
                 client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
@@ -113,19 +119,18 @@ class AssignmentWatch:
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
             read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            self._agent.read_for(wanted)
             if stale:
                 self._agent.confirm(Fact.ASSIGNED, asked, read | (stale - set(self._topics)))
-        except (_AwayError, KazooException, KazooTimeoutError) as error:
+        except (AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty
-            if isinstance(error, _AwayError):
+            if isinstance(error, AwayError):
                 raise
             reason = str(error) or type(error).__name__
             if isinstance(error, NoAuthError):
                 reason = f"refused {self._settings.who}: its ACL does not allow it; give this user read (r)"
-            raise _AwayError(
-                f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}"
-            ) from error
+            raise AwayError(f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}") from error
 
     def _read_list(self, client: KazooClient) -> None:
         limit = self._settings.operation_timeout

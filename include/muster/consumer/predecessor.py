@@ -1,18 +1,27 @@
-"""Wait for the consumer that had this id before, so that the two do not read the same partitions.
+"""Wait for the consumers that had this id before, so that no two read the same partitions.
 
 Whoever registers under an id that is taken replaces the older process, which sees it, closes its partitions in
-order and exits. Until then the newer one takes nothing up, or records would be read twice.
+order and exits. Until then the newer one takes nothing up, or records would be read twice, and reports nothing, or
+what the older one still holds would be taken for closed.
+
+An older process is gone when nothing listens at its address any more, when another incarnation answers there, or when
+it has been silent for `SILENT` seconds. One that answers and holds partitions is waited for as long as it takes: it
+ends by itself once it sees that it was replaced.
+
+The newer registration names those it waits for (metadata `replaces`), so that whoever comes after it, should it die
+while it waits, waits for them too.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import httpx
 from pydantic import SecretStr
 
+from muster.core.model import ConsumerStatus
 from muster.core.wire import WireError, parse_status
 from muster.edges.consul import Registration
 from muster.edges.status import bearer
@@ -20,34 +29,114 @@ from muster.edges.status import bearer
 log = logging.getLogger(__name__)
 
 SILENT = 5.0
-"""Seconds without an answer after which the older process counts as gone."""
+"""Seconds without an answer after which an older process counts as gone."""
 POLL = 0.2
+"""Seconds between two questions."""
+KEY = "replaces"
+"""The metadata key that names the incarnations that are waited for."""
+LONGEST_VALUE = 512
+"""Characters; Consul takes no longer metadata value."""
 
 
-def wait_for(
-    older: Registration, timeout: float, given_up: Callable[[], bool], token: SecretStr | None = None
-) -> str:
-    """Return, in words, why there is no more need to wait for `older`: at the latest after `timeout` seconds.
+@dataclass(frozen=True, slots=True)
+class Older:
+    """An incarnation that had this id, and where its status page was."""
 
-    `token` is the bearer token of its status page, if it has one.
-    """
-    host = f"[{older.address}]" if ":" in older.address else older.address
-    url = f"http://{host}:{older.port}/status"
-    began = heard = time.monotonic()
-    with httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client:
-        while time.monotonic() - began < timeout and not given_up():
-            try:
-                status = parse_status(client.get(url).content, url)
-            except httpx.ConnectError:
-                return "it is gone"
-            except (httpx.HTTPError, WireError) as error:
-                if time.monotonic() - heard > SILENT:
-                    return f"it does not answer ({error})"
-            else:
-                heard = time.monotonic()
-                if status.incarnation != older.incarnation:
-                    return "it is gone"
-                if not any(topic.held for topic in status.topics.values()):
-                    return "it has closed everything"
-            time.sleep(POLL)
-    return f"it has not closed everything within {timeout:g} s"
+    incarnation: str
+    address: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Its status page."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}/status"
+
+    def __str__(self) -> str:
+        return f"{self.incarnation}@{self.address}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing listens at that address: the process is gone."""
+
+
+Answer = ConsumerStatus | Refused | str
+"""What came of asking; text says why there is no answer."""
+Ask = Callable[[Older], Answer]
+
+
+def olders(registration: Registration, own: str) -> tuple[Older, ...]:
+    """Who may still hold partitions when incarnation `own` replaces `registration`: its process, and those that it
+    was itself waiting for."""
+    found = [_parse(text) for text in registration.meta.get(KEY, "").split(",")]
+    found.append(Older(registration.incarnation or "", registration.address, registration.port))
+    return tuple(older for older in found if older is not None and older.incarnation != own)
+
+
+def to_meta(waited_for: Iterable[Older]) -> dict[str, str]:
+    """The metadata that names them, the newest last; nothing if there are none."""
+    names = [str(older) for older in waited_for]
+    while len(",".join(names)) > LONGEST_VALUE:
+        names.pop(0)
+    return {KEY: ",".join(names)} if names else {}
+
+
+def ask(older: Older, token: SecretStr | None = None) -> Answer:
+    """Ask for the status of an older process. `token` is the bearer token of status pages, if they have one."""
+    try:
+        with httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client:
+            return parse_status(client.get(older.url).content, older.url)
+    except httpx.ConnectError as error:
+        # A network that is cut is a connection error, too, but says nothing about the process.
+        return Refused() if _was_refused(error) else str(error)
+    except (httpx.HTTPError, httpx.InvalidURL, WireError) as error:
+        return str(error) or type(error).__name__
+
+
+@dataclass
+class Waiting:
+    """Those who are still waited for. `began` is a moment of the same clock that `look` is told."""
+
+    older: Sequence[Older]
+    began: float
+    _heard: dict[str, float] = field(default_factory=dict, init=False)
+
+    def look(self, ask: Ask, now: float) -> bool:
+        """Ask each once; returns whether nobody has to be waited for any more."""
+        self.older = [older for older in self.older if not self._gone(older, ask(older), now)]
+        return not self.older
+
+    def _gone(self, older: Older, answer: Answer, now: float) -> bool:
+        why = ""
+        match answer:
+            case ConsumerStatus():
+                self._heard[older.incarnation] = now
+                if older.incarnation not in {"", answer.incarnation}:
+                    why = "it is gone"
+                elif not any(topic.held for topic in answer.topics.values()):
+                    why = "it has closed everything"
+            case Refused():
+                why = "it is gone"
+            case problem:
+                silent = now - self._heard.get(older.incarnation, self.began)
+                why = f"it does not answer ({problem})" if silent > SILENT else ""
+        if why:
+            log.info("incarnation %s: %s", older.incarnation, why)
+        return bool(why)
+
+
+def _parse(text: str) -> Older | None:
+    incarnation, at, where = text.rpartition("@")
+    address, _, port = where.rpartition(":")
+    if not at or not incarnation or not port.isascii() or not port.isdigit():
+        return None
+    return Older(incarnation, address, int(port))
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

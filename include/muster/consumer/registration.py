@@ -5,6 +5,10 @@
 - *another incarnation* under its id: the newer registration wins, so this process closes and leaves, without
   deregistering the newer one.
 
+Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read anew:
+until then its partitions may be on their way to somebody else. Whoever takes over an id that is live registers as
+live itself, so that the id is not taken for gone in between.
+
 While Consul is out of reach the consumer goes on as it is.
 """
 
@@ -15,6 +19,8 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 import muster
 from muster.consumer import predecessor
@@ -28,7 +34,8 @@ from muster.settings.consumer import ConsumerSettings
 log = logging.getLogger(__name__)
 
 PROBLEM = "consul"
-ISOLATED, TAKING_OVER = "isolated", "taking over"
+ISOLATED, TAKING_OVER, JOINING = "isolated", "taking over", "not live yet"
+PREDECESSOR = "predecessor"
 LONGEST_WAIT = 5.0
 """Seconds after which Consul is asked again though nothing seems to have changed."""
 RETRY = 1.0
@@ -42,23 +49,35 @@ DEREGISTER_AFTER = 3600.0
 class Registrar:
     """Registers the consumer once `open` is called. `run` is the loop, until `leave`.
 
-    `port` is that of the status page.
+    `port` is that of the status page, `ask` asks an older incarnation how it stands, `clock` is in seconds.
     """
 
     def __init__(
-        self, settings: ConsumerSettings, discovery: Discovery, agent: Agent, ending: Ending, port: int
+        self,
+        settings: ConsumerSettings,
+        discovery: Discovery,
+        agent: Agent,
+        ending: Ending,
+        port: int,
+        ask: predecessor.Ask | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._discovery = discovery
         self._agent = agent
         self._ending = ending
         self._port = port
+        self._ask = ask or partial(predecessor.ask, token=settings.status_token)
+        self._clock = clock
         self._opened = threading.Event()
         self._stopped = threading.Event()
         self._registered = False
         self._anyone_asked = False
         self._elsewhere_since: float | None = None
+        self._waiting: predecessor.Waiting | None = None
+        self._takeover: threading.Thread | None = None
         self._lock = threading.Lock()
+        agent.bar(JOINING)
 
     def open(self) -> None:
         """From now on the consumer can take partitions."""
@@ -71,12 +90,17 @@ class Registrar:
             beat()
             try:
                 index = self._discovery.wait(index, LONGEST_WAIT if self._registered else RETRY / 2)
-                self._look()
+                self.look()
             except ConsulError as error:
                 self._agent.problem(PROBLEM, f"{error}; consuming goes on")
                 self._stopped.wait(RETRY)
             else:
                 self._agent.problem(PROBLEM, None)
+            if self._waiting is not None and self._takeover is None:
+                self._takeover = threading.Thread(
+                    target=self._wait_for_predecessors, name="muster-takeover", daemon=True
+                )
+                self._takeover.start()
 
     def leave(self) -> None:
         """Deregister, unless the registration is another incarnation's, and clear the request to stop.
@@ -91,7 +115,8 @@ class Registrar:
             if self._anyone_asked:
                 self._discovery.clear_stop(consumer, "")
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """One round of the loop: hear what Consul says, register if need be. Raises `ConsulError`."""
         consumer, incarnation = self._settings.consumer, self._settings.incarnation
         request = self._discovery.stop_request(consumer)
         if request is not None and request.incarnation in {"", incarnation}:
@@ -104,28 +129,49 @@ class Registrar:
                 return
             own = self._discovery.own_registration(consumer)
             self._isolate(isolated or (own is not None and own.maintenance))
-            if own is None or own.incarnation != incarnation:
-                if self._registered and own is not None:
-                    self._replaced_by(own)
-                    return
+            if own is not None and own.incarnation == incarnation:
+                self._registered = True
+                if own.passing:
+                    self._agent.lift_once_read(JOINING)
+                    self._look_elsewhere()
+                if self._waiting is None and predecessor.KEY in own.meta:
+                    self._register(own)
+            elif own is not None and self._registered:
+                self._replaced_by(own)
+            else:
                 self._register(own)
-            elif own.passing:
-                self._look_elsewhere()
+
+    def look_at_predecessors(self) -> bool:
+        """Ask those that had this id before; returns whether nobody has to be waited for (any more)."""
+        waiting = self._waiting
+        if waiting is None:
+            return True
+        over = waiting.look(self._ask, self._clock())
+        names = ", ".join(older.incarnation for older in waiting.older)
+        self._agent.problem(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
+        if over:
+            self._waiting = None
+            self._agent.lift_once_read(TAKING_OVER)
+        return over
+
+    def _wait_for_predecessors(self) -> None:
+        while not self._ending.asked and not self.look_at_predecessors():
+            time.sleep(predecessor.POLL)
 
     def _isolate(self, isolated: bool) -> None:
         if isolated:
             self._agent.bar(ISOLATED)
         else:
-            self._agent.lift(ISOLATED)
+            self._agent.lift_once_read(ISOLATED)
 
-    def _register(self, older: Registration | None) -> None:
-        if not self._registered:
-            older = older or self._discovery.members().registered.get(self._settings.consumer)
-            if older is not None and older.incarnation != self._settings.incarnation:
-                self._take_over(older)
-        else:
-            log.warning("Consul has forgotten this consumer; registering again")
+    def _register(self, known: Registration | None) -> None:
         settings = self._settings
+        if not self._registered:
+            known = known or self._discovery.members().registered.get(settings.consumer)
+            if known is not None and known.incarnation != settings.incarnation:
+                self._take_over(known)
+        elif known is None:
+            log.warning("Consul has forgotten this consumer; registering again")
         host = f"[{settings.advertise}]" if ":" in settings.advertise else settings.advertise
         self._discovery.register(
             settings.consumer,
@@ -133,6 +179,7 @@ class Registrar:
             self._port,
             {
                 **settings.metadata,
+                **predecessor.to_meta(self._waiting.older if self._waiting is not None else ()),
                 "incarnation": settings.incarnation,
                 "pid": str(os.getpid()),
                 "host": socket.gethostname(),
@@ -141,26 +188,17 @@ class Registrar:
             f"http://{host}:{self._port}/health",
             settings.check_interval,
             DEREGISTER_AFTER,
+            passing=known is not None and known.passing,
         )
         if not self._registered:
             log.info("registered as %s of service %s", settings.consumer, settings.consul_service)
         self._registered = True
 
-    def _take_over(self, older: Registration) -> None:
-        self._agent.bar(TAKING_OVER)
-        log.info("incarnation %s is registered as %s; replacing it", older.incarnation, older.id)
-
-        def wait() -> None:
-            why = predecessor.wait_for(
-                older,
-                self._settings.graceful_timeout,
-                lambda: self._ending.asked,
-                self._settings.status_token,
-            )
-            log.info("incarnation %s: %s", older.incarnation, why)
-            self._agent.lift(TAKING_OVER)
-
-        threading.Thread(target=wait, name="muster-takeover", daemon=True).start()
+    def _take_over(self, known: Registration) -> None:
+        self._agent.bar(TAKING_OVER, mute=True)
+        log.info("incarnation %s is registered as %s; replacing it", known.incarnation, known.id)
+        older = predecessor.olders(known, self._settings.incarnation)
+        self._waiting = predecessor.Waiting(older, self._clock())
 
     def _look_elsewhere(self) -> None:
         """See whether Consul's servers know a newer incarnation, registered with another agent."""
@@ -170,7 +208,7 @@ class Registrar:
             self._elsewhere_since = None
             self._agent.confirm(Fact.REGISTERED, asked)
             return
-        now = time.monotonic()
+        now = self._clock()
         self._elsewhere_since = self._elsewhere_since or now
         if now - self._elsewhere_since > ELSEWHERE:
             self._replaced_by(known)

@@ -131,11 +131,12 @@ class Coordinator:
 
         Kafka out of reach, or silent on a topic that was there, leaves the last known partitions.
         """
+        # In this order: a partition that somebody else adds in between must not seem to have vanished from Kafka.
+        known = self.store.snapshots()
         try:
             found = self.lister.list_partitions()
         except kafka.KafkaError as error:
             return PartitionsReport(kafka_error=f"{error}; the last known partitions stand")
-        known = self.store.snapshots()
         errors = {topic: str(read) for topic, read in known.items() if isinstance(read, WireError)}
         wanted = {topic for topic in found if self.cluster.topics.includes(topic)}
         for topic in sorted(set(self.cluster.topics.names) - found.keys()):
@@ -172,7 +173,7 @@ class Coordinator:
         before = known.partitions if known is not None else frozenset()
         if before == partitions:
             return
-        self.store.set_partitions(topic, partitions)
+        self.store.set_partitions(topic, partitions, before)
         if added := sorted(partitions - before):
             report.added[topic] = added
         if removed := sorted(before - partitions):
@@ -379,10 +380,15 @@ class Coordinator:
         statuses: dict[str, ConsumerStatus] = {}
         failures: dict[str, str] = {}
         for consumer, answer in answers.items():
-            if isinstance(answer, ConsumerStatus):
-                statuses[consumer] = answer
-            else:
+            if not isinstance(answer, ConsumerStatus):
                 failures[consumer] = answer.reason
+            elif membership.live[consumer].incarnation not in {None, answer.incarnation}:
+                # What an older process under this id has closed, or runs, says nothing about the registered one.
+                failures[consumer] = (
+                    f"incarnation {answer.incarnation} answers, which is not the registered one"
+                )
+            else:
+                statuses[consumer] = answer
         return statuses, failures
 
     def _transitions(self, view: _View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:

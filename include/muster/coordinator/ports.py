@@ -23,8 +23,11 @@ class Store(Protocol):
     def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
         """Make a topic known from `epoch` on, without owners; False if it already is."""
 
-    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
-        """Make the partition children exactly these."""
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    ) -> None:
+        """Create the partition children that are missing, and delete those of `known` that are not in `partitions`
+        (None: of all there are). So one that somebody else has created since `known` was read stays."""
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
         """The racks of the partitions' leaders, of those topics where they are known."""

@@ -6,8 +6,8 @@ versions it was computed from. Whoever comes next, after any crash, computes on 
 State Transitions
 -----------------
 
-- *Initial* (no state node) -> *Starting*, or *Closing* if somebody live must let go first.
-- *Stable* -> *Closing* if a partition must leave a live consumer, -> *Starting* if there are only starts.
+- *Initial* (no state node) -> *Starting*, or *Closing* if somebody must let go first.
+- *Stable* -> *Closing* if a partition must leave a consumer, -> *Starting* if there are only starts.
 - *Closing* -> *Closing* each time a partition is closed and given away; -> *Starting* when all are closed.
 - *Starting* -> *Stable* when every partition of `toStart` is reported running.
 - In *Starting* and *Closing* a partition whose owner or new owner has left is planned again; balance is not: that
@@ -20,12 +20,15 @@ A partition is in `owners` of at most one consumer, and enters `owners` of anoth
 
 1. its old owner, live, reported it in none of its three lists, in knowledge of the epoch that took it away
    (consumption stopped and offset committed);
-2. its old owner is isolated, or is gone from service discovery for longer than `rebalance_delay`;
+2. its old owner is isolated, or is gone from service discovery for longer than `rebalance_delay`, by a reading
+   that was made after the partition was taken away;
 3. nobody held it.
 
 It holds because taking away and giving are separate writes: the first removes the partition from `owners` and
 records the old owner in `toClose`, the second needs that record and one of the facts above. The versions make
-the second fail if anything was written between the reading and the writing.
+the second fail if anything was written between the reading and the writing. An owner that is gone is no
+exception: it may come back, and start what it still finds under its name, while the writer is on its way from
+reading service discovery to writing. So it too is taken off first.
 
 A partition that does not move is in no list and is never touched.
 
@@ -148,9 +151,11 @@ class _Step:
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
+        self.taken_away = frozenset(self.to_close)
         self.settled = self.state is None or self.state.state is State.STABLE
         self.moves: list[Move] = []
-        self.missing = self._missing()
+        self.absent = self._absent()
+        self.missing = {c: since for c, since in self.absent.items() if now - since < policy.rebalance_delay}
 
     def run(self) -> Transition | None:
         self._let_go_of_vanished()
@@ -163,19 +168,23 @@ class _Step:
             self.to_start.update({p: c for p, c in self.owners.items() if c in self.live})
         return self._transition()
 
-    def _missing(self) -> dict[str, float]:
-        """The absent owners and standbys whose `rebalance_delay` still runs, and when each was first seen absent."""
+    def _absent(self) -> dict[str, float]:
+        """The absent owners and standbys, and when each was first seen absent; none without a `rebalance_delay`."""
         if self.policy.rebalance_delay <= 0:
             return {}
         known = self.state.missing if self.state else {}
         involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
         involved.update(chain.from_iterable(self.before.standbys.values()))
-        since = {
+        return {
             consumer: known.get(consumer, self.now)
             for consumer in sorted(involved)
             if consumer not in self.live and consumer not in self.isolated
         }
-        return {c: moment for c, moment in since.items() if self.now - moment < self.policy.rebalance_delay}
+
+    def _remembered(self) -> dict[str, float]:
+        """What the state node keeps of `absent`: who is waited for, and who is being taken off after that."""
+        leaving = set(self.to_close.values())
+        return {c: since for c, since in self.absent.items() if c in self.missing or c in leaving}
 
     def _gone(self, consumer: str) -> bool:
         return consumer not in self.live and consumer not in self.missing
@@ -187,14 +196,14 @@ class _Step:
         present = self.snapshot.partitions
         for partition in sorted(self.owners.keys() - present):
             owner = self.owners.pop(partition)
-            if owner in self.live or owner in self.missing:
-                self.to_close[partition] = owner
+            self.to_close[partition] = owner
             self._moved(partition, owner, None, "partition vanished from Kafka")
         for partition in sorted(self.to_start.keys() - present):
             del self.to_start[partition]
 
     def _give_what_is_closed(self) -> None:
-        for partition in sorted(self.to_close):
+        # Only what an earlier write took away: who is gone by this reading may be back before this write.
+        for partition in sorted(self.taken_away):
             old = self.to_close[partition]
             if not (self._gone(old) or self._reports_closed(old, partition)):
                 continue
@@ -219,6 +228,9 @@ class _Step:
         for partition in sorted(self.snapshot.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             if holder is not None and not self._gone(holder):
+                if holder in self.live and partition not in self.owners and partition not in self.to_close:
+                    # It is back from an absence in which nobody else could take what it was to start.
+                    self.owners[partition] = holder
                 continue
             target = self.targets.get(partition)
             if target is None or target not in self.live:
@@ -229,6 +241,8 @@ class _Step:
                     reason += ", a standby takes over"
             else:
                 reason = "first assignment" if self.state is None else "nobody held it"
+            if partition in self.owners:
+                self.to_close[partition] = self.owners.pop(partition)
             self.to_start[partition] = target
             if partition not in self.to_close:
                 self.owners[partition] = target
@@ -280,13 +294,14 @@ class _Step:
         else:
             name = State.STABLE
         standbys = self._standbys()
+        remembered = self._remembered()
         changed = (
             self.state is None
             or standbys != dict(self.before.standbys)
             or name is not self.state.state
             or self.owners != dict(self.before.owners)
             or self.to_close != by_partition(self.state.to_close)
-            or self.missing != dict(self.state.missing)
+            or remembered != dict(self.state.missing)
             or any(
                 self.to_start[p] != c for p, c in by_partition(self.state.to_start).items() if p in waiting
             )
@@ -303,7 +318,7 @@ class _Step:
             epoch=epoch,
             since=self._since(name),
             reason=self._reason(name),
-            missing=self.missing,
+            missing=remembered,
         )
         return Transition(
             before=self.snapshot,

@@ -92,10 +92,12 @@ class Discovery(DecisionKeys):
         check_url: str,
         check_interval: float,
         deregister_after: float,
+        passing: bool = False,
     ) -> None:
         """Register a consumer with the local agent, which asks `check_url` every `check_interval` seconds.
 
-        A registration under the same id is replaced. Until the first check has passed the consumer is not live.
+        A registration under the same id is replaced. Until the first check has passed the consumer is not live,
+        unless it is `passing` from the start: for one that replaces a live one, lest the id seem gone meanwhile.
         Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least.
         """
         self._api.agent_put(
@@ -109,6 +111,7 @@ class Discovery(DecisionKeys):
                 "Meta": dict(meta),
                 "Check": {
                     "Name": f"status page of {consumer}",
+                    "Status": "passing" if passing else "critical",
                     "HTTP": check_url,
                     "Interval": _duration(check_interval),
                     # Ten seconds by default; a frozen consumer should be seen sooner.

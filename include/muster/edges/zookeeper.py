@@ -187,8 +187,12 @@ class TopicStore:
             raise ZooKeeperError(f"{what}: {path} or its parents were deleted in between; try again")
         return refusal is None
 
-    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    ) -> None:
         """Create the missing partition children and delete those that vanished; others stay as they are.
+
+        Vanished are those of `known` (None: of all there are) that are not in `partitions`.
 
         Children that are no partition numbers are left alone. Raises `ZooKeeperError` if the topic is unknown.
         """
@@ -198,7 +202,8 @@ class TopicStore:
         while True:
             present = {int(child) for child in self._children(path, deadline) if _is_partition(child)}
             changes = [(p, True) for p in sorted(partitions - present)]
-            changes += [(p, False) for p in sorted(present - partitions)]
+            vanished = present - partitions if known is None else (present & known) - partitions
+            changes += [(p, False) for p in sorted(vanished)]
             refusal = None
             for chunk in _chunks(changes, OPERATIONS_AT_ONCE):
                 transaction = self._client.transaction()

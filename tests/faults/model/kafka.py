@@ -1,0 +1,33 @@
+"""Kafka: which partitions there are, and the group's committed offsets. Records never run out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from muster.edges.kafka import KafkaError
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass
+class Brokers:
+    topics: dict[str, frozenset[int]] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    vanished: set[TopicPartition] = field(default_factory=set)
+    """Partitions that were gone at some time."""
+    away: bool = False
+
+
+@dataclass
+class Lister:
+    """`muster.coordinator.ports.Lister`."""
+
+    brokers: Brokers
+    at: Callable[[str], None]
+
+    def list_partitions(self) -> Mapping[str, frozenset[int]]:
+        self.at("read Kafka")
+        if self.brokers.away:
+            raise KafkaError("Kafka does not answer")
+        return dict(self.brokers.topics)

@@ -1,0 +1,277 @@
+"""ZooKeeper as the coordinator and the consumers see it: one order of writes, servers that may lag behind it.
+
+What stands is kept as the bytes that the real one would hold. Every write has a transaction number (zxid). A
+consumer's session is with a server that has seen all writes up to some zxid, never fewer than the session saw before;
+`sync` brings it up to the last one. Watches fire when the server gets to a change, unless they are lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import WatchedEvent
+
+from muster.core import wire
+from muster.core.model import TopicAssignment, TopicSnapshot, Transition
+from muster.core.wire import WireError
+from muster.edges.zookeeper import ZooKeeperError
+
+CLUSTER = "c"
+ROOT = wire.assignments_path(CLUSTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    version: int
+    mzxid: int
+    pzxid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """All that stands on one topic."""
+
+    data: bytes
+    version: int
+    mzxid: int
+    owners: dict[int, str]
+    epoch: int
+    partitions: frozenset[int] = frozenset()
+    state: bytes | None = None
+    state_version: int = -1
+    name: str = "Initial"
+
+
+Tree = dict[str, Topic]
+
+
+@dataclass
+class Ensemble:
+    """`history[z]` is what stands after the write numbered z. `written` is told of each set of transitions
+    before it is written, and by whom."""
+
+    written: Callable[[Sequence[Transition], object], None] = lambda _, __: None
+    history: list[Tree] = field(default_factory=lambda: [{}])
+    listed: list[int] = field(default_factory=lambda: [0])
+    """For each zxid, that of the last change to the list of topics."""
+    away: bool = False
+    delayed: list[Sequence[Transition]] = field(default_factory=list)
+    """Writes whose sender was told that nothing is known of them, and that may still happen."""
+    _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return len(self.history) - 1
+
+    @property
+    def tree(self) -> Tree:
+        return self.history[-1]
+
+    def owner(self, topic: str, partition: int) -> str | None:
+        node = self.tree.get(topic)
+        return None if node is None else node.owners.get(partition)
+
+    def commit(self, changes: Tree) -> None:
+        new = changes.keys() - self.tree.keys()
+        self.history.append({**self.tree, **changes})
+        self.listed.append(self.last if new else self.listed[-1])
+
+    def create(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int) -> bool:
+        if topic in self.tree:
+            return False
+        data = wire.format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch))
+        self.commit({topic: Topic(data, 0, self.last + 1, {}, epoch)})
+        return True
+
+    def set_partitions(self, topic: str, partitions: frozenset[int], known: frozenset[int] | None) -> None:
+        node = self.tree[topic]
+        vanished = node.partitions - partitions if known is None else (node.partitions & known) - partitions
+        self.commit(
+            {
+                topic: Topic(
+                    node.data,
+                    node.version,
+                    node.mzxid,
+                    node.owners,
+                    node.epoch,
+                    (node.partitions | partitions) - vanished,
+                    node.state,
+                    node.state_version,
+                    node.name,
+                )
+            }
+        )
+
+    def apply(self, transitions: Sequence[Transition], writer: object = None) -> list[bool]:
+        fits = [self._unchanged(transition.before) for transition in transitions]
+        done = [transition for transition, fit in zip(transitions, fits, strict=True) if fit]
+        if done:
+            self.written(done, writer)
+            self.commit({transition.topic: self._after(transition) for transition in done})
+        return fits
+
+    def _unchanged(self, before: TopicSnapshot) -> bool:
+        node = self.tree[before.topic]
+        return (node.version, node.state_version) == (before.assignment_version, before.state_version)
+
+    def _after(self, transition: Transition) -> Topic:
+        node = self.tree[transition.topic]
+        same = transition.assignment == transition.before.assignment
+        return Topic(
+            node.data if same else wire.format_assignment(transition.assignment),
+            node.version + (not same),
+            node.mzxid if same else self.last + 1,
+            dict(transition.assignment.owners),
+            transition.assignment.epoch,
+            node.partitions,
+            wire.format_state(transition.state),
+            node.state_version + 1,
+            str(transition.state.state),
+        )
+
+    def snapshot(self, topic: str, zxid: int) -> TopicSnapshot | WireError:
+        node = self.history[zxid][topic]
+        key = (topic, node.data, node.state)
+        if key not in self._parsed:
+            self._parsed[key] = TopicSnapshot(
+                topic,
+                frozenset(),
+                wire.parse_assignment(node.data, topic),
+                0,
+                None if node.state is None else wire.parse_state(node.state, topic),
+            )
+        known = self._parsed[key]
+        return TopicSnapshot(
+            topic, node.partitions, known.assignment, node.version, known.state, node.state_version
+        )
+
+
+@dataclass
+class StoreClient:
+    """`muster.coordinator.ports.Store`. `at` is called at each point where the process can be stopped."""
+
+    ensemble: Ensemble
+    at: Callable[[str], None]
+    writer: object
+    lag: int = 0
+    """So many writes are not seen by the next reading (once)."""
+    answer: str = "comes"
+    """What becomes of the next write's answer: it comes, is lost, or the write itself is delayed as well."""
+    writes: int = 0
+
+    def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
+        self.at("read ZooKeeper")
+        self._reach()
+        zxid, self.lag = max(0, self.ensemble.last - self.lag), 0
+        return {topic: self.ensemble.snapshot(topic, zxid) for topic in self.ensemble.history[zxid]}
+
+    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+        self._before()
+        done = self.ensemble.create(topic, bootstrap_servers, group_id, epoch)
+        self.at("after")
+        return done
+
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    ) -> None:
+        self._before()
+        self.ensemble.set_partitions(topic, partitions, known)
+        self.at("after")
+
+    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+        if not transitions:
+            return []
+        self._before()
+        answer, self.answer = self.answer, "comes"
+        if answer == "delayed":
+            self.ensemble.delayed.append(transitions)
+        else:
+            done = self.ensemble.apply(transitions, self.writer)
+        if answer != "comes":
+            raise ZooKeeperError("the connection was lost while it was written")
+        self.at("after")
+        return done
+
+    def touch(self) -> None:
+        self._reach()
+
+    def watch_changes(self, event: threading.Event) -> None:
+        self._reach()
+
+    def _before(self) -> None:
+        self.at("before")
+        self._reach()
+        self.writes += 1
+
+    def _reach(self) -> None:
+        if self.ensemble.away:
+            raise ZooKeeperError("ZooKeeper is out of reach")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What kazoo's `..._async` calls return."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self, timeout: float | None = None) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@dataclass
+class Session:
+    """As much of `kazoo.client.KazooClient` as a consumer uses."""
+
+    ensemble: Ensemble
+    view: int
+    """The last write that its server has seen."""
+    away: bool = False
+    watches: dict[str, tuple[Callable[[WatchedEvent], None], int]] = field(default_factory=dict)
+
+    @property
+    def connected(self) -> bool:
+        return not self.away and not self.ensemble.away
+
+    @property
+    def last_zxid(self) -> int:
+        return self.view
+
+    def sync_async(self, path: str) -> Result:
+        self.view = self.ensemble.last
+        return Result(path)
+
+    def get_children_async(
+        self, path: str, watch: Callable[[WatchedEvent], None], include_data: bool
+    ) -> Result:
+        self.watches[path] = (watch, self.ensemble.listed[self.view])
+        zxid = self.ensemble.listed[self.view]
+        return Result((list(self.ensemble.history[self.view]), Stat(0, 0, zxid)))
+
+    def get_async(self, path: str, watch: Callable[[WatchedEvent], None]) -> Result:
+        node = self.ensemble.history[self.view].get(path.rpartition("/")[2])
+        if node is None:
+            return Result(error=NoNodeError())
+        self.watches[path] = (watch, node.mzxid)
+        return Result((node.data, Stat(node.version, node.mzxid, node.mzxid)))
+
+    def catch_up(self, writes: int, watches_lost: bool) -> None:
+        """The server sees up to so many more writes; watches fire, or are lost."""
+        self.view = min(self.ensemble.last, self.view + writes)
+        for path, watch in list(self._changed()):
+            del self.watches[path]
+            if not watches_lost:
+                watch(WatchedEvent("CHANGED", "CONNECTED", path))
+
+    def _changed(self) -> Iterator[tuple[str, Callable[[WatchedEvent], None]]]:
+        tree = self.ensemble.history[self.view]
+        for path, (watch, zxid) in self.watches.items():
+            now = self.ensemble.listed[self.view] if path == ROOT else tree[path.rpartition("/")[2]].mzxid
+            if now > zxid:
+                yield path, watch
