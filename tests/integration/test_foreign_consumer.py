@@ -62,6 +62,8 @@ def cluster() -> ClusterSettings:
             "topics": [name],
             "consumers": {"handler": "not.used"},
             "tick": "5s",
+            # Standbys stand beside the owners in the topic node; who does not know that key is not disturbed by it.
+            "assignor": {"name": "co-partitioned", "options": {"standbys": 1}},
         }
     )
 
@@ -129,6 +131,12 @@ def test_foreign_consumers_take_part(
 
     with TopicStore(zookeeper, cluster.name) as store:
 
+        def standbys() -> set[tuple[str, ...]]:
+            snapshot = store.snapshots()[topic]
+            assert isinstance(snapshot, TopicSnapshot)
+            assert snapshot.assignment is not None
+            return set(snapshot.assignment.standbys.values())
+
         def stable_shares() -> dict[str, int]:
             snapshot = store.snapshots().get(topic)
             if (
@@ -146,11 +154,13 @@ def test_foreign_consumers_take_part(
             eventually(lambda: len(read()) == produced, 30, "alpha reads all")
             running.append(Foreign("beta", arguments))
             eventually(lambda: stable_shares() == {"alpha": 2, "beta": 2}, 30, "beta gets its half")
+            assert standbys() == {("alpha",), ("beta",)}
             produce(500)
             eventually(lambda: len(read()) == produced, 30, "both read")
             assert running[1].lines, "beta read something"
             assert running[0].leave() == 0
             eventually(lambda: stable_shares() == {"beta": PARTITIONS}, 30, "beta has all")
+            assert standbys() == set()
             produce(500)
             eventually(lambda: len(read()) >= produced, 30, "beta reads all")
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from muster.core.assignors.standbys import run_standbys
 from muster.core.assignors.tasks import tasks_of
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
+    WEIGHTS,
     Case,
     changed,
     large_cases,
@@ -91,6 +93,34 @@ def clusters_with_zones(draw: st.DrawFn, cases: st.SearchStrategy[Case] = CASES)
             for position, (name, consumer) in enumerate(sorted(cluster.case.consumers.items()))
         }
     )
+
+
+@st.composite
+def crowded_clusters(draw: st.DrawFn) -> Cluster:
+    """Few consumers with many standbys, weights and zones, so that hardly anything comes out even."""
+    random_ = random.Random(draw(st.integers(0, 2**32)))
+    names = [f"c{i}" for i in range(random_.randint(1, 14))]
+    topics = {f"t{i}": frozenset(range(random_.choice([1, 3, 7, 20]))) for i in range(random_.randint(1, 4))}
+    zones = random_.choice([(None,), ("x", "y"), ("x", "x", "x", "y", None)])
+    weights = random_.choice([(1.0,), WEIGHTS])
+    wanted = random_.choice(
+        [None, frozenset(random_.sample(sorted(topics), random_.randint(1, len(topics))))]
+    )
+    consumers = {
+        name: Consumer(
+            name,
+            weight=random_.choice(weights),
+            zone=random_.choice(zones),
+            topics=random_.choice([None, wanted]),
+        )
+        for name in names
+    }
+    previous = {
+        topic: {p: random_.choice([*names, "left"]) for p in sorted(partitions) if random_.random() < 0.6}
+        for topic, partitions in topics.items()
+    }
+    groups = random_.choice([None, [["t0", "t1"]], [["t.*"]]])
+    return Cluster(Case(topics, consumers, previous), groups, random_.randint(0, 3))
 
 
 def task_sizes(cluster: Cluster) -> list[int]:
@@ -185,6 +215,16 @@ def test_deterministic_and_at_rest_after_one_plan(cluster: Cluster, seed: int) -
     second = first.planned()
     assert second.case.previous == first.case.previous
     assert second.standing == first.standing
+
+
+@settings(max_examples=500, deadline=None)
+@given(cluster=crowded_clusters(), data=st.data())
+def test_at_rest_after_one_plan_and_again_when_one_has_left(cluster: Cluster, data: st.DataObject) -> None:
+    rest = cluster.planned()
+    assert rest.planned() == rest
+    assume(len(cluster.case.consumers) > 1)
+    after = rest.without(data.draw(st.sampled_from(sorted(cluster.case.consumers)))).at_rest()
+    assert after.planned() == after
 
 
 # Standbys

@@ -103,8 +103,9 @@ class CoPartitioned:
             return {}
         groups = self._grouping.of(topics, consumers)
         takers = [frozenset(group.consumers) for group in groups]
-        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys)
         tasks = tasks_of(groups, topics)
+        smallest = min((task.size for task in tasks), default=1)
+        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys, smallest)
         for task in tasks:
             owner = task.holder(assignment, takers[task.group])
             if owner is not None:

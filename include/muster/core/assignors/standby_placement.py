@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from muster.core.assignors.groups import Group
@@ -27,7 +27,8 @@ class StandbyPlacement:
     3. `even_out`: a standby is replaced, in its place, by one in a better zone, or by one in no worse zone that even
        then stands by for less than the replaced one does now.
 
-    At the end neither is possible any more. Without zones, with equal weights and subscriptions, that means that two
+    At the end no replacement is possible any more, and whether one is depends on nothing but who stands by for what:
+    so the next planning changes nothing. Without zones, with equal weights and subscriptions, that means that two
     consumers of which one does not take part in a task of the other differ by the size of a task at most.
     Consumers without a `zone` are taken to be apart from everybody.
     """
@@ -38,16 +39,19 @@ class StandbyPlacement:
         weights: Mapping[str, int],
         consumers: Mapping[str, Consumer],
         wanted: int,
+        smallest: int,
     ) -> None:
+        """`weights` are in millionths (`weight_of`); no task holds fewer partitions than `smallest`."""
         self.standing: dict[Task, list[str]] = {}
         self._owner: dict[Task, str] = {}
         self._wanted = wanted
+        self._smallest = smallest
         self._weights = weights
         self._zone = {name: consumer.zone for name, consumer in consumers.items()}
         self._load: Counter[str] = Counter()
         self._given: Counter[str] = Counter()
         crowds = {group.consumers: None for group in groups}
-        self._crowds = [_Crowd(members, self._zone) for members in crowds]
+        self._crowds = [_Crowd(members, self._zone, self._pressure) for members in crowds]
         number = {members: position for position, members in enumerate(crowds)}
         self._crowd_of = [number[group.consumers] for group in groups]
         self._crowds_with: dict[str, list[_Crowd]] = defaultdict(list)
@@ -68,8 +72,10 @@ class StandbyPlacement:
             for task, standing in self.standing.items():
                 if len(standing) > place:
                     continue
-                best = self._best(task, standing, {self._owner[task], *standing})
+                taken = {self._owner[task], *standing}
+                best = self._best(task, standing, taken)
                 if best is not None:
+                    best = self._in_turn(task, standing, taken, best)
                     standing.append(best)
                     self._carry(best, task.size)
                     self._given[self._owner[task]] += 1
@@ -87,15 +93,15 @@ class StandbyPlacement:
         others = [consumer for consumer in standing if consumer != present]
         crowd = self._crowds[self._crowd_of[task.group]]
         clashes = self._clashes(self._zone[present], task, others)
-        pressure = self._pressure(present)
-        if not clashes and all(pressure <= self._least(crowd, zone, ())[0] for zone in crowd.zones):
+        load = self._load[present] * _SCALE // self._weights[present]
+        if not clashes and all(load <= self._least(crowd, zone, ())[0] for zone in crowd.zones):
             return False  # the common case
         best = self._best(task, others, {self._owner[task], *standing})
         if best is None:
             return False
         would_clash = self._clashes(self._zone[best], task, others)
         after = (self._load[best] + task.size) * _SCALE // self._weights[best]
-        if (would_clash, after) >= (clashes, pressure):
+        if (would_clash, after) >= (clashes, load):
             return False
         standing[place] = best
         self._carry(present, -task.size)
@@ -104,16 +110,19 @@ class StandbyPlacement:
 
     def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
         """Who should stand by for `task` beside `standing`, None if nobody is left that is not `taken`."""
-        owner = self._owner[task]
         crowd = self._crowds[self._crowd_of[task.group]]
         found: list[tuple[int, int, str]] = []
         for zone in crowd.zones:
             pressure, consumer = self._least(crowd, zone, taken)
             if consumer:
                 found.append((self._clashes(zone, task, standing), pressure, consumer))
-        if not found:
-            return None
-        clashes, pressure, best = min(found)
+        return min(found)[-1] if found else None
+
+    def _in_turn(self, task: Task, standing: Sequence[str], taken: Collection[str], best: str) -> str:
+        """Among those as good as `best` the next in turn for the owner of `task`, if one is near."""
+        owner = self._owner[task]
+        crowd = self._crowds[self._crowd_of[task.group]]
+        clashes, pressure = self._clashes(self._zone[best], task, standing), self._pressure(best)
         for consumer in crowd.next_in_turn(owner, self._given[owner]):
             if (
                 consumer not in taken
@@ -144,7 +153,8 @@ class StandbyPlacement:
         return same + (self._wanted if self._zone[self._owner[task]] == zone else 0)
 
     def _pressure(self, consumer: str) -> int:
-        return self._load[consumer] * _SCALE // self._weights[consumer]
+        """What `consumer` would carry with one small task more, in proportion to its weight."""
+        return (self._load[consumer] + self._smallest) * _SCALE // self._weights[consumer]
 
     def _carry(self, consumer: str, partitions: int) -> None:
         self._load[consumer] += partitions
@@ -158,14 +168,16 @@ class _Crowd:
     A heap holds the present pressure of each consumer and some earlier ones, which are dropped on the way.
     """
 
-    def __init__(self, members: Sequence[str], zone: Mapping[str, str | None]) -> None:
+    def __init__(
+        self, members: Sequence[str], zone: Mapping[str, str | None], pressure: Callable[[str], int]
+    ) -> None:
         self.members = members
         self.zones = sorted({zone[consumer] for consumer in members}, key=lambda name: name or "")
         self._zone = zone
         self._seat = {consumer: seat for seat, consumer in enumerate(members)}
         self.heaps: dict[str | None, list[tuple[int, str]]] = {name: [] for name in self.zones}
         for consumer in members:
-            self.heaps[zone[consumer]].append((0, consumer))
+            self.heaps[zone[consumer]].append((pressure(consumer), consumer))
         for heap in self.heaps.values():
             heapify(heap)
 
