@@ -9,7 +9,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import load_assignor
+from muster.core.assignors import load_assignor, run_assignor
 from muster.core.assignors.blocks import Quota
 from muster.core.assignors.load import weight_of
 from muster.core.assignors.shares import fair_shares
@@ -36,9 +36,8 @@ def assign(name: str, case: Case) -> Assignment:
 
 
 def assign_by_zone(name: str, situation: Situation) -> Assignment:
-    assignor = load_assignor(name)
-    racks = situation.circumstances.racks
-    return assignor.assign(situation.case.topics, situation.case.consumers, {}, racks=racks)  # type: ignore[call-arg]
+    case = situation.case
+    return run_assignor(load_assignor(name), case.topics, case.consumers, {}, situation.circumstances)
 
 
 def zoned(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Situation]:
