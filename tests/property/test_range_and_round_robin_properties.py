@@ -13,7 +13,6 @@ from muster.core.assignors import load_assignor, run_assignor
 from muster.core.assignors.blocks import Quota
 from muster.core.assignors.load import weight_of
 from muster.core.assignors.shares import fair_shares
-from muster.core.assignors.zones import matches
 from muster.core.model import Assignment
 from tests.property.assignor_cases import (
     Case,
@@ -23,7 +22,7 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.circumstance_cases import Situation, situations, with_any_weight
+from tests.property.circumstance_cases import Situation, matches, situations, with_any_weight
 
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
