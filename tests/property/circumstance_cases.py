@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from muster.core.assignors import Circumstances
 from muster.core.assignors.load import weight_of
+from muster.core.assignors.zones import Racks
+from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import Case, shuffled
 
 RACKS = ("r1", "r2", "r3", "nobody's")
@@ -83,6 +85,16 @@ def situations(
         Circumstances(
             pins=_by_topic(pinned), exclusions=excluded, racks=_by_topic(in_rack), loads=_by_topic(load)
         ),
+    )
+
+
+def matches(assignment: Assignment, racks: Racks, consumers: Mapping[str, Consumer]) -> int:
+    """How many partitions are read in the zone of their leader."""
+    return sum(
+        owners[partition] in consumers and consumers[owners[partition]].zone == rack
+        for topic, owners in assignment.items()
+        for partition, rack in racks.get(topic, {}).items()
+        if partition in owners
     )
 
 

@@ -9,11 +9,10 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import load_assignor
+from muster.core.assignors import load_assignor, run_assignor
 from muster.core.assignors.blocks import Quota
 from muster.core.assignors.load import weight_of
 from muster.core.assignors.shares import fair_shares
-from muster.core.assignors.zones import matches
 from muster.core.model import Assignment
 from tests.property.assignor_cases import (
     Case,
@@ -23,7 +22,7 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.circumstance_cases import Situation, situations, with_any_weight
+from tests.property.circumstance_cases import Situation, matches, situations, with_any_weight
 
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
@@ -36,9 +35,8 @@ def assign(name: str, case: Case) -> Assignment:
 
 
 def assign_by_zone(name: str, situation: Situation) -> Assignment:
-    assignor = load_assignor(name)
-    racks = situation.circumstances.racks
-    return assignor.assign(situation.case.topics, situation.case.consumers, {}, racks=racks)  # type: ignore[call-arg]
+    case = situation.case
+    return run_assignor(load_assignor(name), case.topics, case.consumers, {}, situation.circumstances)
 
 
 def zoned(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Situation]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from muster.core.assignors import Circumstances, load_assignor, run_assignor
 from muster.core.assignors.constrained import shares_above
 from muster.core.assignors.load import cost_of_next
-from muster.core.assignors.zones import matches
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     Case,
@@ -27,7 +26,7 @@ from tests.property.assignor_cases import (
     tangled_cases,
 )
 from tests.property.assignor_optimum import optimum, optimum_by_trying, value
-from tests.property.circumstance_cases import Situation, situations
+from tests.property.circumstance_cases import Situation, matches, situations
 
 some = settings(max_examples=60, deadline=None)
 many = settings(max_examples=150, deadline=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from muster.core.model import Assignment, Consumer
+from muster.core.model import Consumer
 
 Racks = Mapping[str, Mapping[int, str]]
 """Topic to partition to the rack of its leader; what is not known is absent."""
@@ -30,16 +30,6 @@ def useful_racks(
         if topic in racks
     }
     return known if any(zones.intersection(of_topic.values()) for of_topic in known.values()) else NO_RACKS
-
-
-def matches(assignment: Assignment, racks: Racks, consumers: Mapping[str, Consumer]) -> int:
-    """How many partitions are read in the zone of their leader."""
-    return sum(
-        owners[partition] in consumers and consumers[owners[partition]].zone == rack
-        for topic, owners in assignment.items()
-        for partition, rack in racks.get(topic, {}).items()
-        if partition in owners
-    )
 
 
 def swap_for_zones(
