@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from muster.core.assignors.pins import NO_PINS, Pins, with_pinned, without_pinned
 from muster.core.assignors.sticky import Sticky
 from muster.core.assignors.subscriptions import audiences
+from muster.core.assignors.zones import NO_RACKS, Racks
 from muster.core.model import Assignment, Consumer
 
 
@@ -24,7 +26,8 @@ class Failover:
     3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
        proportion to `weight`, then as few moves as possible.
 
-    What stays at a lower level for the sake of `give_back: false` is not balanced, nor does it count in the balance.
+    A pin is obeyed whatever the level of its consumer. What stays at a lower level, for the sake of a pin or of
+    `give_back: false`, is not balanced, nor does it count in the balance.
     `weight` and `zone` never outweigh `priority`: they play their part among consumers of one level only, and there
     the same one as in sticky.
     """
@@ -38,13 +41,26 @@ class Failover:
         self._sticky = Sticky()
 
     def assign(
-        self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment, /
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        previous: Assignment,
+        /,
+        pins: Pins = NO_PINS,
+        racks: Racks = NO_RACKS,
     ) -> Assignment:
-        """See `Assignor.assign`."""
+        """See `Assignor.assign`; `racks` as in `Circumstances`, `pins` those that can be obeyed."""
+        active = _active(topics, consumers)
+        pinned_above: dict[str, dict[int, str]] = {}
         kept = {} if self._give_back else _held_by_lower_levels(topics, consumers, previous)
-        free = {topic: partitions.difference(kept.get(topic, ())) for topic, partitions in topics.items()}
-        assignment = self._sticky.assign(free, _active(topics, consumers), previous)
-        return {topic: {**owners, **kept.get(topic, {})} for topic, owners in assignment.items()}
+        for topic, owners in pins.items():
+            for partition, consumer in owners.items():
+                of_level = pinned_above if active[consumer].subscribes(topic) else kept
+                kept.get(topic, {}).pop(partition, None)
+                of_level.setdefault(topic, {})[partition] = consumer
+        free = without_pinned(topics, kept)
+        assignment = self._sticky.assign(free, active, previous, pins=pinned_above, racks=racks)
+        return with_pinned(assignment, kept)
 
 
 def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
