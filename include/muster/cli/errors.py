@@ -18,6 +18,7 @@ from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
+from muster.levers.outcome import LeverError
 from muster.settings.clusters import SettingsError
 
 
@@ -44,7 +45,7 @@ def explained() -> Iterator[None]:
     """Turn the errors that Muster's parts raise into ends of a command."""
     try:
         yield
-    except (SettingsError, ConnectionSettingsError, WhatIfError, WireError) as error:
+    except (SettingsError, ConnectionSettingsError, WhatIfError, WireError, LeverError) as error:
         raise WrongQuestionError(str(error)) from error
     except (ZooKeeperError, ConsulError) as error:
         raise OutOfReachError(str(error)) from error

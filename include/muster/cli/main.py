@@ -7,6 +7,7 @@ import logging
 import click
 
 from muster.cli.edges import open_edges
+from muster.cli.levers import exclude, include, isolate, pin, restore, unpin
 from muster.cli.plan import plan
 from muster.cli.status import status
 
@@ -27,5 +28,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_edges
 
 
-main.add_command(plan)
-main.add_command(status)
+for command in (plan, status, isolate, restore, pin, unpin, exclude, include):
+    main.add_command(command)

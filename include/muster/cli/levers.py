@@ -1,0 +1,109 @@
+"""`muster isolate`, `restore`, `pin`, `unpin`, `exclude`, `include`: the levers of the DAGs of these names.
+
+Each asks for a reason, which stands beside the decision in Consul with who pulled the lever and when. The coordinator
+acts upon it with its next run; nothing here touches an assignment.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.cli.errors import explained
+from muster.edges.consul import Discovery
+from muster.edges.zookeeper import TopicStore
+from muster.levers import isolation, placement
+from muster.levers.outcome import Outcome, Word
+from muster.levers.partition_list import parse_partitions
+from muster.settings.clusters import ClusterSettings, load_clusters
+
+Lever = Callable[..., Outcome]
+"""Takes the cluster, the word of whoever pulls it, and the command's own arguments."""
+
+
+def _lever(pull: Lever) -> Callable[..., None]:
+    """Give a command the options that all levers share, and print what came of it."""
+
+    @click.option("--cluster", required=True, help="As in clusters.yaml.")
+    @click.option("--reason", required=True, help="Why, for whoever wonders later.")
+    @click.option("--by", default=getpass.getuser, show_default="you", help="Who decided it.")
+    @click.option("--json", "as_text", is_flag=True, help="Print JSON.")
+    @wraps(pull)
+    def command(cluster: str, reason: str, by: str, as_text: bool, **asked: Any) -> None:
+        with explained():
+            settings = load_clusters()[cluster]
+            outcome = pull(settings, Word(by, reason, time.time()), **asked)
+        click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
+
+    return command
+
+
+def _discovery(cluster: ClusterSettings) -> Discovery:
+    return Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+
+
+def _store(cluster: ClusterSettings) -> TopicStore:
+    return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True)
+
+
+@click.command()
+@click.argument("consumer")
+@_lever
+def isolate(cluster: ClusterSettings, word: Word, consumer: str) -> Outcome:
+    """Isolate CONSUMER: its partitions go to the others."""
+    return isolation.isolate(_discovery(cluster), cluster, consumer, word)
+
+
+@click.command()
+@click.argument("consumer")
+@_lever
+def restore(cluster: ClusterSettings, word: Word, consumer: str) -> Outcome:
+    """Take the isolation of CONSUMER back."""
+    return isolation.restore(_discovery(cluster), cluster, consumer, word)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("partitions")
+@click.argument("consumer")
+@_lever
+def pin(cluster: ClusterSettings, word: Word, topic: str, partitions: str, consumer: str) -> Outcome:
+    """Fix PARTITIONS (such as 0-3,7) of TOPIC to CONSUMER."""
+    numbers = parse_partitions(partitions)
+    with _store(cluster) as store:
+        return placement.pin(_discovery(cluster), store, cluster, topic, numbers, consumer, word)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("partitions")
+@_lever
+def unpin(cluster: ClusterSettings, word: Word, topic: str, partitions: str) -> Outcome:
+    """Take the pins of PARTITIONS (such as 0-3,7) of TOPIC back."""
+    return placement.unpin(_discovery(cluster), cluster, topic, parse_partitions(partitions), word)
+
+
+@click.command()
+@click.argument("consumer")
+@click.argument("topic")
+@_lever
+def exclude(cluster: ClusterSettings, word: Word, consumer: str, topic: str) -> Outcome:
+    """Keep CONSUMER from TOPIC."""
+    with _store(cluster) as store:
+        return placement.exclude(_discovery(cluster), store, cluster, consumer, topic, word)
+
+
+@click.command()
+@click.argument("consumer")
+@click.argument("topic")
+@_lever
+def include(cluster: ClusterSettings, word: Word, consumer: str, topic: str) -> Outcome:
+    """Take the exclusion of CONSUMER from TOPIC back."""
+    return placement.include(_discovery(cluster), cluster, consumer, topic, word)
