@@ -27,8 +27,6 @@ from muster.settings.zookeeper_acl import AclEntry, parse_acl
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, STRANGER, VIEWER, Passwords, connection
 
-pytest.importorskip("puresasl", reason="kazoo's SASL needs pure-sasl")
-
 OWNED = TopicAssignment("h:9092", "g", {0: "c-1"}, epoch=8)
 
 
