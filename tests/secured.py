@@ -25,7 +25,8 @@ _EXAMPLE = re.compile(r"<!-- example: ([\w-]+) -->\n+```\w*\n(.*?)```", re.DOTAL
 
 CLUSTER, SERVICE, GROUP, TOPIC = "flights", "flights", "flights", "flights"
 """The names that the page uses."""
-COORDINATOR, CONSUMER, STRANGER = "muster-coordinator", "muster-consumer", "stranger"
+COORDINATOR, CONSUMER, VIEWER = "muster-coordinator", "muster-consumer", "muster-viewer"
+STRANGER = "stranger"
 
 
 def example(name: str, **replaced: str) -> str:
@@ -60,12 +61,18 @@ class Passwords:
 
     coordinator: str = field(default_factory=lambda: secrets.token_hex(12))
     consumer: str = field(default_factory=lambda: secrets.token_hex(12))
+    viewer: str = field(default_factory=lambda: secrets.token_hex(12))
     stranger: str = field(default_factory=lambda: secrets.token_hex(12))
     admin: str = field(default_factory=lambda: secrets.token_hex(12))
     consul_admin: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def users(self) -> dict[str, str]:
-        return {COORDINATOR: self.coordinator, CONSUMER: self.consumer, STRANGER: self.stranger}
+        return {
+            COORDINATOR: self.coordinator,
+            CONSUMER: self.consumer,
+            VIEWER: self.viewer,
+            STRANGER: self.stranger,
+        }
 
 
 @pytest.fixture(scope="session")
@@ -142,7 +149,7 @@ def secure_kafka(
         servers_dir / "secure-kafka", passwords.admin, passwords.users(), server_certificate, authority.ca
     )
     server.start()
-    for arguments in kafka_acl_commands("kafka-acls"):
+    for arguments in [*kafka_acl_commands("kafka-acls"), *kafka_acl_commands("kafka-acls-fencing")]:
         server.grant(arguments)
     yield server
     server.stop()

@@ -249,7 +249,7 @@ def test_no_secret_shows_anywhere(locked: Locked, eventually: Eventually) -> Non
         "rendered templates": rendered(locked),
     }
     found = [hit for where, text in searched.items() for hit in shows(where, text, locked.hidden)]
-    assert not found
+    assert not found, "\n".join(found)
     that_it_looked_at_something(searched)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.certificates import Authority
@@ -18,7 +18,17 @@ from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.settings.connections import KafkaSettings
-from tests.secured import CONSUMER, COORDINATOR, GROUP, STRANGER, TOPIC, Passwords, connection
+from tests.secured import (
+    CLUSTER,
+    CONSUMER,
+    COORDINATOR,
+    GROUP,
+    STRANGER,
+    TOPIC,
+    VIEWER,
+    Passwords,
+    connection,
+)
 
 PARTITION = (TOPIC, 0)
 VALUES = [b"a", b"b", b"c"]
@@ -95,6 +105,39 @@ def test_the_consumers_rights_are_enough_to_read_and_to_commit(of, group_of) -> 
     assert group.committed([PARTITION]) == {PARTITION: 2}
 
 
+def transact(settings: KafkaSettings, transactional_id: str) -> None:
+    """Commit an offset of the group in a transaction."""
+    config = {**settings.config, "transactional.id": transactional_id}
+    producer = Producer(config, logger=librdkafka_logger())
+    member = Consumer({**settings.config, "group.id": GROUP}, logger=librdkafka_logger())
+    try:
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        group = member.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition(*PARTITION, 1)], group, 10)
+        producer.commit_transaction(10)
+    finally:
+        member.close()
+
+
+def test_the_consumers_rights_are_enough_for_a_commit_in_a_transaction(of, group_of) -> None:
+    settings = of(CONSUMER)
+    transact(settings, f"muster/{CLUSTER}/{TOPIC}/0/{GROUP}")
+    assert group_of(settings).committed([PARTITION]) == {PARTITION: 1}
+    with pytest.raises(KafkaException, match="Transactional Id authorization failed"):
+        transact(settings, f"muster/other/{TOPIC}/0/{GROUP}")
+
+
+def test_who_only_looks_sees_offsets_and_changes_none(of, group_of) -> None:
+    settings = of(VIEWER)
+    assert TopicLister(settings).list_partitions() == {TOPIC: frozenset({0})}
+    group = group_of(settings)
+    assert group.end_offsets([PARTITION])[PARTITION] >= len(VALUES)
+    assert PARTITION in group.committed([PARTITION])
+    with pytest.raises(KafkaError, match=f"roup authorization failed.*asked as user '{VIEWER}'"):
+        group.commit({PARTITION: 0})
+
+
 def test_who_was_given_nothing_sees_nothing(of) -> None:
     assert TopicLister(of(STRANGER)).list_partitions() == {}
 
@@ -107,7 +150,10 @@ def test_the_group_is_closed_to_others_who_are_told_so(of, group_of) -> None:
         message = str(refused.value)
         assert f"of group {GROUP}" in message
         assert "Group authorization failed" in message
-        assert f"give it the rights that docs/security.md lists (asked as user '{COORDINATOR}')" in message
+        assert (
+            f"give this user the rights that docs/security.md lists (asked as user '{COORDINATOR}')"
+            in message
+        )
 
 
 def test_a_topic_that_one_may_not_read_is_named(of, group_of) -> None:

@@ -128,6 +128,9 @@ class AssignmentWatch:
             if isinstance(error, AwayError):
                 raise
             reason = str(error) or type(error).__name__
+            if isinstance(error, DENIALS) or isinstance(gave_up(client), DENIALS):
+                # The connection is there before ZooKeeper has looked at the credentials.
+                reason = refused(self._settings)
             if isinstance(error, NoAuthError):
                 reason = f"refused {self._settings.who}: its ACL does not allow it; give this user read (r)"
             raise AwayError(f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}") from error

@@ -69,6 +69,7 @@ PASSING = STALE | frozenset(
     }
 )
 """Errors of a partition that pass by themselves."""
+DENIED = frozenset({KafkaError_.GROUP_AUTHORIZATION_FAILED, KafkaError_.TOPIC_AUTHORIZATION_FAILED})
 PATIENCE = 1.0
 """Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
 FIRST_PAUSE = 0.05
@@ -257,9 +258,13 @@ class GroupOffsets:
         if not offsets and first.code == NO_LEADERS and (self._admin.trouble or self._group.trouble):
             raise self._admin.error(what, first, self._group.trouble)
         errors = {key: failure.text for key, failure in failures.items()}
+        step = (
+            "check that the topic exists and may be read by this user, or try again if its leader is changing"
+        )
+        if first.code in DENIED:
+            step = self._admin.next_step(first.text)
         raise PartitionError(
-            f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; check that the topic exists and "
-            "may be read by this user, or try again if its leader is changing",
+            f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; {step}",
             offsets,
             errors,
         )

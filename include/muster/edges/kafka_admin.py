@@ -96,15 +96,15 @@ def librdkafka_logger() -> logging.Logger:
     return logger
 
 
-def next_step(settings: KafkaSettings, said: str) -> str:
-    """What to do about a connection of which librdkafka `said` this."""
+def next_step(config: Mapping[str, str], said: str) -> str:
+    """What to do about a connection of which librdkafka, configured with `config`, `said` this."""
     words = said.lower()
+    user = config.get("sasl.username")
+    asked = f"asked as user {user!r}" if user else "asked without a user"
     if "authorization failed" in words:
-        return f"give it the rights that docs/security.md lists (asked {settings.who})"
+        return f"give this user the rights that docs/security.md lists ({asked})"
     if "sasl" in words and "authentication" in words:
-        return (
-            f"check sasl.username, sasl.password and sasl.mechanism in the connection (asked {settings.who})"
-        )
+        return f"check sasl.username, sasl.password and sasl.mechanism in the connection ({asked})"
     if "ssl handshake" in words or "certificate" in words:
         return (
             "check ssl.ca.location in the connection, that the brokers' certificates name the hosts they are reached "
@@ -112,7 +112,7 @@ def next_step(settings: KafkaSettings, said: str) -> str:
         )
     return (
         "check that the brokers run and can be reached from here, and the connection's security settings "
-        f"(asked {settings.who})"
+        f"({asked})"
     )
 
 
@@ -134,7 +134,7 @@ class Admin:
     def __init__(self, settings: KafkaSettings) -> None:
         self.servers = settings.bootstrap_servers
         self.timeout = settings.operation_timeout
-        self._settings = settings
+        self._config = settings.config
         self._last = ""
         config = client_config(settings) | {"error_cb": self._on_error}
         config.pop("isolation.level", None)  # of consumers only
@@ -179,8 +179,12 @@ class Admin:
         """Say what went wrong while doing `what`, and what to do."""
         trouble = trouble or self.trouble
         more = f"; last heard: {trouble}" if trouble else ""
-        step = next_step(self._settings, f"{failure.text} {trouble}")
+        step = self.next_step(f"{failure.text} {trouble}")
         return KafkaError(f"Kafka at {self.servers}: {what}: {failure.text}{more}; {step}")
+
+    def next_step(self, said: str) -> str:
+        """What to do when Kafka or librdkafka `said` this."""
+        return next_step(self._config, said)
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:

@@ -137,12 +137,6 @@ class KafkaSettings(_Connection):
         return value
 
     @property
-    def who(self) -> str:
-        """As whom Kafka is asked, in words."""
-        user = self.config.get("sasl.username")
-        return f"as user {user!r}" if user else "without a user"
-
-    @property
     def bootstrap_servers(self) -> str:
         """The brokers to begin with, `host:port,host:port`."""
         return self.config["bootstrap.servers"]

@@ -31,7 +31,6 @@ from muster.consumer.source.offsets import Range
 from muster.consumer.source.records import Segment, offset_of, partition_of, topic_of
 from muster.edges.kafka import librdkafka_logger
 from muster.edges.kafka_admin import next_step
-from muster.settings.connections import KafkaSettings
 
 LOG = logging.getLogger(__name__)
 
@@ -111,7 +110,6 @@ class RangeFetcher:
         self._partitions: dict[offsets.TopicPartition, _Partition] = {}
         self._last_error = ""
         self._refused = False
-        self._settings = KafkaSettings.model_construct(config=self._config)
         self._chunk = 100
         self._one_topic = True
         try:
@@ -288,7 +286,7 @@ class RangeFetcher:
         if topic is None:
             return
         if error.code() in _REFUSED:
-            step = next_step(self._settings, error.str())
+            step = next_step(self._config, error.str())
             raise KafkaReadError(f"Kafka at {self._servers}: topic {topic!r}: {error.str()}; {step}")
         if error.code() in _MISSING:
             for tp in pending:
@@ -386,7 +384,7 @@ class RangeFetcher:
                     f"Kafka at {self._servers}: topic {tp[0]!r}, partition {tp[1]}: nothing at offset "
                     f"{partition.next} (of the planned {partition.start} to {pending[tp] - 1}) for "
                     f"{patience:g} s; last error: {self._last_error or 'none'}; from the executors, "
-                    f"{next_step(self._settings, self._last_error)}"
+                    f"{next_step(self._config, self._last_error)}"
                 )
 
     def _let_go(self, pending: Mapping[offsets.TopicPartition, int]) -> None:
