@@ -7,11 +7,10 @@ that freedom is used to spread each topic over the consumers.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import islice
 
 from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment
@@ -47,7 +46,7 @@ class Pool:
             pool.owners[topic] = kept
             pool.held.update(kept.values())
             if len(kept) < len(partitions):
-                pool.free[topic] = sorted(partitions.difference(kept))
+                pool.free[topic] = sorted(partitions.difference(kept) if kept else partitions)
         return pool
 
     @property
@@ -107,16 +106,15 @@ class Pool:
         proportion to their room. A consumer that already has its share of a topic is passed over as long as
         another one is near.
         """
-        places = _in_even_turns(room)
+        places = _in_even_turns(room)[::-1]  # the next one at the end, where a list gives away cheaply
         reach = _LOOK_AHEAD * len(room)
         for topic in sorted(self.free):
             owners = self.owners[topic]
             free = sorted(self.free[topic])
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
-            coming = list(islice(places, len(free)))
+            coming = places[: -len(free) - 1 : -1]
             if _within(enough, owners, coming):  # nobody would be passed over
-                for _ in coming:
-                    places.popleft()
+                del places[-len(free) :]
                 owners.update(zip(free, coming, strict=True))
                 continue
             has = Counter(owners.values())
@@ -134,20 +132,20 @@ def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
     return list(enumerate(sorted(partitions)))[-count:]
 
 
-def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
+def _in_even_turns(room: Mapping[str, int]) -> list[str]:
     """Each consumer as often as it has room, at even distances."""
     if not room:
-        return deque()
+        return []
     least, most = min(room.values()), max(room.values())
     if most - least <= 1:  # the common case: round after round, and no sorting
-        return deque(sorted(room) * least + sorted(c for c in room if room[c] > least))
+        return sorted(room) * least + sorted(c for c in room if room[c] > least)
     turns = [
         ((2 * turn + 1) / (2 * places), consumer)
         for consumer, places in room.items()
         for turn in range(places)
     ]
     turns.sort()
-    return deque(consumer for _, consumer in turns)
+    return [consumer for _, consumer in turns]
 
 
 def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bool:
@@ -160,12 +158,9 @@ def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bo
     return max(has.values()) <= enough
 
 
-def _next_place(places: deque[str], has: Counter[str], enough: int, reach: int) -> str:
-    """Take the first place within `reach` whose consumer has less than `enough`, else the first place."""
-    for position, consumer in enumerate(places):
-        if position >= reach:
-            break
-        if has[consumer] < enough:
-            del places[position]
-            return consumer
-    return places.popleft()
+def _next_place(places: list[str], has: Counter[str], enough: int, reach: int) -> str:
+    """Take the first place (from the end) within `reach` whose consumer has less than `enough`, else the first."""
+    for position in range(1, min(reach, len(places)) + 1):
+        if has[places[-position]] < enough:
+            return places.pop(-position)
+    return places.pop()
