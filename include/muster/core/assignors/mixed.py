@@ -13,9 +13,9 @@ are the numbers with the least sum of costs (`muster.core.assignors.load`) and, 
    behind min-cost flow).
 
 The searches of 3 and 4 look at every pair of pool and subscriber several times over, so each has a budget. If it does
-not suffice, the result of before stands: half of a search would be better, but the next planning would go on from
-there and move more partitions, and so on, though nothing has happened to the cluster. Where the result is already as
-good as if every consumer subscribed to everything, there is no search.
+not suffice, the result of the step before stands: half of a search would be better, but the next planning would go on
+from there and move more partitions, and so on, though nothing has happened to the cluster. Where the result is
+already as good as if every consumer subscribed to everything, there is no search.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def mixed_shares(
     exchange = _Exchange(pools, weights)
     exchange.place_unowned()
     exchange.hand_over_directly()
-    if not exchange.is_even():
-        exchange.hand_over_in_chains(chain_budget)
-    if not exchange.is_provably_best():
+    balanced = exchange.is_even() or exchange.hand_over_in_chains(chain_budget)
+    if balanced and not exchange.is_provably_best():
         exchange.hand_over_in_circles(circle_budget)
     return exchange.shares()
 
@@ -163,10 +162,13 @@ class _Exchange:
         dearest = max((self.cost_down(c) for c, load in enumerate(self.load) if load), default=0)
         return dearest <= min(map(self.cost_up, range(len(self.names))))
 
-    def hand_over_in_chains(self, budget: int) -> None:
+    def hand_over_in_chains(self, budget: int) -> bool:
+        """Balance as well as can be; False, and nothing is changed, if that takes more than the budget."""
         before, load = [dict(count) for count in self.count], list(self.load)
-        if not Chains(self).carry_out(budget):
-            self.count, self.load = before, load
+        if Chains(self).carry_out(budget):
+            return True
+        self.count, self.load = before, load
+        return False
 
     def is_provably_best(self) -> bool:
         """Whether even consumers that subscribe to everything could do no better; then no search is needed."""
