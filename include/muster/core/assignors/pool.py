@@ -38,7 +38,12 @@ class Pool:
         subscribers = frozenset(audience.consumers)
         pool = cls(audience, {}, {}, Counter())
         for topic in audience.topics:
-            partitions, before = topics[topic], previous.get(topic, {})
+            partitions, before = topics[topic], previous.get(topic)
+            if not before:  # nothing to keep
+                pool.owners[topic] = {}
+                if partitions:
+                    pool.free[topic] = sorted(partitions)
+                continue
             if before.keys() == partitions and subscribers.issuperset(before.values()):
                 kept = dict(before)
             else:
@@ -46,7 +51,7 @@ class Pool:
             pool.owners[topic] = kept
             pool.held.update(kept.values())
             if len(kept) < len(partitions):
-                pool.free[topic] = sorted(partitions.difference(kept) if kept else partitions)
+                pool.free[topic] = sorted(partitions.difference(kept))
         return pool
 
     @property
@@ -108,15 +113,21 @@ class Pool:
         """
         places = _in_even_turns(room)[::-1]  # the next one at the end, where a list gives away cheaply
         reach = _LOOK_AHEAD * len(room)
+        # As long as more places than these are left, the next ones go round: each consumer before any comes again.
+        irregular = len(places) - _whole_rounds(room) * len(room)
         for topic in sorted(self.free):
             owners = self.owners[topic]
             free = sorted(self.free[topic])
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
             coming = places[: -len(free) - 1 : -1]
-            if _within(enough, owners, coming):  # nobody would be passed over
+            in_one_round = len(free) <= min(len(room), len(places) - irregular)
+            if (in_one_round and not owners) or _within(
+                enough, owners, coming
+            ):  # nobody would be passed over
                 del places[-len(free) :]
                 owners.update(zip(free, coming, strict=True))
                 continue
+            irregular = len(places)
             has = Counter(owners.values())
             for partition in free:
                 consumer = _next_place(places, has, enough, reach)
@@ -132,13 +143,18 @@ def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
     return list(enumerate(sorted(partitions)))[-count:]
 
 
+def _whole_rounds(room: Mapping[str, int]) -> int:
+    """How often all consumers have their turn before only some have one more; 0 if they differ by more than that."""
+    least = min(room.values(), default=0)
+    return least if max(room.values(), default=0) - least <= 1 else 0
+
+
 def _in_even_turns(room: Mapping[str, int]) -> list[str]:
     """Each consumer as often as it has room, at even distances."""
     if not room:
         return []
-    least, most = min(room.values()), max(room.values())
-    if most - least <= 1:  # the common case: round after round, and no sorting
-        return sorted(room) * least + sorted(c for c in room if room[c] > least)
+    if rounds := _whole_rounds(room):  # the common case: round after round, and no sorting
+        return sorted(room) * rounds + sorted(c for c in room if room[c] > rounds)
     turns = [
         ((2 * turn + 1) / (2 * places), consumer)
         for consumer, places in room.items()
