@@ -20,7 +20,7 @@ PYTEST ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test bench-assignors check quick format lock clean
+.PHONY: help env fetch up down status demo test bench-assignors picture check quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ test: fetch ## Run all tests; they start servers of their own
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)
+
+picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
+	@$(PYTHON) -m docs.pictures.assignors
 
 check: env ## Formatter, linter, strict types and the quick tests
 	$(VENV)/bin/ruff format --check .

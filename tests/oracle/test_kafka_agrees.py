@@ -183,3 +183,18 @@ def test_kafka_knows_no_weights(kafka: KafkaAssignors) -> None:
     case = Case({"t": frozenset(range(8))}, consumers, {})
     assert loads(ask(kafka, case)["cooperative-sticky"], consumers) == {"a": 4, "b": 4}
     assert loads(ours("sticky", case), consumers) == {"a": 6, "b": 2}
+
+
+@pytest.mark.parametrize("name", ["range", "round-robin"])
+def test_numbers_of_partitions_may_have_gaps(name: str, equal: list[Answers]) -> None:
+    def apart(partition: int) -> int:
+        return 3 * partition + 1
+
+    for answer in equal[:200]:
+        topics = {
+            topic: frozenset(map(apart, partitions)) for topic, partitions in answer.case.topics.items()
+        }
+        expected = {
+            topic: {apart(p): c for p, c in owners.items()} for topic, owners in answer.kafka[name].items()
+        }
+        assert ours(name, Case(topics, answer.case.consumers, {})) == expected, f"equal case {answer.seed}"

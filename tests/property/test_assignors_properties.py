@@ -195,6 +195,20 @@ def test_no_hand_over_makes_weighted_loads_more_even(case: Case) -> None:
     assert all((2 * load[c] - 1) / weight[c] <= least_gain for c in load if load[c])
 
 
+@many
+@given(case=small_cases() | tangled_cases())
+def test_chains_alone_are_as_balanced_as_can_be(case: Case) -> None:
+    pools = [
+        Pool.of(audience, case.topics, case.previous) for audience in audiences(case.topics, case.consumers)
+    ]
+    weights = {name: weight_of(consumer) for name, consumer in case.consumers.items()}
+    load: Counter[str] = Counter()
+    for share in mixed_shares(pools, weights, circle_budget=0):
+        load.update(share)
+    balance = sum(Fraction(n * n) / Fraction(case.consumers[c].weight) for c, n in load.items())
+    assert balance == optimum(case)[0]
+
+
 @settings(max_examples=25, deadline=None)
 @given(case=large_cases())
 def test_no_single_hand_over_makes_mixed_loads_more_even(case: Case) -> None:
@@ -232,8 +246,10 @@ def test_a_search_cut_short_changes_nothing_by_halves(case: Case, budget: int) -
         Pool.of(audience, case.topics, case.previous) for audience in audiences(case.topics, case.consumers)
     ]
     weights = {name: weight_of(consumer) for name, consumer in case.consumers.items()}
-    without = mixed_shares(pools, weights, budget=0)
-    assert mixed_shares(pools, weights, budget) in (without, mixed_shares(pools, weights))
+    without = mixed_shares(pools, weights, chain_budget=0, circle_budget=0)
+    even = mixed_shares(pools, weights, circle_budget=0)
+    assert mixed_shares(pools, weights, chain_budget=budget % 200, circle_budget=0) in (without, even)
+    assert mixed_shares(pools, weights, circle_budget=budget) in (even, mixed_shares(pools, weights))
     load: Counter[str] = Counter()
     for pool, share in zip(pools, without, strict=True):
         assert sum(share.values()) == pool.total

@@ -6,13 +6,16 @@ are the numbers with the least sum of costs (`muster.core.assignors.load`) and, 
 1. What nobody holds goes, pool by pool, to the consumers that carry least; pools with few consumers first.
 2. While a consumer can make the sum smaller by handing one partition directly to another, the one that carries
    most does.
-3. Chains: A hands to B from one pool, B to C from another, and so on; a chain that ends where it began leaves all
-   loads as they are and can still save moves. In the graph of hand-overs each improvement is a cycle of negative
-   length, and when there is none left, nothing better exists (the theorem behind min-cost flow). The search looks at
-   every pair of pool and subscriber several times over, so it has a budget. If the budget does not suffice, the
-   result of 1 and 2 stands: half of a search would be better balanced, but the next planning would go on from there
-   and move more partitions, and so on, though nothing has happened to the cluster. Where 1 and 2 already did as well
-   as if every consumer subscribed to everything, there is no search.
+3. Chains: A hands to B from one pool, B to C from another, and so on (`muster.core.assignors.chains`). When there is
+   none left, nothing is better balanced.
+4. A chain that ends where it began leaves all loads as they are and can still save moves. In the graph of hand-overs
+   each improvement is a cycle of negative length, and when there is none left, nothing better exists (the theorem
+   behind min-cost flow).
+
+The searches of 3 and 4 look at every pair of pool and subscriber several times over, so each has a budget. If it does
+not suffice, the result of the step before stands: half of a search would be better, but the next planning would go on
+from there and move more partitions, and so on, though nothing has happened to the cluster. Where the result is
+already as good as if every consumer subscribed to everything, there is no search.
 """
 
 from __future__ import annotations
@@ -21,16 +24,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
+from muster.core.assignors.chains import Chains
 from muster.core.assignors.load import cost_of_next
 from muster.core.assignors.pool import Pool
 from muster.core.assignors.shares import fair_shares
 
 BUDGET = 2_000_000
-"""How many hand-overs are looked at in search of chains: some 0.4 seconds at the most."""
+"""How many hand-overs are looked at in each search: some 0.4 seconds at the most."""
 
 
 def mixed_shares(
-    pools: Sequence[Pool], weights: Mapping[str, int], budget: int = BUDGET
+    pools: Sequence[Pool],
+    weights: Mapping[str, int],
+    *,
+    chain_budget: int = BUDGET,
+    circle_budget: int = BUDGET,
 ) -> list[dict[str, int]]:
     """Return each consumer's number of partitions of each pool, in the order of `pools`."""
     if not pools:
@@ -38,8 +46,9 @@ def mixed_shares(
     exchange = _Exchange(pools, weights)
     exchange.place_unowned()
     exchange.hand_over_directly()
-    if not exchange.is_provably_best():
-        exchange.hand_over_in_chains(budget)
+    balanced = exchange.is_even() or exchange.hand_over_in_chains(chain_budget)
+    if balanced and not exchange.is_provably_best():
+        exchange.hand_over_in_circles(circle_budget)
     return exchange.shares()
 
 
@@ -148,11 +157,22 @@ class _Exchange:
             heapreplace(heap, (cost, heap[0][1]))
         return heap[0]
 
+    def is_even(self) -> bool:
+        """Whether even consumers that subscribe to everything could be balanced no better."""
+        dearest = max((self.cost_down(c) for c, load in enumerate(self.load) if load), default=0)
+        return dearest <= min(map(self.cost_up, range(len(self.names))))
+
+    def hand_over_in_chains(self, budget: int) -> bool:
+        """Balance as well as can be; False, and nothing is changed, if that takes more than the budget."""
+        before, load = [dict(count) for count in self.count], list(self.load)
+        if Chains(self).carry_out(budget):
+            return True
+        self.count, self.load = before, load
+        return False
+
     def is_provably_best(self) -> bool:
         """Whether even consumers that subscribe to everything could do no better; then no search is needed."""
-        if max((self.cost_down(c) for c, load in enumerate(self.load) if load), default=0) > min(
-            map(self.cost_up, range(len(self.names)))
-        ):
+        if not self.is_even():
             return False
         held: Counter[str] = Counter()
         for home in self.home:
@@ -167,7 +187,7 @@ class _Exchange:
         )
         return staying == sum(min(held[consumer], share) for consumer, share in shares.items())
 
-    def hand_over_in_chains(self, budget: int) -> None:
+    def hand_over_in_circles(self, budget: int) -> None:
         before = [dict(count) for count in self.count]
         graph = _HandOvers(self)
         while cycles := graph.negative_cycles(budget):

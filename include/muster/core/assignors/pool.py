@@ -7,11 +7,10 @@ that freedom is used to spread each topic over the consumers.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import islice
 
 from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment
@@ -39,7 +38,12 @@ class Pool:
         subscribers = frozenset(audience.consumers)
         pool = cls(audience, {}, {}, Counter())
         for topic in audience.topics:
-            partitions, before = topics[topic], previous.get(topic, {})
+            partitions, before = topics[topic], previous.get(topic)
+            if not before:  # nothing to keep
+                pool.owners[topic] = {}
+                if partitions:
+                    pool.free[topic] = sorted(partitions)
+                continue
             if before.keys() == partitions and subscribers.issuperset(before.values()):
                 kept = dict(before)
             else:
@@ -107,18 +111,23 @@ class Pool:
         proportion to their room. A consumer that already has its share of a topic is passed over as long as
         another one is near.
         """
-        places = _in_even_turns(room)
+        places = _in_even_turns(room)[::-1]  # the next one at the end, where a list gives away cheaply
         reach = _LOOK_AHEAD * len(room)
+        # As long as more places than these are left, the next ones go round: each consumer before any comes again.
+        irregular = len(places) - _whole_rounds(room) * len(room)
         for topic in sorted(self.free):
             owners = self.owners[topic]
             free = sorted(self.free[topic])
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
-            coming = list(islice(places, len(free)))
-            if _within(enough, owners, coming):  # nobody would be passed over
-                for _ in coming:
-                    places.popleft()
+            coming = places[: -len(free) - 1 : -1]
+            in_one_round = len(free) <= min(len(room), len(places) - irregular)
+            if (in_one_round and not owners) or _within(
+                enough, owners, coming
+            ):  # nobody would be passed over
+                del places[-len(free) :]
                 owners.update(zip(free, coming, strict=True))
                 continue
+            irregular = len(places)
             has = Counter(owners.values())
             for partition in free:
                 consumer = _next_place(places, has, enough, reach)
@@ -134,20 +143,25 @@ def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
     return list(enumerate(sorted(partitions)))[-count:]
 
 
-def _in_even_turns(room: Mapping[str, int]) -> deque[str]:
+def _whole_rounds(room: Mapping[str, int]) -> int:
+    """How often all consumers have their turn before only some have one more; 0 if they differ by more than that."""
+    least = min(room.values(), default=0)
+    return least if max(room.values(), default=0) - least <= 1 else 0
+
+
+def _in_even_turns(room: Mapping[str, int]) -> list[str]:
     """Each consumer as often as it has room, at even distances."""
     if not room:
-        return deque()
-    least, most = min(room.values()), max(room.values())
-    if most - least <= 1:  # the common case: round after round, and no sorting
-        return deque(sorted(room) * least + sorted(c for c in room if room[c] > least))
+        return []
+    if rounds := _whole_rounds(room):  # the common case: round after round, and no sorting
+        return sorted(room) * rounds + sorted(c for c in room if room[c] > rounds)
     turns = [
         ((2 * turn + 1) / (2 * places), consumer)
         for consumer, places in room.items()
         for turn in range(places)
     ]
     turns.sort()
-    return deque(consumer for _, consumer in turns)
+    return [consumer for _, consumer in turns]
 
 
 def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bool:
@@ -160,12 +174,9 @@ def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bo
     return max(has.values()) <= enough
 
 
-def _next_place(places: deque[str], has: Counter[str], enough: int, reach: int) -> str:
-    """Take the first place within `reach` whose consumer has less than `enough`, else the first place."""
-    for position, consumer in enumerate(places):
-        if position >= reach:
-            break
-        if has[consumer] < enough:
-            del places[position]
-            return consumer
-    return places.popleft()
+def _next_place(places: list[str], has: Counter[str], enough: int, reach: int) -> str:
+    """Take the first place (from the end) within `reach` whose consumer has less than `enough`, else the first."""
+    for position in range(1, min(reach, len(places)) + 1):
+        if has[places[-position]] < enough:
+            return places.pop(-position)
+    return places.pop()
