@@ -103,17 +103,22 @@ class Agent:
         """An assignment node was read as it stands since transaction `zxid`."""
         with self._changed:
             before = self._ownership.status().get(topic)
-            due = self._due(topic)
             if not self._ownership.read(topic, assignment, zxid):
                 log.warning("topic %r: ignored an assignment older than the one known", topic)
                 return
             after = self._ownership.status()[topic]
-            for key in sorted(due.keys() - self._due(topic).keys()):
+            others = {p for p, consumer in assignment.owners.items() if consumer != self.owner}
+            if (
+                before is not None
+                and before.epoch != after.epoch
+                and not self.fencing
+                and before.held & others
+            ):
                 log.warning(
-                    "topic %r, partition %d: given to another consumer before offset %d was committed; it is not "
-                    "committed any more, the other one begins at what was committed before",
-                    *key,
-                    due[key],
+                    "topic %r, partitions %s: given to other consumers while they are held here; what is not "
+                    "committed by now is not committed any more, they begin at what was committed before",
+                    topic,
+                    sorted(before.held & others),
                 )
             if before != after:
                 log.info(
@@ -383,14 +388,6 @@ class Agent:
                 query_running=self._token is not None,
                 counters=Counters(**{name: getattr(self._counters, name) for name in Counters.__slots__}),
             )
-
-    def _due(self, topic: str) -> dict[TopicPartition, int]:
-        return {
-            key: offset
-            for due in self._ownership.due().values()
-            for key, offset in due.items()
-            if key[0] == topic
-        }
 
     def _check(self, token: str) -> None:
         if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
