@@ -29,6 +29,8 @@ from muster.core.refusals import Fact, Refusal, Refusals
 
 log = logging.getLogger(__name__)
 
+STOPPING = "stopping"
+"""The reason of a bar that is never lifted: the process ends."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if it is put in other words by then."""
 

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import muster
-from muster.consumer.agent import Agent
+from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.committer import Committer
 from muster.consumer.handler import Handler, HandlerError, load_handler
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
-STOPPING = "stopping"
 SPARK_STOP = 15.0
 """Seconds for Spark to stop once everything is closed; nothing depends on it any more."""
 

@@ -5,8 +5,9 @@ order and exits. Until then the newer one takes nothing up, or records would be 
 what the older one still holds would be taken for closed.
 
 An older process is gone when nothing listens at its address any more, when another incarnation answers there, or when
-it has been silent for `SILENT` seconds. One that answers and holds partitions is waited for as long as it takes: it
-ends by itself once it sees that it was replaced.
+it has been silent for `SILENT` seconds; or it is leaving and has closed everything. That it holds nothing is not
+enough, because it may not know yet that it was replaced, and be about to take something up. One that answers is
+otherwise waited for as long as it takes: it ends by itself once it sees that it was replaced.
 
 The newer registration names those it waits for (metadata `replaces`), so that whoever comes after it, should it die
 while it waits, waits for them too.
@@ -114,7 +115,7 @@ class Waiting:
                 self._heard[older.incarnation] = now
                 if older.incarnation not in {"", answer.incarnation}:
                     why = "it is gone"
-                elif not any(topic.held for topic in answer.topics.values()):
+                elif answer.leaving and not any(topic.held for topic in answer.topics.values()):
                     why = "it has closed everything"
             case Refused():
                 why = "it is gone"

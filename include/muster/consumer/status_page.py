@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
 import muster
-from muster.consumer.agent import Agent, View
+from muster.consumer.agent import STOPPING, Agent, View
 from muster.consumer.metrics import ConsumerMetrics
 from muster.settings.consumer import ConsumerSettings
 
@@ -41,6 +41,7 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
             "consumer": settings.consumer,
             "incarnation": settings.incarnation,
             "epochs": True,
+            "leaving": STOPPING in view.bars,
             "topics": {topic: _topic(view, topic) for topic in view.topics},
             "cluster": settings.cluster,
             "state": _state(view),

@@ -174,13 +174,15 @@ class ConsumerStatus:
     """One answer of a consumer's status page.
 
     `epochs` says that this consumer reports the epoch of every topic it has read, so a topic that is not in
-    `topics`, or whose epoch is behind, has not been acted upon yet.
+    `topics`, or whose epoch is behind, has not been acted upon yet. `leaving` says that it ends, and takes nothing up
+    any more.
     """
 
     consumer: str
     incarnation: str
     topics: Mapping[str, TopicStatus] = field(default_factory=dict)
     epochs: bool = False
+    leaving: bool = False
 
     def on(self, topic: str) -> TopicStatus:
         """What it reports on `topic`; nothing held and no epoch if it does not mention it."""

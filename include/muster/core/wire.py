@@ -143,6 +143,7 @@ class _Status(_Node):
     consumer: _Id
     incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
     epochs: bool = False
+    leaving: bool = False
     topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
 
 
@@ -255,6 +256,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         consumer=node.consumer,
         incarnation=node.incarnation,
         epochs=node.epochs,
+        leaving=node.leaving,
         topics={
             topic: TopicStatus(
                 running=frozenset(status.running),

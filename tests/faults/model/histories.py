@@ -293,6 +293,23 @@ everything/a
 everything/a
 everything/a
 """,
+    "believe_a_predecessor_that_holds_nothing_now": """
+sticky/0/
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+crash/a
+start/a
+everybody
+start/a
+everybody
+everybody
+everything/a
+""",
     "seem_gone_while_taking_over": """
 sticky/0/
 start/a

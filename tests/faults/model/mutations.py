@@ -191,6 +191,19 @@ def forget_the_predecessor_of_the_predecessor(patch: MonkeyPatch) -> None:
     patch.setattr(predecessor, "olders", lambda registration, own: original(registration, own)[-1:])
 
 
+def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
+    original = predecessor.Waiting.look
+
+    def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
+        def asked(older: predecessor.Older) -> predecessor.Answer:
+            answer = ask(older)
+            return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
+
+        return original(self, asked, now)
+
+    patch.setattr(predecessor.Waiting, "look", look)
+
+
 def seem_gone_while_taking_over(patch: MonkeyPatch) -> None:
     original = Discovery.register
 
@@ -277,6 +290,7 @@ MUTATIONS: dict[str, Mutation] = {
         report_closed_for_the_predecessor,
         lose_patience_with_the_predecessor,
         forget_the_predecessor_of_the_predecessor,
+        believe_a_predecessor_that_holds_nothing_now,
         seem_gone_while_taking_over,
         go_on_though_isolated,
         go_on_though_replaced,

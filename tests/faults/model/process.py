@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.consumer import predecessor
-from muster.consumer.agent import Agent
+from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch, AwayError
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
@@ -189,7 +189,10 @@ class Process:
 
     def status(self) -> ConsumerStatus:
         """What its status page says."""
-        return ConsumerStatus(self.id, self.incarnation, self.agent.view().topics, epochs=True)
+        view = self.agent.view()
+        return ConsumerStatus(
+            self.id, self.incarnation, view.topics, epochs=True, leaving=STOPPING in view.bars
+        )
 
     def read_zookeeper(self, full: bool, writes: int = 1_000_000, watches_lost: bool = False) -> None:
         """Its server gets to see up to `writes` more writes, and the watch's loop makes a round."""
@@ -217,7 +220,7 @@ class Process:
             return
         if self.ended_at is None:
             self.ended_at = self.world.now
-        self.agent.bar("stopping")
+        self.agent.bar(STOPPING)
         if not self.held or self.world.now - self.ended_at > GRACE:
             self.api.away = self.faults.no_consul
             with suppress(ConsulError):

@@ -126,7 +126,10 @@ class Watchman:
             service = services.get(consumer)
             if service is not None and service.incarnation != incarnation and passed and not service.passing:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")
-        self.registered = {c: (service.incarnation, service.passing) for c, service in services.items()}
+        self.registered = {
+            c: (service.incarnation, service.passing and not service.maintenance)
+            for c, service in services.items()
+        }
 
     def _reconcile(self) -> None:
         for name, key in list(self.estranged):

@@ -276,6 +276,9 @@ class World:
         self._mend()
         for tick in range(TICKS):
             self.now += TICK
+            # Somebody has to be there for each topic; who was replaced by a process that is dead ends, too.
+            if not any(p.alive and not p.ending.asked and p.id != self.only_u for p in self.processes):
+                self.start(next(c for c in IDS if c != self.only_u))
             self.everybody()
             self.coordinators[COORDINATORS[tick % 2]].go_on("end")
             self.watchman.look()
@@ -296,8 +299,6 @@ class World:
             process.api.answer_lost = False
         for coordinator in self.coordinators.values():
             coordinator.store.answer, coordinator.store.lag, coordinator.stale_answers = "comes", 0, False
-        if not any(p.alive and not p.ending.asked and p.id != self.only_u for p in self.processes):
-            self.start(next(c for c in IDS if c != self.only_u))
 
     def _settled(self) -> bool:
         """Everything is Stable, and each partition in the hands of its owner, and of nobody else."""
