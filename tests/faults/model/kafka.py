@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from muster.core.wire_racks import Racks
 from muster.edges.kafka import KafkaError
 
 TopicPartition = tuple[str, int]
@@ -31,3 +32,6 @@ class Lister:
         if self.brokers.away:
             raise KafkaError("Kafka does not answer")
         return dict(self.brokers.topics)
+
+    def leader_racks(self) -> Mapping[str, Racks]:
+        return {}

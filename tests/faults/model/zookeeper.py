@@ -8,7 +8,7 @@ consumer's session is with a server that has seen all writes up to some zxid, ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from kazoo.protocol.states import WatchedEvent
 from muster.core import wire
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import WireError
+from muster.core.wire_racks import Racks
 from muster.edges.zookeeper import ZooKeeperError
 
 CLUSTER = "c"
@@ -182,6 +183,13 @@ class StoreClient:
         self.ensemble.set_partitions(topic, partitions, known)
         self.at("after")
 
+    def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
+        self._reach()
+        return {}
+
+    def set_racks(self, topic: str, racks: Racks) -> None:
+        raise AssertionError("Kafka tells of no racks here")
+
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         if not transitions:
             return []
@@ -234,6 +242,9 @@ class Session:
     """The last write that its server has seen."""
     away: bool = False
     watches: dict[str, tuple[Callable[[WatchedEvent], None], int]] = field(default_factory=dict)
+    logger: None = None
+    client_state: str = "CONNECTING"
+    """What a session that is suspended may look like; none is ever refused here."""
 
     @property
     def connected(self) -> bool:
