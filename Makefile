@@ -18,9 +18,12 @@ BENCH ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
+# `make test-faults LONG=1` plays many more histories.
+LONG ?=
+
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test bench-assignors picture check quick format lock clean
+.PHONY: help env fetch up down status demo test test-faults bench-assignors picture check quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +68,9 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)
+
+test-faults: fetch ## The model of the whole system and its mutations; LONG=1: 50,000 histories instead of 2,000
+	@LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST)
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)

@@ -18,6 +18,7 @@ from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordination
 from muster.coordinator.coordinator import Coordinator
 from muster.core import ownership, state_machine, wire
+from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicState
 from muster.core.ownership import TopicConsumer
 from muster.core.state_machine import _Step
@@ -44,10 +45,20 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
     def believe(self: Discovery, isolated: Mapping[str, object], index: int) -> Members:
         return Members(to_membership((), isolated), {}, index)
 
-    def go_on(snapshot: Any, membership: Any, statuses: Any, targets: Owners, now: float, policy: Any) -> Any:
+    def go_on(
+        snapshot: Any,
+        membership: Any,
+        statuses: Any,
+        targets: Owners,
+        now: float,
+        policy: Any,
+        **further: Any,
+    ) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
-        return _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy).run()
+        return _Step(
+            snapshot, snapshot.assignment, membership, statuses, targets, now, policy, **further
+        ).run()
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
@@ -105,12 +116,20 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
             self._known = members
             return members
 
+        decided = self.discovery.decisions
+
+        def decisions() -> Decisions:
+            try:
+                return decided()
+            except ConsulError:
+                return NOTHING_DECIDED
+
         self._known = getattr(self, "_known", None)
-        self.discovery.members = remembered
+        self.discovery.members, self.discovery.decisions = remembered, decisions
         try:
             return original(self)
         finally:
-            del self.discovery.members
+            del self.discovery.members, self.discovery.decisions
 
     patch.setattr(Coordinator, "_view", view)
 
