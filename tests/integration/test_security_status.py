@@ -12,11 +12,11 @@ from pydantic import SecretStr
 
 from muster.consumer.agent import Agent
 from muster.consumer.http_server import HttpServer
-from muster.consumer.predecessor import wait_for
+from muster.consumer.predecessor import Older, ask
 from muster.consumer.status_page import make_status_page
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import Consumer, ConsumerStatus
-from muster.edges.consul import Discovery, Registration
+from muster.edges.consul import Discovery
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -110,8 +110,11 @@ def test_the_poll_says_what_is_wrong_with_the_token(
 
 
 def test_a_successor_looks_at_its_predecessor_with_the_token(guarded: HttpServer) -> None:
-    older = Registration("me", "127.0.0.1", guarded.port, incarnation="i")
-    assert wait_for(older, 10.0, lambda: False, TOKEN) == "it has closed everything"
+    older = Older("i", "127.0.0.1", guarded.port)
+    answer = ask(older, TOKEN)
+    assert isinstance(answer, ConsumerStatus)
+    assert answer.consumer == "me"
+    assert not isinstance(ask(older), ConsumerStatus)
 
 
 def test_for_the_coordinator_a_refusal_is_a_status_that_cannot_be_had(
