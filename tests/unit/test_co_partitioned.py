@@ -30,9 +30,12 @@ def assign(
     pins: Assignment | None = None,
     standing: Standbys | None = None,
     unsettled: frozenset[str] = frozenset(),
+    racks: Mapping[str, Mapping[int, str]] | None = None,
     **options: Any,
 ) -> Assignment:
-    circumstances = Circumstances(pins=pins or {}, standbys=standing or {}, unsettled=unsettled)
+    circumstances = Circumstances(
+        pins=pins or {}, standbys=standing or {}, unsettled=unsettled, racks=racks or {}
+    )
     assignor = load_assignor("co-partitioned", options)
     return run_assignor(assignor, of, consumers, previous or {}, circumstances)
 
@@ -327,3 +330,43 @@ class TestWhatAssignorsSay:
         assert (
             run_standbys(load_assignor("sticky"), topics(t=2), self.CONSUMERS, {"t": {0: "a", 1: "b"}}) == {}
         )
+
+
+class TestZones:
+    """`a` is in zone x, `b` in zone y; the leaders of odd partitions are in x, of even ones in y."""
+
+    OF: ClassVar[Mapping[str, frozenset[int]]] = topics(orders=4, payments=4)
+    CONSUMERS: ClassVar[Mapping[str, Consumer]] = live("a b", a="x", b="y")
+    RACKS: ClassVar[Mapping[str, Mapping[int, str]]] = {
+        topic: {p: "x" if p % 2 else "y" for p in range(4)} for topic in ("orders", "payments")
+    }
+    HOME: ClassVar[Mapping[int, str]] = {0: "b", 1: "a", 2: "b", 3: "a"}
+
+    def test_a_first_plan_puts_tasks_where_their_leaders_are(self) -> None:
+        assert assign(self.OF, self.CONSUMERS, racks=self.RACKS) == dict.fromkeys(self.OF, self.HOME)
+        assert assign(self.OF, self.CONSUMERS) != dict.fromkeys(self.OF, self.HOME)
+
+    def test_the_zone_of_most_leaders_counts_and_unknown_ones_do_not(self) -> None:
+        racks = {"orders": {1: "x", 2: "y"}, "payments": {1: "y", 3: "x"}, "refunds": {1: "y"}}
+        found = assign(topics(orders=4, payments=4, refunds=4), self.CONSUMERS, racks=racks)
+        assert [found["orders"][p] for p in (1, 2, 3)] == ["b", "b", "a"]
+        assert Counter(found["orders"].values()) == {"a": 2, "b": 2}
+
+    def test_nothing_moves_for_a_zone_and_balance_comes_first(self) -> None:
+        abroad = {p: {"a": "b", "b": "a"}[owner] for p, owner in self.HOME.items()}
+        before = dict.fromkeys(self.OF, abroad)
+        assert assign(self.OF, self.CONSUMERS, before, racks=self.RACKS) == before
+        all_in_x = {topic: dict.fromkeys(range(4), "x") for topic in self.OF}
+        found = assign(self.OF, self.CONSUMERS, racks=all_in_x)
+        assert Counter(found["orders"].values()) == {"a": 2, "b": 2}
+
+    def test_what_a_consumer_left_behind_goes_home(self) -> None:
+        consumers = live("a b", a="x", b="y")
+        before = {topic: {0: "a", 1: "gone", 2: "gone", 3: "b"} for topic in self.OF}
+        found = assign(self.OF, consumers, before, racks=self.RACKS)
+        assert found == {topic: {0: "a", 1: "a", 2: "b", 3: "b"} for topic in self.OF}
+
+    def test_a_pin_stays_where_it_is_pinned(self) -> None:
+        found = assign(self.OF, self.CONSUMERS, pins={"orders": {1: "b"}}, racks=self.RACKS)
+        assert found["orders"][1] == found["payments"][1] == "b"
+        assert Counter(found["orders"].values()) == {"a": 2, "b": 2}

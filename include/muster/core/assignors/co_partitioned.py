@@ -11,7 +11,9 @@ from muster.core.assignors.groups import Grouping
 from muster.core.assignors.load import weight_of
 from muster.core.assignors.standby_placement import StandbyPlacement
 from muster.core.assignors.task_balance import TaskBalance
+from muster.core.assignors.task_zones import bring_home
 from muster.core.assignors.tasks import Task, tasks_of
+from muster.core.assignors.zones import Racks
 from muster.core.model import Assignment, Consumer
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -38,8 +40,9 @@ class CoPartitioned:
     A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to
     be, and only those without a live owner are given one.
 
-    `zone` plays its part for standbys alone: they are placed in another zone than the owner's where there is one
-    (`muster.core.assignors.standby_placement`).
+    `zone` comes after all of this: tasks that nobody held go to the zone that most of their leaders are in, where
+    that changes neither balance nor moves (`muster.core.assignors.task_zones`). Standbys are placed in another zone
+    than the owner's where there is one (`muster.core.assignors.standby_placement`).
     """
 
     name = "co-partitioned"
@@ -58,6 +61,7 @@ class CoPartitioned:
         /,
         *,
         pins: Assignment = _NONE,
+        racks: Racks = _NONE,
         standbys: Standbys = _NONE,
         unsettled: frozenset[str] = frozenset(),
     ) -> Assignment:
@@ -88,6 +92,8 @@ class CoPartitioned:
         balance.place(free)
         if not promoted:
             balance.even_out(movable, free, _prepared(standing))
+        if racks:
+            bring_home(balance.owner, ((balance.kind(task), task) for task in free), racks, consumers)
         return _with_pins(_partitions(balance.owner), pins, consumers)
 
     def standbys(

@@ -55,7 +55,7 @@ class TaskBalance:
         """Give away what nobody has: large tasks first, then those that few can take."""
         by_kind: dict[_Kind, list[Task]] = defaultdict(list)
         for task in free:
-            by_kind[self._kind(task)].append(task)
+            by_kind[self.kind(task)].append(task)
         for kind in sorted(by_kind, key=lambda kind: (-kind[0], len(self.crowds[kind[1]]), kind[1])):
             cheapest = self._receivers(kind)
             for task in by_kind[kind]:
@@ -74,7 +74,7 @@ class TaskBalance:
         """
         offered = self._offered(movable)
         for task in strays:
-            offered[self.owner[task]][self._kind(task)].append(task)
+            offered[self.owner[task]][self.kind(task)].append(task)
         loose = {task for kinds in offered.values() for tasks in kinds.values() for task in tasks}
         while self._once_round(offered, loose, prepared):
             pass
@@ -93,7 +93,7 @@ class TaskBalance:
                 for number, task in enumerate(sorted(tasks, key=lambda task: task.number))
             )
             for *_, task in ranked:
-                offered[consumer][self._kind(task)].append(task)
+                offered[consumer][self.kind(task)].append(task)
         return offered
 
     def _once_round(
@@ -138,11 +138,12 @@ class TaskBalance:
         self, tasks: list[Task], giver: str, kind: _Kind, loose: set[Task], prepared: Iterable[Task]
     ) -> Task:
         for task in prepared:
-            if task in loose and self.owner[task] == giver and self._kind(task) == kind:
+            if task in loose and self.owner[task] == giver and self.kind(task) == kind:
                 return task
         return tasks.pop()
 
-    def _kind(self, task: Task) -> _Kind:
+    def kind(self, task: Task) -> _Kind:
+        """Tasks of one kind may change places: they are of one size, and the same consumers may take them."""
         return task.size, self.crowd_of[task.group]
 
     def _receivers(self, kind: _Kind) -> list[tuple[int, str]]:
