@@ -13,10 +13,9 @@ from muster.cli.plan_output import PlanResult, as_json, show
 from muster.cli.what_if import Joining, JoiningType, PairType, what_if
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.model import TopicSnapshot
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
-from muster.core.wire import WireError
+from muster.core.readable import readable
 from muster.settings.clusters import ClusterSettings, load_clusters
 
 
@@ -91,13 +90,7 @@ def _planned(
     joining: Sequence[Joining],
     partitions: Sequence[tuple[str, int]],
 ) -> PlanResult:
-    snapshots: dict[str, TopicSnapshot] = {}
-    left_alone: dict[str, str] = {}
-    for topic, read in edges.topics.snapshots().items():
-        if isinstance(read, WireError):
-            left_alone[topic] = str(read)
-        else:
-            snapshots[topic] = read
+    snapshots, left_alone = readable(edges.topics.snapshots())
     members = edges.consumers.members()
     membership = members.membership
     if membership is None:

@@ -13,9 +13,9 @@ import click
 from muster.cli.edges import Edges, Opener
 from muster.cli.errors import explained
 from muster.cli.tables import console, cut, listed, table
-from muster.core.model import ConsumerStatus, TopicSnapshot
+from muster.core.model import ConsumerStatus
 from muster.core.overview import Overview, Reading, overview
-from muster.core.wire import WireError
+from muster.core.readable import readable
 from muster.settings.clusters import ClusterSettings, load_clusters
 
 NOT_WELL = 5
@@ -50,13 +50,7 @@ def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text:
 
 
 def _read(settings: ClusterSettings, edges: Edges) -> Reading:
-    snapshots: dict[str, TopicSnapshot] = {}
-    left_alone: dict[str, str] = {}
-    for topic, read in edges.topics.snapshots().items():
-        if isinstance(read, WireError):
-            left_alone[topic] = str(read)
-        else:
-            snapshots[topic] = read
+    snapshots, left_alone = readable(edges.topics.snapshots())
     members = edges.consumers.members()
     live = members.membership.live if members.membership is not None else {}
     answers = edges.poll([live[consumer] for consumer in sorted(live)], settings.status_timeout)

@@ -32,6 +32,7 @@ from muster.core.assignors.pins import impossible_pins
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
 from muster.core.planner import Plan, intended_owners, plan
+from muster.core.readable import readable
 from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
@@ -325,13 +326,7 @@ class Coordinator:
                 delay = min(delay * 2, LAST_POLL)
 
     def _view(self) -> _View:
-        snapshots: dict[str, TopicSnapshot] = {}
-        errors: dict[str, str] = {}
-        for topic, read in self.store.snapshots().items():
-            if isinstance(read, WireError):
-                errors[topic] = str(read)
-            else:
-                snapshots[topic] = read
+        snapshots, errors = readable(self.store.snapshots())
         members = self.discovery.members()
         targets = Plan()
         planning_error = ""

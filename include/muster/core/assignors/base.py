@@ -9,7 +9,8 @@ arguments and the result stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 from muster.core.model import Assignment, Consumer
@@ -46,3 +47,20 @@ class Assignor(Protocol):
         its partitions. `muster.core.assignors.validate` checks just that.
         """
         ...
+
+
+@contextmanager
+def blamed_on(assignor: Assignor, what: str) -> Iterator[None]:
+    """Turn whatever is raised within into an `AssignorError` that says `what` the assignor did.
+
+    A user's own code may raise anything, and must not take the coordinator with it.
+    """
+    try:
+        yield
+    except AssignorError:
+        raise
+    except Exception as error:
+        raise AssignorError(
+            f"assignor {assignor.name!r} {what} ({type(error).__name__}: {error}); nothing is moved. Correct the "
+            "assignor, or name another one in clusters.yaml"
+        ) from error

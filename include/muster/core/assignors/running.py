@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from muster.core.assignors.base import Assignor, AssignorError
+from muster.core.assignors.base import Assignor, blamed_on
 from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
 from muster.core.assignors.exclusions import without_excluded
 from muster.core.assignors.pins import obeyable, with_pinned, without_pinned
@@ -39,17 +39,8 @@ def run_assignor(
     asked_for = _asked_for(assignor, replace(circumstances, pins=pins))
     own, others = (pins, {}) if "pins" in asked_for else ({}, pins)
     given = without_pinned(topics, others)
-    try:
+    with blamed_on(assignor, "failed"):
         assignment = assignor.assign(given, reachable, previous, **asked_for)
-    except AssignorError:
-        raise
-    except (
-        Exception
-    ) as error:  # a user's own code may raise anything, and must not take the coordinator with it
-        raise AssignorError(
-            f"assignor {assignor.name!r} failed ({type(error).__name__}: {error}); nothing is moved. Correct the "
-            "assignor, or name another one in clusters.yaml"
-        ) from error
     validate(assignment, given, reachable, assignor=assignor.name, pins=own)
     return with_pinned(assignment, others)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from muster.core.assignors.base import Assignor, AssignorError
+from muster.core.assignors.base import Assignor, AssignorError, blamed_on
 from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances, Standbys
 from muster.core.assignors.exclusions import without_excluded
 from muster.core.model import Assignment, Consumer
@@ -54,17 +54,8 @@ def run_standbys(
     if not isinstance(assignor, HasStandbys):
         return {}
     consumers = without_excluded(consumers, circumstances.exclusions, topics)
-    try:
+    with blamed_on(assignor, "failed to say who stands by"):
         found = assignor.standbys(topics, consumers, assignment, circumstances.standbys)
-    except AssignorError:
-        raise
-    except (
-        Exception
-    ) as error:  # a user's own code may raise anything, and must not take the coordinator with it
-        raise AssignorError(
-            f"assignor {assignor.name!r} failed to say who stands by ({type(error).__name__}: {error}); nothing is "
-            "moved. Correct the assignor, or name another one in clusters.yaml"
-        ) from error
     if (offence := next(_offences(found, topics, consumers, assignment), None)) is not None:
         raise AssignorError(
             f"assignor {assignor.name!r} returned no valid standbys: {offence}; nothing is moved. Correct the "
