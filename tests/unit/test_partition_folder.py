@@ -42,7 +42,7 @@ class Writer:
             if missing != [piece]:
                 for rest in missing:
                     self._place(rest)
-                file.unlink()
+                file.unlink(missing_ok=True)
                 return
 
 
@@ -141,6 +141,28 @@ def test_what_was_claimed_and_deleted_is_named(tmp_path: Path, monkeypatch: pyte
         file.unlink()
     with pytest.raises(SinkError, match=r"00000000000000000000-00000000000000000009\.txt: .*deleted"):
         Writer(tmp_path)
+
+
+def test_what_was_found_while_an_earlier_piece_was_written_is_left_out_of_the_later_ones(
+    tmp_path: Path,
+) -> None:
+    """The zombie knows of (1, 2) only, so it plans two pieces; when it writes the second, it knows more."""
+    newer, zombie = Writer(tmp_path), Writer(tmp_path)
+    zombie.write((1, 2))
+    newer.write((0, 4))
+    zombie.write((0, 6))
+    assert read(tmp_path) == once((0, 6))
+
+
+def test_a_file_that_was_tidied_away_is_not_claimed(tmp_path: Path) -> None:
+    """Its writer stood still for more than a day; nobody would find what it claimed."""
+    writer = Writer(tmp_path)
+    late = incoming_file(tmp_path)
+    with pytest.raises(FileNotFoundError, match=late.name):
+        writer.folder.publish((0, 10), late)
+    Writer(tmp_path).write((0, 5))
+    writer.write((0, 10))
+    assert read(tmp_path) == once((0, 10))
 
 
 def test_what_nobody_claimed_is_removed_after_a_day(tmp_path: Path) -> None:

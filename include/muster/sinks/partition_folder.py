@@ -14,9 +14,10 @@ replaced does not know it yet. A file gets its place in three steps:
 3. The file is renamed to its place. If its writer dies before that, whoever comes next does it.
 
 So claims are made one after the other, each by somebody who knows of all earlier ones, and its range is none of
-theirs. No file is ever replaced or deleted, which is why nothing that comes late can do harm. The last claim is
-always kept, and `KEPT` before it; a claim below one that is there counts for nothing, so a number that was free only
-because its claim had been removed does not count either.
+theirs: that is asked anew for each claim, because what a caller planned may be older than what was found since. No
+file is ever replaced or deleted, which is why nothing that comes late can do harm. The last claim is always kept, and
+`KEPT` before it; a claim below one that is there counts for nothing, so a number that was free only because its claim
+had been removed does not count either.
 
 This needs hard links that fail if the name is there, renames, and directories that show at once what was made in
 them: local disks, and file systems that are the same for all who mount them (CephFS, Lustre, GPFS). Object
@@ -109,8 +110,12 @@ class PartitionFolder:
     def publish(self, held: Range, incoming: Path) -> bool:
         """Give `incoming`, which holds the offsets `held`, its place.
 
-        False if others were here: then `missing` knows what they wrote.
+        False if others were here: then `missing` knows what stands there now. It may also have been found while an
+        earlier file was published, after `held` was planned.
         """
+        if self.missing(held) != [held]:
+            return False
+        incoming.stat()  # Who stood still for so long that it was tidied away is to claim nothing.
         number = self._last + 1
         if not self._claim(number, held, incoming):
             self.look()
@@ -142,17 +147,16 @@ class PartitionFolder:
 
     def _place(self, held: Range, incoming: Path) -> None:
         place = self.path / f"{held[0]:020d}-{held[1] - 1:020d}{self._suffix}"
-        if place.exists():
-            return
         try:
-            incoming.rename(place)
+            if not place.exists():
+                incoming.rename(place)
         except FileNotFoundError:
-            if place.exists():
-                return  # somebody was so kind
-            raise SinkError(
-                f"{place}: it was claimed, but neither it nor {incoming} is there; somebody has deleted it. Remove "
-                f"the newest file in {self._claims} to have these offsets written again when they are delivered again"
-            ) from None
+            if not place.exists():  # or somebody was so kind
+                raise SinkError(
+                    f"{place}: it was claimed, but neither it nor {incoming} is there; somebody has deleted it. "
+                    f"Remove the newest file in {self._claims} to have these offsets written again when they are "
+                    "delivered again"
+                ) from None
         sync(self.path)
 
     def _numbers(self) -> list[int]:
