@@ -22,6 +22,7 @@ from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
+from tests.dags.dag_runner import DagRunner
 
 pytestmark = pytest.mark.airflow
 
@@ -73,36 +74,19 @@ def run_log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runner(airflow_environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """`run_dag.py`, which forks a process for each run."""
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "run_dag.py")],
-        env=os.environ | airflow_environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()  # it ends with what it reads
+def runner(airflow_environment: dict[str, str]) -> Iterator[DagRunner]:
+    runner = DagRunner(os.environ | airflow_environment)
+    yield runner
+    runner.close()
 
 
 @pytest.fixture
 def run_dag(
-    airflow_environment: dict[str, str], connections: None, runner: subprocess.Popen[str], run_log: Path
+    airflow_environment: dict[str, str], connections: None, runner: DagRunner, run_log: Path
 ) -> RunDag:
     def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
-        order = {
-            "arguments": [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})],
-            "environment": os.environ | airflow_environment,
-            "log": str(run_log),
-        }
-        assert runner.stdin is not None
-        assert runner.stdout is not None
-        runner.stdin.write(json.dumps(order) + "\n")
-        runner.stdin.flush()
-        code = int(runner.stdout.readline())
+        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})]
+        code = runner.run(arguments, os.environ | airflow_environment, run_log)
         return Run(code, run_log.read_text())
 
     return run

@@ -310,7 +310,9 @@ def test_of_two_with_one_id_the_newer_one_stays_and_a_request_stops_it(
     print(f"stop request to exit: {time.monotonic() - began:.2f} s")
     assert newer.exit_code() == 0, newer.log_tail()
     assert newer.discovery.own_registration(newer.consumer) is None
-    assert newer.discovery.stop_request(newer.consumer) is None
+    request = newer.discovery.stop_request(newer.consumer)
+    assert request is not None, "whoever watches it has to see that it was asked to stop"
+    assert (request.incarnation, request.why) == (newer.incarnation, "enough")
 
 
 def test_a_failing_handler_restarts_the_query_and_loses_nothing(

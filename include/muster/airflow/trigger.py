@@ -130,6 +130,7 @@ class ConsumerTrigger(BaseTrigger):
                 if registration is not None and presence.incarnation != self.incarnation:
                     self._follow(registration, presence.incarnation)
                 await watch.changed(LOOK)
+        request = request or await self._asked()
         for line in driver_log.new_lines(final=True):
             self.log.info(line)
         await asyncio.sleep(max(0.0, SETTLED - (time.monotonic() - began)))
@@ -142,6 +143,15 @@ class ConsumerTrigger(BaseTrigger):
                 "log": self.log_file,
             }
         )
+
+    async def _asked(self) -> StopRequest | None:
+        """Who asked it to stop, by a look of its own: it may have been gone sooner than the watch heard of it."""
+        try:
+            discovery = await self._discovery()
+            return self._meant_for_it(await asyncio.to_thread(discovery.stop_request, self.consumer))
+        except (ConsulError, ConnectionSettingsError) as error:
+            self.log.warning("whether somebody asked it to stop is not known: %s", error)
+            return None
 
     async def on_kill(self) -> None:
         """Stop the consumer in order, because a person marked the task, or cleared it.

@@ -91,7 +91,6 @@ class Watch:
         discovery = Discovery(settings, self.what.cluster, self.what.service)
         index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
         while True:
-            # A consumer takes back the request when it leaves, so requests are read first.
             self.stops = await _in_thread(discovery.stop_requests)
             self._tell(await _in_thread(discovery.members))
             index = await _in_thread(partial(discovery.wait, index, BLOCK))

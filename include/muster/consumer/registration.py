@@ -103,17 +103,17 @@ class Registrar:
                 self._takeover.start()
 
     def leave(self) -> None:
-        """Deregister, unless the registration is another incarnation's, and clear the request to stop.
+        """Deregister, unless the registration is another incarnation's. Nothing is registered any more afterwards.
 
-        Nothing is registered any more afterwards. Raises `ConsulError`.
+        A request to stop stays: it is what tells whoever watches this consumer that somebody wanted it to end. One
+        that is meant for any incarnation is from now on meant for this one. Raises `ConsulError`.
         """
         with self._lock:
             self._stopped.set()
             consumer, incarnation = self._settings.consumer, self._settings.incarnation
+            if self._anyone_asked and (request := self._discovery.stop_request(consumer)) is not None:
+                self._discovery.request_stop(consumer, incarnation, request.by, request.why, request.at)
             self._discovery.deregister(consumer, incarnation)
-            self._discovery.clear_stop(consumer, incarnation)
-            if self._anyone_asked:
-                self._discovery.clear_stop(consumer, "")
 
     def look(self) -> None:
         """One round of the loop: hear what Consul says, register if need be. Raises `ConsulError`."""
