@@ -6,6 +6,7 @@ import logging
 
 import click
 
+from muster.cli.doctor import doctor
 from muster.cli.edges import open_edges
 from muster.cli.levers import exclude, include, isolate, pin, restore, unpin
 from muster.cli.plan import plan
@@ -28,5 +29,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_edges
 
 
-for command in (plan, status, isolate, restore, pin, unpin, exclude, include):
+for command in (plan, status, doctor, isolate, restore, pin, unpin, exclude, include):
     main.add_command(command)
