@@ -216,13 +216,9 @@ def test_every_server_away_is_told_of_each_beside_the_others(site: Site, name: s
         assert str(port) in checks[server, "reachable"]["found"]
         assert "check that" in checks[server, "reachable"]["step"]
     assert checks["settings", "assignor"]["outcome"] == "ok"
-    skipped = {
-        ("zookeeper", "create"),
-        ("consul", "write keys"),
-        ("kafka", "topics"),
-        ("consumers", "versions"),
-    }
-    assert skipped <= outcomes(checks, "skipped")
+    assert {part for part, _ in outcomes(checks, "failed")} == set(ports)
+    skipped = {("zookeeper", "create"), ("consul", "write keys"), ("kafka", "topics"), ("kafka", "group")}
+    assert {*skipped, ("consumers", "versions")} <= outcomes(checks, "skipped")
 
 
 @pytest.mark.parametrize("away", ["zookeeper", "consul", "kafka"])
@@ -297,6 +293,27 @@ def test_what_is_missing_in_kafka_and_in_the_settings_is_told(site: Site, name: 
     assert set(everything["clusters"]) == {name, "wrong"}
     (only,) = everything["clusters"]["wrong"]
     assert (only["outcome"], only["name"]) == ("failed", "cluster")
+
+
+def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore, name: str) -> None:
+    jobs = {"zookeeper": "jobs_zookeeper", "consul": "jobs_consul", "kafka": "jobs_kafka"}
+    site.clusters[name]["consumers"] |= jobs
+    for server, conn_id in jobs.items():
+        site.connections[conn_id] = site.connections[f"muster_{server}"]
+    checks = site.checks(0, name)
+    assert checks["consumers.zookeeper", "topics"]["outcome"] == "ok"
+    assert ("consumers.zookeeper", "create") not in checks
+    assert checks["consumers.consul", "write keys"]["found"] == f"may write below muster/{name}/: stop/"
+    assert checks["kafka", "group"]["outcome"] == "ok"
+    site.connections["jobs_kafka"] = {"extra": {"bootstrap.servers": f"127.0.0.1:{free_port()}"}}
+    site.connections["jobs_consul"] = {"host": "127.0.0.1", "port": free_port()}
+    del site.connections["jobs_zookeeper"]
+    checks = site.checks(5, name)
+    assert outcomes(checks, "failed") == {
+        ("kafka", "group"),
+        ("consumers.consul", "reachable"),
+        ("connections", "consumers.zookeeper"),
+    }
 
 
 def test_as_a_process_of_its_own_without_airflow(site: Site, name: str, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def _decoded(value: str) -> Any:
 
 def _from_airflow(conn_id: str, variable: str) -> ConnectionFields:
     missing = ConnectionSettingsError(
-        f"there is no connection {conn_id!r}: set the environment variable {variable}, or run this where Airflow is "
+        f"there is no connection {conn_id!r}; set the environment variable {variable}, or run this where Airflow is "
         "set up (AIRFLOW_HOME), with the connection under Admin > Connections"
     )
     home = Path.home() / "airflow" / "airflow.cfg"

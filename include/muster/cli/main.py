@@ -24,7 +24,7 @@ def main(context: click.Context) -> None:
     """
     # The clients tell each of their attempts to connect; what came of it is in the command's own error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    for client in ("kazoo", "httpx", "urllib3"):
+    for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
     context.obj = context.obj or open_edges
 

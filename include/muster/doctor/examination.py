@@ -15,7 +15,7 @@ from muster.airflow.connections import ConnectionSettingsError
 from muster.doctor.consul import LEVERS, NEEDED, check_consul
 from muster.doctor.consumers import check_consumers
 from muster.doctor.findings import Check, Part
-from muster.doctor.kafka import check_brokers, check_group
+from muster.doctor.kafka import check_brokers, check_group, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.settings.clusters import ClusterSettings
@@ -92,7 +92,7 @@ class _Finder:
             self._find("status", cluster.status, source.token),
             self._find("consumers.zookeeper", jobs.zookeeper, source.zookeeper),
             self._find("consumers.consul", jobs.consul, source.consul),
-            self._find("consumers.kafka", jobs.kafka, source.kafka) if jobs.kafka else kafka,
+            self._find("consumers.kafka", jobs.kafka, source.kafka),
         )
 
     def _find(self, role: str, conn_id: str | None, read: Callable[[str], T]) -> T | None:
@@ -145,8 +145,11 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
 
     yield zookeeper("zookeeper", found.zookeeper, writes=True)
     yield consul("consul", found.consul, NEEDED, LEVERS)
-    yield kafka(found.kafka, check_brokers)
-    yield kafka(found.jobs_kafka, check_group)
+    if own.kafka:
+        yield kafka(found.kafka, check_brokers)
+        yield kafka(found.jobs_kafka, check_group)
+    else:
+        yield kafka(found.kafka, check_kafka)
     if own.zookeeper:
         yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
     if own.consul:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaException
 
-from muster.doctor.findings import Check, Part, named
+from muster.doctor.findings import Check, Outcome, Part, named
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
 from muster.settings.clusters import ClusterSettings
@@ -41,6 +41,16 @@ def check_brokers(part: Part, settings: KafkaSettings, cluster: ClusterSettings)
         "does not tell it)",
     )
     yield _topics(part, settings, cluster, listing)
+
+
+def check_kafka(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
+    """All checks, where the jobs have the same connection; the group is not asked for if Kafka is out of reach."""
+    checks = list(check_brokers(part, settings, cluster))
+    yield from checks
+    if checks[0].outcome is Outcome.FAILED:
+        yield part.skipped("group", "Kafka is out of reach")
+    else:
+        yield from check_group(part, settings, cluster)
 
 
 def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
