@@ -22,10 +22,11 @@ from muster.airflow.connections import (
     ConnectionSettingsError,
     check_extra,
     parse_consul,
+    parse_kafka,
     parse_status_token,
     parse_zookeeper,
 )
-from muster.settings.connections import ConsulSettings, ZooKeeperSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 _AIRFLOW_IS_SET_UP_BY = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")
 
@@ -58,6 +59,36 @@ def consul_settings(conn_id: str) -> ConsulSettings:
 def status_token(conn_id: str | None) -> SecretStr | None:
     """The bearer token of the status pages, None without a connection. Raises `ConnectionSettingsError`."""
     return None if conn_id is None else parse_status_token(_found(conn_id)[0])
+
+
+def kafka_settings(conn_id: str) -> KafkaSettings:
+    """Find the connection `conn_id`. Raises `ConnectionSettingsError` if there is none, or it is wrong."""
+    fields, extra = _found(conn_id)
+    return parse_kafka(fields, extra)
+
+
+class Found:
+    """The connections found here, for `muster.doctor.examination`."""
+
+    def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
+        """As `zookeeper_settings`."""
+        return zookeeper_settings(conn_id)
+
+    def consul(self, conn_id: str) -> ConsulSettings:
+        """As `consul_settings`."""
+        return consul_settings(conn_id)
+
+    def kafka(self, conn_id: str) -> KafkaSettings:
+        """As `kafka_settings`."""
+        return kafka_settings(conn_id)
+
+    def token(self, conn_id: str | None) -> SecretStr | None:
+        """As `status_token`."""
+        return status_token(conn_id)
+
+    def present(self, conn_id: str) -> None:
+        """Raise `ConnectionSettingsError` if there is no such connection, or its extra is wrong."""
+        _found(conn_id)
 
 
 def _found(conn_id: str) -> tuple[ConnectionFields, dict[str, Any]]:
@@ -136,7 +167,7 @@ def _decoded(value: str) -> Any:
 
 def _from_airflow(conn_id: str, variable: str) -> ConnectionFields:
     missing = ConnectionSettingsError(
-        f"there is no connection {conn_id!r}: set the environment variable {variable}, or run this where Airflow is "
+        f"there is no connection {conn_id!r}; set the environment variable {variable}, or run this where Airflow is "
         "set up (AIRFLOW_HOME), with the connection under Admin > Connections"
     )
     home = Path.home() / "airflow" / "airflow.cfg"

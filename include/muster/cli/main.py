@@ -6,6 +6,7 @@ import logging
 
 import click
 
+from muster.cli.doctor import doctor
 from muster.cli.edges import open_edges
 from muster.cli.levers import exclude, include, isolate, pin, restore, unpin
 from muster.cli.plan import plan
@@ -23,10 +24,10 @@ def main(context: click.Context) -> None:
     """
     # The clients tell each of their attempts to connect; what came of it is in the command's own error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    for client in ("kazoo", "httpx", "urllib3"):
+    for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
     context.obj = context.obj or open_edges
 
 
-for command in (plan, status, isolate, restore, pin, unpin, exclude, include):
+for command in (plan, status, doctor, isolate, restore, pin, unpin, exclude, include):
     main.add_command(command)

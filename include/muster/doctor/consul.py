@@ -1,0 +1,178 @@
+"""Consul: reachable, its version, the token, what may be read and written, and how far the clocks are apart.
+
+A right to write a key is asked for with a check-and-set on a version that the key cannot have: Consul checks the
+token, and then does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+from muster.doctor.findings import Check, Part
+from muster.edges.consul import Discovery
+from muster.edges.consul_http import ConsulApi, ConsulError, address, check_status, not_understood
+from muster.settings.connections import ConsulSettings
+
+SKEW = 5.0
+"""Seconds that the clocks may be apart without a warning; the Date header has whole seconds."""
+_NO_VERSION = 1
+"""A ModifyIndex that a key which is not there does not have."""
+
+NEEDED = ("stop", "submitted")
+"""Keys that Muster's own DAGs write."""
+LEVERS = ("isolated", "pinned", "excluded")
+"""Keys that only people write, through the levers."""
+
+
+def check_consul(
+    part: Part,
+    settings: ConsulSettings,
+    cluster: str,
+    service: str,
+    needed: tuple[str, ...],
+    levers: tuple[str, ...],
+) -> Iterator[Check]:
+    """Every check of Consul. Each call takes at most the connection's `timeout` seconds.
+
+    `needed` are the kinds of key that must be writable, `levers` those whose refusal is but a warning.
+    """
+    api = ConsulApi(settings)
+    names = ["token", "services", "read keys", "write keys", "clock"]
+    began = time.time()
+    try:
+        what = "GET /v1/status/leader"
+        response = api.http.send("GET", "/v1/status/leader", None)
+        check_status(settings, what, response.status_code, response.text)
+        leader = response.text.strip().strip('"')
+        if not response.text.startswith('"'):
+            raise not_understood(settings, what, response.text)
+    except ConsulError as error:
+        yield part.refused("reachable", error)
+        yield from (part.skipped(name, "Consul is out of reach") for name in names)
+        return
+    ended = time.time()
+    if leader:
+        yield part.ok("reachable", f"{address(settings)}, version {_version(api)}")
+    else:
+        yield part.failed(
+            "reachable",
+            f"{address(settings)}: its servers have no leader",
+            "wait, or look at the servers: consul operator raft list-peers",
+        )
+    yield _told(part, "token", lambda: _token(part, api))
+    yield _told(part, "services", lambda: _services(part, Discovery(settings, cluster, service)))
+    yield _told(part, "read keys", lambda: _readable(part, api, cluster))
+    yield _told(part, "write keys", lambda: _writable(part, api, cluster, needed, levers))
+    yield _clock(part, response.headers.get("Date", ""), began, ended)
+
+
+def _told(part: Part, name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except ConsulError as error:
+        return part.refused(name, error)
+
+
+def _version(api: ConsulApi) -> str:
+    """`/v1/agent/self` needs agent:read, which Muster otherwise does not."""
+    try:
+        response = api.http.send("GET", "/v1/agent/self", None)
+        return str(response.json()["Config"]["Version"])
+    except (ConsulError, ValueError, KeyError, TypeError):
+        return "unknown (the token may not read the agent, nor need it)"
+
+
+def _token(part: Part, api: ConsulApi) -> Check:
+    response = api.http.send("GET", "/v1/acl/token/self", None)
+    if response.status_code == HTTPStatus.UNAUTHORIZED and "ACL support disabled" in response.text:
+        return part.ok("token", "this Consul has no ACLs; everybody may do everything")
+    if api.settings.token is None:
+        return part.warning(
+            "token",
+            "this Consul has ACLs, and the connection has no token",
+            "set the connection's password to a token with the policy of docs/security.md",
+        )
+    check_status(api.settings, "GET /v1/acl/token/self", response.status_code, response.text)
+    try:
+        policies = [str(policy["Name"]) for policy in response.json().get("Policies") or []]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise not_understood(api.settings, "GET /v1/acl/token/self", "no token") from error
+    return part.ok("token", f"valid, with the policies {', '.join(policies) or '(none)'}")
+
+
+def _services(part: Part, discovery: Discovery) -> Check:
+    members = discovery.members()
+    if members.doubt:
+        found, _, step = members.doubt.partition("; ")
+        return part.failed("services", found, step)
+    return part.ok("services", f"service {discovery.service}: {len(members.registered)} registered")
+
+
+def _readable(part: Part, api: ConsulApi, cluster: str) -> Check:
+    prefix = f"muster/{cluster}/"
+    answer = api.read(f"/v1/kv/{prefix}", [("keys", "1")])
+    if not answer.data:
+        api.require_key_read(prefix)
+    if answer.doubt:
+        raise ConsulError(answer.doubt)
+    return part.ok("read keys", f"{prefix} has {len(answer.data or [])} keys")
+
+
+def _writable(
+    part: Part, api: ConsulApi, cluster: str, needed: tuple[str, ...], levers: tuple[str, ...]
+) -> Check:
+    own = f"doctor-{uuid.uuid4()}"
+    refused: dict[str, str] = {}
+    for kind in (*needed, *levers):
+        path = f"/v1/kv/muster/{cluster}/{kind}/{own}"
+        response = api.http.send("PUT", path, api.params([("cas", _NO_VERSION)]), "")
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            refused[kind] = f"muster/{cluster}/{kind}/"
+        else:
+            check_status(api.settings, f"PUT {path}", response.status_code, response.text)
+    step = (
+        'give the token\'s policy key_prefix "..." { policy = "write" } for each, as docs/security.md has it'
+    )
+    if any(kind in refused for kind in needed):
+        return part.failed(
+            "write keys", f"may not write {', '.join(refused.values())}", step, refused.values()
+        )
+    if refused:
+        return part.warning(
+            "write keys",
+            f"may not write {', '.join(refused.values())}; the levers that need it are refused",
+            f"if they are to work with this connection, {step}",
+            refused.values(),
+        )
+    kinds = ", ".join(f"{kind}/" for kind in (*needed, *levers))
+    return part.ok("write keys", f"may write below muster/{cluster}/: {kinds}")
+
+
+def _clock(part: Part, date: str, began: float, ended: float) -> Check:
+    try:
+        server = parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return part.skipped("clock", "Consul's answer has no Date")
+    skew = apart(server, began, ended)
+    if abs(skew) > SKEW:
+        direction = "ahead of" if skew > 0 else "behind"
+        return part.warning(
+            "clock",
+            f"Consul's clock is {abs(skew):.0f} s {direction} this machine's",
+            "synchronise both with NTP; times of decisions and durations in states are else told wrongly",
+        )
+    return part.ok("clock", f"less than {SKEW:g} s apart")
+
+
+def apart(server: float, began: float, ended: float) -> float:
+    """Seconds that a server's clock is ahead at least, negative if it is behind, 0 if it may agree.
+
+    `server` is its time cut to whole seconds, told at some moment between `began` and `ended` of our own.
+    """
+    if server > ended:
+        return server - ended
+    return min(0.0, server + 1.0 - began)

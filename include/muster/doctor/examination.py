@@ -1,0 +1,182 @@
+"""All checks of a cluster, the servers side by side: what one comes to does not keep another from being made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from pydantic import SecretStr
+
+from muster.airflow.connections import ConnectionSettingsError
+from muster.doctor.consul import LEVERS, NEEDED, check_consul
+from muster.doctor.consumers import check_consumers
+from muster.doctor.findings import Check, Part
+from muster.doctor.kafka import check_brokers, check_group, check_kafka
+from muster.doctor.settings import check_settings
+from muster.doctor.zookeeper import check_zookeeper
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_Job = Callable[[], Iterator[Check]]
+_KafkaCheck = Callable[[Part, KafkaSettings, ClusterSettings], Iterator[Check]]
+
+
+class Connections(Protocol):
+    """Where connections come from. Each raises `ConnectionSettingsError` if one is missing or wrong."""
+
+    def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
+        """Find a connection to ZooKeeper."""
+
+    def consul(self, conn_id: str) -> ConsulSettings:
+        """Find a connection to Consul."""
+
+    def kafka(self, conn_id: str) -> KafkaSettings:
+        """Find a connection to Kafka."""
+
+    def token(self, conn_id: str | None) -> SecretStr | None:
+        """Find the token of the status pages."""
+
+    def present(self, conn_id: str) -> None:
+        """Raise if there is no such connection."""
+
+
+def examine(cluster: ClusterSettings, connections: Connections, timeout: float) -> list[Check]:
+    """Check all that the cluster needs. No single call to a server takes longer than `timeout` seconds."""
+    checks = list(check_settings(Part("settings"), cluster))
+    found = _Finder(connections, checks).find_all(cluster)
+    jobs = list(_jobs(cluster, found, timeout))
+    with ThreadPoolExecutor(len(jobs), thread_name_prefix="doctor") as pool:
+        for done in [pool.submit(_made, Part(name), job) for name, job in jobs]:
+            checks += done.result()
+    return checks
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The connections of a cluster and of its jobs, None for those that are missing, wrong, or not asked for."""
+
+    zookeeper: ZooKeeperSettings | None
+    consul: ConsulSettings | None
+    kafka: KafkaSettings | None
+    token: SecretStr | None
+    jobs_zookeeper: ZooKeeperSettings | None
+    jobs_consul: ConsulSettings | None
+    jobs_kafka: KafkaSettings | None
+
+
+class _Finder:
+    """Looks connections up, and puts into `checks` what came of it."""
+
+    def __init__(self, connections: Connections, checks: list[Check]) -> None:
+        self._from = connections
+        self._checks = checks
+        self._part = Part("connections")
+
+    def find_all(self, cluster: ClusterSettings) -> _Found:
+        jobs, source = cluster.consumers, self._from
+        zookeeper = self._find("zookeeper", cluster.zookeeper, source.zookeeper)
+        consul = self._find("consul", cluster.consul, source.consul)
+        kafka = self._find("kafka", cluster.kafka, source.kafka)
+        self._find("spark", jobs.spark, source.present)
+        return _Found(
+            zookeeper,
+            consul,
+            kafka,
+            self._find("status", cluster.status, source.token),
+            self._find("consumers.zookeeper", jobs.zookeeper, source.zookeeper),
+            self._find("consumers.consul", jobs.consul, source.consul),
+            self._find("consumers.kafka", jobs.kafka, source.kafka),
+        )
+
+    def _find(self, role: str, conn_id: str | None, read: Callable[[str], T]) -> T | None:
+        if conn_id is None:
+            return None
+        try:
+            found = read(conn_id)
+        except ConnectionSettingsError as error:
+            self._checks.append(self._part.refused(role, error))
+            return None
+        except Exception as error:
+            # Airflow's database or a secrets backend; their messages may hold what is secret.
+            log.debug("connection %s cannot be looked up", conn_id, exc_info=True)
+            problem = f"{conn_id} cannot be looked up in Airflow ({type(error).__name__})"
+            step = f"check that Airflow works here: airflow connections get {conn_id}"
+            self._checks.append(self._part.failed(role, problem, step))
+            return None
+        self._checks.append(self._part.ok(role, f"{conn_id} is there and well-formed"))
+        return found
+
+
+def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[tuple[str, _Job]]:
+    """What is to be looked at side by side, by part; what has no connection is skipped."""
+    own = cluster.consumers
+    service = cluster.consul_service
+
+    def zookeeper(name: str, settings: ZooKeeperSettings | None, writes: bool) -> tuple[str, _Job]:
+        part = Part(name)
+        if settings is None:
+            return name, partial(_skipped, part)
+        short = settings.model_copy(update={"operation_timeout": min(timeout, settings.operation_timeout)})
+        return name, partial(check_zookeeper, part, short, cluster.name, writes)
+
+    def consul(
+        name: str, settings: ConsulSettings | None, needed: tuple[str, ...], levers: tuple[str, ...]
+    ) -> tuple[str, _Job]:
+        part = Part(name)
+        if settings is None:
+            return name, partial(_skipped, part)
+        return name, partial(
+            check_consul, part, _quick(settings, timeout), cluster.name, service, needed, levers
+        )
+
+    def kafka(settings: KafkaSettings | None, check: _KafkaCheck) -> tuple[str, _Job]:
+        part = Part("kafka")
+        if settings is None:
+            return part.name, partial(_skipped, part)
+        short = settings.model_copy(update={"operation_timeout": min(timeout, settings.operation_timeout)})
+        return part.name, partial(check, part, short, cluster)
+
+    yield zookeeper("zookeeper", found.zookeeper, writes=True)
+    yield consul("consul", found.consul, NEEDED, LEVERS)
+    if own.kafka:
+        yield kafka(found.kafka, check_brokers)
+        yield kafka(found.jobs_kafka, check_group)
+    else:
+        yield kafka(found.kafka, check_kafka)
+    if own.zookeeper:
+        yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
+    if own.consul:
+        yield consul("consumers.consul", found.jobs_consul, ("stop",), ())
+    part = Part("consumers")
+    if found.consul is None or (cluster.status is not None and found.token is None):
+        yield part.name, partial(_skipped, part)
+    else:
+        asked = _quick(found.consul, timeout)
+        yield part.name, partial(check_consumers, part, asked, found.token, cluster)
+
+
+def _made(part: Part, job: _Job) -> list[Check]:
+    """The checks that `job` makes. A fault of ours in one part must not hide what the others found."""
+    made: list[Check] = []
+    try:
+        made.extend(job())
+    except Exception as error:
+        log.exception("the checks of %s broke off", part.name)
+        step = "this is a fault in Muster; report it with the lines above"
+        made.append(part.failed("all", f"broke off: {type(error).__name__}", step))
+    return made
+
+
+def _quick(settings: ConsulSettings, timeout: float) -> ConsulSettings:
+    return settings.model_copy(update={"timeout": min(timeout, settings.timeout)})
+
+
+def _skipped(part: Part) -> Iterator[Check]:
+    yield part.skipped("all", "its connection cannot be used")

@@ -1,0 +1,133 @@
+"""Kafka: reachable, the topics of the cluster are there, and the group's committed offsets may be read.
+
+Commits and transactional ids are not tried: a commit would be a change, and the first step of a transaction fences
+whoever holds the id.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import KafkaException
+
+from muster.doctor.findings import Check, Outcome, Part, named
+from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
+from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import KafkaSettings
+
+
+def check_brokers(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
+    """That Kafka answers and has the cluster's topics. Each takes at most `operation_timeout` seconds and a grace."""
+    try:
+        lister = TopicLister(settings)
+    except KafkaError as error:
+        yield part.refused("reachable", error)
+        yield part.skipped("topics", "Kafka is out of reach")
+        return
+    try:
+        listing = lister.list_topics()
+    except KafkaError as error:
+        yield part.refused("reachable", error)
+        yield part.skipped("topics", "Kafka is out of reach")
+        return
+    finally:
+        lister.close()
+    yield part.ok(
+        "reachable",
+        f"{settings.bootstrap_servers}, {_who(settings)}, {_brokers(settings)}, version unknown (Kafka's client "
+        "does not tell it)",
+    )
+    yield _topics(part, settings, cluster, listing)
+
+
+def check_kafka(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
+    """All checks, where the jobs have the same connection; the group is not asked for if Kafka is out of reach."""
+    checks = list(check_brokers(part, settings, cluster))
+    yield from checks
+    if checks[0].outcome is Outcome.FAILED:
+        yield part.skipped("group", "Kafka is out of reach")
+    else:
+        yield from check_group(part, settings, cluster)
+
+
+def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
+    """That the group's committed offsets can be read, by whoever reads and commits: the jobs."""
+    try:
+        lister = TopicLister(settings)
+        try:
+            partitions = lister.list_topics().partitions
+        finally:
+            lister.close()
+        ours = [
+            (topic, p) for topic, there in partitions.items() if cluster.topics.includes(topic) for p in there
+        ]
+        group = GroupOffsets(settings, cluster.group_id)
+        try:
+            committed = group.committed(ours)
+        finally:
+            group.close()
+    except KafkaError as error:
+        yield part.refused("group", error)
+        return
+    if not ours:
+        yield part.skipped("group", f"{_who(settings)}: there is no topic to ask for")
+        return
+    with_offset = sum(offset is not None for offset in committed.values())
+    fenced = (
+        f", nor the right to transactional ids muster/{cluster.name}/..., which fencing needs"
+        if cluster.fencing
+        else ""
+    )
+    yield part.ok(
+        "group",
+        f"{cluster.group_id}, {_who(settings)}: offsets of {with_offset} of {len(ours)} partitions are committed; "
+        f"whether commits are allowed is not tried{fenced}",
+    )
+
+
+def _who(settings: KafkaSettings) -> str:
+    user = settings.config.get("sasl.username")
+    return f"as user {user!r}" if user else "without a user"
+
+
+def _brokers(settings: KafkaSettings) -> str:
+    try:
+        admin = Admin(settings)
+        try:
+            future = admin.client.describe_cluster(request_timeout=admin.timeout)
+            nodes = future.result(timeout=admin.timeout + GRACE).nodes
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            return f"brokers not told ({Failure.of(error).text})"
+        finally:
+            admin.close()
+    except KafkaError as error:
+        return f"brokers not told ({error})"
+    return f"{len(nodes)} broker{'s' if len(nodes) != 1 else ''}"
+
+
+def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing) -> Check:
+    wrong = [
+        f"topic {name}: {listing.errors.get(name, 'is not there')}"
+        for name in cluster.topics.names
+        if name not in listing.partitions
+    ]
+    wrong += [f"pattern {p!r} matches no topic" for p in cluster.topics.patterns if not _matches(p, listing)]
+    if wrong:
+        return part.failed(
+            "topics",
+            named(wrong),
+            f"create the topics, correct clusters.yaml, or let {_who(settings)} describe them: Kafka does not show "
+            "a topic to whoever may not",
+            wrong,
+        )
+    found: Mapping[str, int] = {
+        topic: len(there) for topic, there in listing.partitions.items() if cluster.topics.includes(topic)
+    }
+    return part.ok("topics", f"{len(found)} topics with {sum(found.values())} partitions")
+
+
+def _matches(pattern: str, listing: TopicListing) -> bool:
+    return any(not name.startswith("__") and re.fullmatch(pattern, name) for name in listing.partitions)

@@ -1,0 +1,57 @@
+"""What `clusters.yaml` says of a cluster, as far as it can be tried here: assignors and handler can be loaded."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Iterator
+
+from muster.core.assignors import AssignorError, load_assignor
+from muster.doctor.findings import Check, Part
+from muster.settings.clusters import ClusterSettings
+
+IMPORT_TIMEOUT = 20.0
+"""Seconds that importing the handler's module may take."""
+
+
+def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
+    """The assignors with their options, and whether the handler is here."""
+    for name, settings in (("assignor", cluster.assignor), ("shadow_assignor", cluster.shadow_assignor)):
+        if settings is None:
+            continue
+        try:
+            load_assignor(settings.name, settings.options)
+        except AssignorError as error:
+            yield part.refused(name, error)
+        else:
+            yield part.ok(name, settings.name)
+    path = cluster.consumers.handler
+    problem = _import_problem(path)
+    if problem:
+        yield part.warning(
+            "handler",
+            f"{path} {problem}",
+            "put its module on the PYTHONPATH of the drivers; that it is not here does no harm if it is there",
+        )
+    else:
+        yield part.ok("handler", f"{path} is here")
+
+
+def _import_problem(path: str) -> str:
+    """Why the handler is not here, '' if it is. It is not called: what it would do is the user's business."""
+    module_name, _, name = path.rpartition(".")
+    outcome: list[str] = []
+
+    def find() -> None:
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:  # importing runs the module, which may raise anything
+            outcome.append(f"cannot be imported here ({type(error).__name__}: {error})")
+        else:
+            there = callable(getattr(module, name, None))
+            outcome.append("" if there else f"is nothing that can be called in module {module_name}")
+
+    thread = threading.Thread(target=find, daemon=True, name="handler-import")
+    thread.start()
+    thread.join(IMPORT_TIMEOUT)
+    return outcome[0] if outcome else f"was not imported within {IMPORT_TIMEOUT:g} s"

@@ -1,0 +1,124 @@
+"""What `muster doctor` says of a check, without a server; `tests/integration/test_doctor.py` asks real ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from muster.cli.main import main
+from muster.doctor.consul import apart
+from muster.doctor.findings import Outcome, Part, counts, explained, failed, named
+from muster.doctor.packages import NEEDED, numbers
+
+PART = Part("kafka")
+SECRET = "tell-nobody"  # noqa: S105
+
+
+def test_an_error_is_taken_apart_into_problem_and_step() -> None:
+    assert explained(ValueError("no answer; check it; and that")) == ("no answer", "check it; and that")
+    heard = ValueError("no answer; last heard: refused; check it")
+    assert explained(heard) == ("no answer; last heard: refused", "check it")
+    assert explained(ValueError("no step")) == ("no step", "see the message")
+
+
+def test_a_long_list_is_cut_in_the_finding() -> None:
+    assert named(["a", "b"]) == "a; b"
+    assert named(str(n) for n in range(8)) == "0; 1; 2; 3; 4 and 3 more"
+
+
+def test_warnings_and_what_was_skipped_are_no_failure() -> None:
+    well = [PART.ok("a", "x"), PART.warning("b", "x", "do"), PART.skipped("c", "x")]
+    assert not failed(well)
+    assert failed([*well, PART.failed("d", "x", "do")])
+    assert counts(well) == {"ok": 1, "warning": 1, "failed": 0, "skipped": 1}
+    assert [check.outcome for check in well] == [Outcome.OK, Outcome.WARNING, Outcome.SKIPPED]
+
+
+@pytest.mark.parametrize(
+    ("server", "skew"),
+    [(100.0, 0.0), (99.0, -0.5), (101.0, 0.0), (110.0, 9.0), (90.0, -9.5)],
+)
+def test_clocks_are_apart_only_by_what_whole_seconds_do_not_explain(server: float, skew: float) -> None:
+    assert apart(server, 100.5, 101.0) == skew
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("4.2.0rc1", (4, 2, 0)), ("2.16", (2, 16)), ("unknown", ()), ("3.11.dev", (3, 11))]
+)
+def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]) -> None:
+    assert numbers(text) == read
+
+
+def test_the_least_versions_are_those_of_the_project_file() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for package, least in NEEDED.items():
+        (found,) = re.findall(rf'"{re.escape(package)}(?:\[\w+\])?>=([\d.]+)"', project)
+        assert numbers(found) == least, package
+
+
+def doctor(path: Path, *args: str, **connections: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *args], env={"MUSTER_CLUSTERS": str(path), **connections})
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose clusters have no connections at all."""
+    for name in ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "clusters.yaml"
+    path.write_text(
+        "clusters:\n"
+        "  c: {consul_service: c, group_id: g, topics: [t], consumers: {handler: json.dumps}, status: pages}\n"
+        "  d: {consul_service: d}\n"
+    )
+    return path
+
+
+def test_without_connections_each_is_told_and_what_needs_it_is_skipped(clusters: Path) -> None:
+    result = doctor(
+        clusters, "--cluster", "c", "--json", AIRFLOW_CONN_PAGES=json.dumps({"password": SECRET + " "})
+    )
+    assert result.exit_code == 5
+    assert SECRET not in result.output
+    report = json.loads(result.stdout)
+    found: dict[tuple[str, str], Any] = {(c["part"], c["name"]): c for c in report["clusters"]["c"]}
+    for role in ("zookeeper", "consul", "kafka", "spark"):
+        assert found["connections", role]["outcome"] == "failed"
+        assert f"AIRFLOW_CONN_MUSTER_{role.upper()}" in found["connections", role]["step"]
+    assert "header" in found["connections", "status"]["found"]
+    for part in ("zookeeper", "consul", "kafka", "consumers"):
+        assert found[part, "all"]["outcome"] == "skipped"
+    assert found["settings", "handler"]["outcome"] == "ok"
+    assert report["counts"]["failed"] == 5
+    assert set(report["clusters"]) == {"c"}
+
+
+@pytest.mark.parametrize("args", [(), ("--all-clusters",)])
+def test_every_cluster_is_looked_at_and_people_are_told_what_to_do(
+    clusters: Path, args: tuple[str, ...]
+) -> None:
+    result = doctor(clusters, *args)
+    assert result.exit_code == 5
+    assert "cluster c" in result.stdout
+    assert "failed: settings, cluster: correct the entry" in result.stdout
+    assert re.search(r"doctor: \d+ ok, \d+ warning, 6 failed, \d+ skipped", result.stdout)
+
+
+def test_a_file_that_cannot_be_read_is_a_finding_and_an_unknown_cluster_a_wrong_question(
+    clusters: Path,
+) -> None:
+    missing = doctor(clusters.parent / "none.yaml", "--json")
+    assert missing.exit_code == 5
+    (wrong,) = [c for c in json.loads(missing.stdout)["general"] if c["outcome"] == "failed"]
+    assert wrong["name"] == "clusters.yaml"
+    assert "none.yaml" in wrong["found"]
+    unknown = doctor(clusters, "--cluster", "x")
+    assert unknown.exit_code == 2
+    assert "there are: c, d" in unknown.stderr
+    assert doctor(clusters, "--cluster", "c", "--all-clusters").exit_code == 2
