@@ -45,8 +45,10 @@ class DyingStore(SimulatedStore):
         self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id, epoch))
         return True
 
-    def set_partitions(self, topic: str, partitions: frozenset[int]) -> None:
-        self._write(lambda: self._store.set_partitions(topic, partitions))
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    ) -> None:
+        self._write(lambda: self._store.set_partitions(topic, partitions, known))
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         if not transitions:
