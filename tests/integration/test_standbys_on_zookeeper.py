@@ -63,8 +63,10 @@ def test_first_standby_is_promoted_when_the_owner_leaves(cluster: Cluster) -> No
     promoted: dict[str, dict[str, str]] = {}
 
     def look(change: Change) -> None:
-        """Right after the first write of each topic, before anything is balanced."""
-        promoted.setdefault(change.topic, cluster.node(change.topic)["assignments"])
+        """As soon as every partition of a topic is given again, before anything is balanced."""
+        owners = cluster.node(change.topic)["assignments"]
+        if owners.keys() == before[change.topic]["assignments"].keys():
+            promoted.setdefault(change.topic, owners)
 
     one = coordinator(cluster.world, cluster.topics, ONE_STANDBY)
     report = one.advance(120, look)
