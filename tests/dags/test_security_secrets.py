@@ -8,8 +8,6 @@ import json
 import os
 import secrets
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -34,6 +32,7 @@ from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
+from tests.dags.dag_runner import DagRunner
 from tests.dags.test_dag_runs import HERE, ROOT, Run, airflow_environment  # noqa: F401  the fixture
 from tests.secured import (
     CLUSTER,
@@ -182,21 +181,13 @@ def locked(
 
 
 def run_dag(locked: Locked, kind: str, log: Path) -> Run:
-    with log.open("w") as output:
-        done = subprocess.run(
-            [
-                sys.executable,
-                str(HERE / "run_dag.py"),
-                str(ROOT / "dags" / f"muster_{kind}.py"),
-                f"muster_{kind}__{CLUSTER}",
-            ],
-            env=os.environ | locked.environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=240,
-            check=False,
-        )
-    return Run(done.returncode, log.read_text())
+    environment = os.environ | locked.environment
+    runner = DagRunner(environment)
+    try:
+        arguments = [str(ROOT / "dags" / f"muster_{kind}.py"), f"muster_{kind}__{CLUSTER}", "{}"]
+        return Run(runner.run(arguments, environment, log), log.read_text())
+    finally:
+        runner.close()
 
 
 def fill_topic(kafka: SecureKafka) -> int:
