@@ -1,8 +1,8 @@
 """What the dashboard's API answers and takes: the contract between the server and the page.
 
 Moments are in seconds since the Unix epoch, durations in seconds, lag in records, rates in records a second. A field
-that is None is not known, never 0. Nothing here changes with the mere passing of time, so an answer that says the same
-is the same.
+that is None is not known, never 0. Nothing here changes with the mere passing of time, so an answer that says the
+same is the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SourceHealth(_Answer):
     error: str = Field("", description="What is wrong and what to do about it; '' when reachable.")
     unreachable_since: Moment | None = Field(None, description="When it was first found out of reach.")
     last_read_at: Moment | None = Field(
-        None, description="When what is shown of it was read; None when reachable (then Freshness.read_at), or never."
+        None,
+        description="When what is shown of it was read; None when reachable (then Freshness.read_at), or never.",
     )
 
 
@@ -91,7 +92,9 @@ class LastRebalance(_Answer):
     reason: str
     topics: int = Field(description="Topics that took part.")
     moved: int | None = Field(None, description="Partitions that changed hands.")
-    lasted: float | None = Field(None, description="Seconds from its beginning to Stable; None while it lasts.")
+    lasted: float | None = Field(
+        None, description="Seconds from its beginning to Stable; None while it lasts."
+    )
 
 
 class ConsumerCounts(_Answer):
@@ -99,8 +102,12 @@ class ConsumerCounts(_Answer):
 
     live: int = 0
     isolated: int = 0
-    missing: int = Field(0, description="Gone or not passing, and named in an assignment or expected by the settings.")
-    not_passing: int = Field(0, description="Registered in Consul with a failing check, and with no partitions.")
+    missing: int = Field(
+        0, description="Gone or not passing, and named in an assignment or expected by the settings."
+    )
+    not_passing: int = Field(
+        0, description="Registered in Consul with a failing check, and with no partitions."
+    )
     unknown: int = Field(0, description="Consul cannot be trusted at present.")
 
 
@@ -109,12 +116,17 @@ class ClusterSummary(_Answer):
 
     name: str
     health: Health
-    error: str = Field("", description="Why the cluster's settings cannot be used; then nothing else is known.")
+    error: str = Field(
+        "", description="Why the cluster's settings cannot be used; then nothing else is known."
+    )
     coordinator_dag: str = Field("", description="Its DAG's id; the page links to ../dags/{id} in Airflow.")
     may_edit: bool = Field(description="Whether this user may pull the levers.")
-    paused: Said | None = Field(None, description="Coordination is paused: nothing is planned until it is resumed.")
+    paused: Said | None = Field(
+        None, description="Coordination is paused: nothing is planned until it is resumed."
+    )
     state: Literal["Stable", "Rebalancing", "Empty", "Unknown"] = Field(
-        "Unknown", description="Rebalancing while any topic is Initial, Starting or Closing; Empty without topics."
+        "Unknown",
+        description="Rebalancing while any topic is Initial, Starting or Closing; Empty without topics.",
     )
     since: Moment | None = Field(None, description="Since when it is in that state.")
     topics: dict[str, int] = Field(
@@ -127,7 +139,9 @@ class ClusterSummary(_Answer):
     )
     pinned: int = Field(0, description="Partitions that somebody pinned.")
     consumers: ConsumerCounts = ConsumerCounts()
-    lag: int | None = Field(None, description="Records not yet consumed, over the partitions where that is known.")
+    lag: int | None = Field(
+        None, description="Records not yet consumed, over the partitions where that is known."
+    )
     lag_unknown: int = Field(0, description="Partitions whose lag is not known.")
     rate: float | None = Field(None, description="Records that arrive a second.")
     consumed_rate: float | None = Field(None, description="Records that are committed a second.")
@@ -195,7 +209,9 @@ class AssignorInForce(_Answer):
 class LeverState(_Answer):
     """Whether a lever can be pulled at all; what it is pulled on is checked when it is."""
 
-    lever: str = Field(description="As in the path: isolate, restore, pin, unpin, exclude, include, pause, ...")
+    lever: str = Field(
+        description="As in the path: isolate, restore, pin, unpin, exclude, include, pause, ..."
+    )
     available: bool
     why_not: str = ""
 
@@ -212,7 +228,9 @@ class ClusterAnswer(_Answer):
     pin_count: int = Field(0, description="Entries of `pins` before it was cut.")
     exclusions: list[ExclusionEntry] = Field(default_factory=list)
     assignor: AssignorInForce
-    assignors: list[str] = Field(default_factory=list, description="The built-in ones, for the choice in a form.")
+    assignors: list[str] = Field(
+        default_factory=list, description="The built-in ones, for the choice in a form."
+    )
     shadow_assignor: str | None = None
     stuck_after: float = Field(description="Seconds after which a topic that is not Stable counts as stuck.")
     tick: float = Field(description="Seconds between two looks of the coordinator when nothing happens.")
@@ -251,7 +269,9 @@ class TopicRow(_Answer):
     reason: str = Field("", description="Why it left or reached its state.")
     epoch: int = 0
     partitions: int = 0
-    partition_states: dict[str, int] = Field(default_factory=dict, description="By PartitionState; only above 0.")
+    partition_states: dict[str, int] = Field(
+        default_factory=dict, description="By PartitionState; only above 0."
+    )
     pinned: int = 0
     owners: int = Field(0, description="Consumers that have partitions of it.")
     lag: int | None = None
@@ -287,7 +307,9 @@ class TopicAnswer(_Answer):
     committed: list[int | None] = Field(description="The group's offset; empty if not known of any.")
     end: list[int | None] = Field(description="Offset after the last record; empty if not known of any.")
     pins: list[PinEntry]
-    standbys: dict[int, list[str]] = Field(default_factory=dict, description="Partition number to who stands by.")
+    standbys: dict[int, list[str]] = Field(
+        default_factory=dict, description="Partition number to who stands by."
+    )
     waiting: list[WaitingEntry] = Field(default_factory=list)
     exclusions: list[ExclusionEntry] = Field(default_factory=list)
     bootstrap_servers: str = ""
@@ -305,7 +327,9 @@ class ConsumerRow(_Answer):
     state: Literal["live", "isolated", "not passing", "gone", "unknown"]
     expected: bool = Field(False, description="Airflow runs it for this cluster (clusters.yaml).")
     said: Said | None = Field(None, description="Who isolated it; None for others.")
-    error: str = Field("", description="Its status could not be had, or what it reports to be wrong; '' if nothing.")
+    error: str = Field(
+        "", description="Its status could not be had, or what it reports to be wrong; '' if nothing."
+    )
     doing: str = Field("", description="What it says it does: running, starting, leaving, isolated, ...")
     host: str = ""
     address: str = Field("", description="host:port of its status page.")
@@ -383,25 +407,32 @@ class TimelineEntry(_Answer):
 
     id: str = Field(description="Stays the same; newer ones are greater as text.")
     at: Moment
-    kind: Literal["transition", "lever"]
+    kind: Literal["transition", "lever", "unreadable"]
     topic: str | None = None
+    lever: str | None = Field(None, description="What a person did: isolate, pin, pause, ...")
+    details: dict[str, Any] = Field(default_factory=dict, description="What a lever was pulled on.")
     before: str | None = Field(None, description="The state before, of a transition.")
     after: str | None = Field(None, description="The state after, of a transition.")
     reason: str
     who: str | None = Field(None, description="The person who caused it, as far as one did.")
     epoch: int | None = None
     moved: int = Field(0, description="Partitions that change hands.")
-    moves: list[MoveEntry] = Field(default_factory=list, description="Cut at 200 partitions; `moved` has all.")
-    lasted: float | None = Field(None, description="Seconds that the phase which ends here took.")
+    moves: list[MoveEntry] = Field(
+        default_factory=list, description="Cut at 200 partitions; `moved` has all."
+    )
+    lasted: float | None = Field(
+        None,
+        description="Seconds that the phase which ends here (`before`) took; None where that is not on the page.",
+    )
     rebalance_lasted: float | None = Field(None, description="Seconds since the topic's rebalance began.")
-    run_id: str | None = Field(None, description="The coordinator run that did it, if Airflow did.")
+    by: str = Field("", description="What wrote it: a DAG and its run, the command line, the dashboard.")
 
 
 class TimelineAnswer(_Answer):
     """The newest first."""
 
     entries: list[TimelineEntry]
-    next_before: str | None = Field(None, description="Pass as `before` for what is older; None at the end.")
+    next_before: int | None = Field(None, description="Pass as `before` for what is older; None at the end.")
     freshness: Freshness
 
 
@@ -433,9 +464,13 @@ class WhatIfRequest(_Request):
     """What is supposed. Nothing at all: what the next coordinator run would do."""
 
     without: list[str] = Field(default_factory=list, description="As if these live consumers had left.")
-    more: int = Field(0, ge=0, le=1000, description="As if so many more consumers were live, named new-1, new-2, ...")
+    more: int = Field(
+        0, ge=0, le=1000, description="As if so many more consumers were live, named new-1, new-2, ..."
+    )
     joining: list[JoiningConsumer] = Field(default_factory=list)
-    partitions: dict[str, int] = Field(default_factory=dict, description="As if topics had so many partitions.")
+    partitions: dict[str, int] = Field(
+        default_factory=dict, description="As if topics had so many partitions."
+    )
     assignor: AssignorChoice | None = Field(None, description="Another one instead of the one in force.")
 
 
@@ -481,7 +516,9 @@ class WhatIfAnswer(_Answer):
     before: BalanceEntry
     after: BalanceEntry
     impossible_pins: list[str] = Field(default_factory=list)
-    under_way: list[str] = Field(default_factory=list, description="Topics whose rebalance is finished first.")
+    under_way: list[str] = Field(
+        default_factory=list, description="Topics whose rebalance is finished first."
+    )
     unreadable: dict[str, str] = Field(default_factory=dict, description="Topic to the reason.")
     warnings: list[str] = Field(default_factory=list)
     as_pins: Applicable
