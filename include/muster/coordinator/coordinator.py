@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,6 +92,10 @@ class _View:
             topic: self.known.decisions.reasons(topic, intended_owners(snapshot), self.targets.get(topic, {}))
             for topic, snapshot in self._decided()
         }
+
+    def states(self) -> dict[str, int]:
+        """How many topics are in which state."""
+        return dict(Counter(str(snapshot.name) for snapshot in self.snapshots.values()))
 
     def _decided(self) -> list[tuple[str, TopicSnapshot]]:
         return [
@@ -257,7 +262,9 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing."""
         view = self._view()
         if view.held:
-            return PlanReport(held=view.held, errors=view.errors, warnings=view.warnings)
+            return PlanReport(
+                held=view.held, errors=view.errors, warnings=view.warnings, states=view.states()
+            )
         statuses, _ = self._ask(view)
         transitions = self._transitions(view, statuses)
         unstable = {
@@ -278,6 +285,7 @@ class Coordinator:
             warnings=view.warnings,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
+            states=view.states(),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:

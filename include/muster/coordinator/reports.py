@@ -90,7 +90,7 @@ class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `shadow` is None where no
-    assignor is named for it."""
+    assignor is named for it. `states` is how many topics are in which state."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -100,6 +100,7 @@ class PlanReport(_Report):
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     shadow: ShadowReport | None = None
+    states: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
