@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from muster.core.model import Owners
 
 LONGEST_WHY = 200
-"""Characters of a person's reason that stand in the reason of a move; the whole of it is where it was written."""
+"""Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,10 @@ NOTHING_DECIDED = Decisions()
 
 def _said(by: str, why: str) -> str:
     """`ann: why`, on one line; semicolons separate the reasons of a topic."""
-    words = " ".join(why.split()).replace(";", ",")
-    cut = words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."
-    return f"{by}: {cut}" if cut else by
+    who, words = _line(by), _line(why)
+    return f"{who}: {words}" if words else who
+
+
+def _line(text: str) -> str:
+    words = " ".join(text.encode("utf-8", "replace").decode().split()).replace(";", ",")
+    return words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."
