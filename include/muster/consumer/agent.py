@@ -222,6 +222,11 @@ class Agent:
             self._counters.query_failures += failed
             self._changed.notify_all()
 
+    def check_token(self, token: str) -> None:
+        """Raise `StaleTokenError` unless `token` is that of the running query."""
+        with self._changed:
+            self._check(token)
+
     def offer(self, token: str) -> Offer:
         """What the next batch may hold. Raises `StaleTokenError` or `PlanRefusedError`."""
         with self._changed:
