@@ -27,7 +27,6 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
-from muster.core.refusals import Fact
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest, WaitIndex
 from muster.edges.consul_keys import UnreadableKeyError
 from muster.settings.consumer import ConsumerSettings
@@ -214,11 +213,11 @@ class Registrar:
 
     def _look_elsewhere(self) -> None:
         """See whether Consul's servers know a newer incarnation, registered with another agent."""
-        asked = time.monotonic()
+        asked = self._agent.clock()
         known = self._discovery.members().registered.get(self._settings.consumer)
         if known is None or known.incarnation in {None, self._settings.incarnation}:
             self._elsewhere_since = None
-            self._agent.confirm(Fact.REGISTERED, asked)
+            self._agent.is_registered(asked)
             return
         now = self._clock()
         self._elsewhere_since = self._elsewhere_since or now

@@ -121,15 +121,11 @@ class Keys:
                 found[consumer] = _stop_request(consumer, value)
         return found
 
-    def clear_stop(self, consumer: str, incarnation: str | None = None) -> bool:
-        """Delete a request to stop; with `incarnation` only one that is meant for it. False if there was none."""
+    def clear_stop(self, consumer: str) -> bool:
+        """Delete a request to stop, also one that cannot be read. False if there was none, or a newer one came."""
         name = self._name("stop", consumer)
         key = self._key(name)
-        if key is None:
-            return False
-        if incarnation is not None and _object(key.value).get("incarnation") != incarnation:
-            return False
-        return self._api.delete_key(name, cas=key.modified)
+        return key is not None and self._api.delete_key(name, cas=key.modified)
 
     def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
         """Note what was submitted for a consumer, in place of what was noted before."""
