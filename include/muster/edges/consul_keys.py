@@ -16,10 +16,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Any
 
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
+
+LONGEST_WHY = 200
+"""Characters of why somebody isolated a consumer that stand in the reason of a move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,11 @@ class IsolationEntry:
     by: str
     at: float
     why: str
+
+    def said(self) -> str:
+        """`ann: why` on one line and not too long; semicolons separate the reasons of a topic."""
+        why = shorten(self.why.replace(";", ","), LONGEST_WHY, placeholder="...")
+        return f"{self.by}: {why}" if why else self.by
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Durations as people write them in `clusters.yaml`: `500ms`, `20s`, `5m`, `2h`, or a number of seconds."""
+"""Durations as people write them in `clusters.yaml`: `500ms`, `20s`, `5m`, `2h`, `7d`, or a number of seconds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_duration(value: Any) -> float:
@@ -17,7 +17,9 @@ def parse_duration(value: Any) -> float:
         return float(value)
     if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
         return float(found[1]) * _SECONDS[found[2]]
-    raise ValueError("a duration is a number of seconds from 0, or text such as '500ms', '20s', '5m', '2h'")
+    raise ValueError(
+        "a duration is a number of seconds from 0, or text such as '500ms', '20s', '5m', '2h', '7d'"
+    )
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
