@@ -68,7 +68,7 @@ def _write_note(run: int, session: Session) -> None:
     found = session.scalars(left.order_by(XComModel.timestamp)).all()
     if not found or session.get(DagRunNote, run) is not None:
         return
-    note = DagRunNote(
+    note: DagRunNote = DagRunNote(  # type: ignore[no-untyped-call]  # Airflow's is not annotated
         "\n".join(dict.fromkeys(str(XComModel.deserialize_value(x)) for x in found))[:LONGEST_NOTE]
     )
     note.dag_run_id = run
