@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.core import wire
+from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage, Record
 from muster.core.model import (
@@ -135,6 +136,18 @@ class SimulatedStore:
             self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
         self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
 
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        self._reach()
+        if topic not in self.nodes or not self._unchanged(snapshot):
+            return False
+        self._write(lambda: self._forget(topic))
+        return True
+
+    def _forget(self, topic: str) -> None:
+        del self.nodes[topic]
+        for kept in (self.states, self.partitions, self.rack_nodes):
+            kept.pop(topic, None)
+
     def touch(self) -> None:
         self._reach()
         self.touched += 1
@@ -248,6 +261,12 @@ class World:
 
     def decisions(self) -> Decisions:
         return self.decided
+
+    def end_rebalance(self, request: RebalanceRequest) -> bool:
+        if self.decided.rebalance != request:
+            return False
+        self.decided = replace(self.decided, rebalance=None)
+        return True
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout

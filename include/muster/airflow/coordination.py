@@ -26,6 +26,7 @@ from pydantic import JsonValue
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.airflow.run_notes import leave_note
+from muster.airflow.stats import CoordinatorStats
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, Change
 from muster.core.model import State
@@ -46,14 +47,17 @@ REPORT = "report"
 @contextmanager
 def open_cluster(cluster: ClusterSettings, context: Context) -> Iterator[Coordinator]:
     """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
-    with open_coordinator(
-        cluster,
-        zookeeper_settings(cluster.zookeeper),
-        consul_settings(cluster.consul),
-        kafka_settings(cluster.kafka),
-        status_token(cluster.status),
-        by=run_of(context),
-    ) as coordinator:
+    with (
+        CoordinatorStats(cluster.name).reading(),
+        open_coordinator(
+            cluster,
+            zookeeper_settings(cluster.zookeeper),
+            consul_settings(cluster.consul),
+            kafka_settings(cluster.kafka),
+            status_token(cluster.status),
+            by=run_of(context),
+        ) as coordinator,
+    ):
         yield coordinator
 
 
@@ -69,6 +73,7 @@ def fetch_partitions(name: str, context: Context) -> None:
     """
     with open_cluster(load_clusters()[name], context) as coordinator:
         report = coordinator.fetch_partitions()
+    CoordinatorStats(name).partitions(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     log.info("%d topic(s) in Kafka belong to cluster %s", report.topics, name)
     for topic in report.new_topics:
@@ -95,6 +100,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     stop_abandoned(Discovery(consul, cluster.name, cluster.consul_service), context["ti"].get_task_states)
     with open_cluster(cluster, context) as coordinator:
         report = coordinator.fetch_consumers(cluster.tick)
+    CoordinatorStats(name).consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
         log.warning("after %.1f s: %s", report.waited, report.doubt)
@@ -111,8 +117,10 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
     """
-    with open_cluster(load_clusters()[name], context) as coordinator:
+    stats = CoordinatorStats(name)
+    with open_cluster(load_clusters()[name], context) as coordinator, stats.stopwatch() as passed:
         plan = coordinator.compute_assignment()
+    stats.plan(plan, sum(passed))
     context["ti"].xcom_push(REPORT, plan.as_dict())
     _warn_of(plan.warnings)
     if plan.shadow is not None:
@@ -157,6 +165,7 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
                 raise
             report = None
             trouble.append(str(error))
+    CoordinatorStats(name).advanced(changes, report)
     if report is not None:
         trouble += [*report.stuck, *report.errors.values()]
         _warn_of(report.warnings)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from muster.coordinator.coordinator import Coordinator
-from muster.core.assignors import AssignorError
+from muster.core.assignors import AssignorError, load_assignor
 from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, State, TopicSnapshot
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
@@ -88,10 +88,12 @@ def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSna
 def _outcome(
     coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
 ) -> str:
+    choice = coordinator.discovery.decisions().assignor
     try:
-        known = coordinator.circumstances(snapshots, membership.live)
+        assignor = coordinator.assignor if choice is None else load_assignor(choice.name, choice.options)
+        known = coordinator.circumstances(snapshots, membership.live, assignor)
         without = WhatIf(without=frozenset({consumer}))
-        plan = preview(snapshots.values(), membership, coordinator.assignor, known.circumstances, without)
+        plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)
     except (AssignorError, WhatIfError) as error:
         return f"What would happen if it were isolated cannot be told: {error}"
     if plan.held:
