@@ -124,7 +124,9 @@ def test_consumers_with_what_they_say_of_themselves_and_what_they_have(dashboard
     assert [row["expected"] for row in rows] == [False, False, True]
     one = dashboard.get("/c/consumers/a")
     assert sum(last - begin + 1 for topic in one["topics"] for begin, last in topic["running"]) == 4
-    assert dashboard.get("/c/consumers/nobody", status=404)["detail"] == "cluster 'c' has no consumer 'nobody'"
+    assert (
+        dashboard.get("/c/consumers/nobody", status=404)["detail"] == "cluster 'c' has no consumer 'nobody'"
+    )
 
 
 def test_lists_are_filtered_sorted_and_cut(dashboard: Dashboard) -> None:
