@@ -121,7 +121,7 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
         pinned=sum(len(p) for p in board.pins.values()),
         consumers=_counts(board),
         lag=sum(measured.lag.values()) if measured.lag else None,
-        lag_unknown=partitions - len(measured.lag.keys() & _partitions(board)),
+        lag_unknown=board.lag_unknown,
         rate=round(sum(measured.rate.values()), 1) if measured.rate else None,
         consumed_rate=measured.consumed_rate,
         last_rebalance=_last_rebalance(board),
@@ -244,10 +244,6 @@ def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
     return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=said(e)) for e in ordered]
 
 
-def _partitions(board: Board) -> set[tuple[str, int]]:
-    return {(topic, p) for topic, cells in board.cells.items() for p in cells.numbers}
-
-
 def _topics_by_state(board: Board) -> dict[str, int]:
     counts = Counter(str(snapshot.name) for snapshot in board.snapshots.values())
     if board.unreadable:
@@ -256,7 +252,7 @@ def _topics_by_state(board: Board) -> dict[str, int]:
 
 
 def _counts(board: Board) -> ConsumerCounts:
-    expected = set(board.collected.settings.consumer_ids())
+    expected = board.expected
     counts: Counter[str] = Counter()
     for line in board.lines.values():
         if line.state in {"gone", "not passing"}:

@@ -59,7 +59,7 @@ def _of_topics(board: Board) -> Iterator[Problem]:
 
 
 def _of_consumers(board: Board) -> Iterator[Problem]:
-    expected = board.collected.settings.consumer_ids()
+    expected = board.expected
     for consumer, line in board.lines.items():
         if line.answers:
             yield _problem("warning", f"Consumer {consumer}: {line.answers}", consumer=consumer)

@@ -91,6 +91,7 @@ class Watched:
     def _read(self) -> Board:
         began = self._monotonic()
         board = Board(self._collector.collect())
+        board.prepare()
         ended = self._monotonic()
         with self._lock:
             self._board = board
