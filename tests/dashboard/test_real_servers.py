@@ -155,6 +155,56 @@ def test_levers_are_obeyed_and_show(looking: Looking) -> None:
     assert "has no partition(s) 70" in refused["detail"]
 
 
+def test_coordination_is_paused_resumed_and_planned_by_another_assignor(looking: Looking) -> None:
+    def levers() -> dict[str, bool]:
+        return {lever["lever"]: lever["available"] for lever in looking.get()["levers"]}
+
+    assert {name for name, available in levers().items() if not available} == {"resume"}
+    looking.post("levers/pause", reason="the brokers are moved")
+    found = looking.get()
+    assert found["summary"]["paused"]["why"] == "the brokers are moved"
+    assert found["summary"]["paused"]["by"] == "ann"
+    assert {name for name, available in levers().items() if not available} == {"pause", "rebalance"}
+    assert "paused" in looking.post("levers/rebalance", 409, reason="now")["detail"]
+    looking.post("levers/resume", reason="they are moved")
+    assert looking.get()["summary"]["paused"] is None
+    looking.post("levers/rebalance", reason="now")
+    # A change of assignor that was previewed is brought about, shown, and taken back.
+    supposed = {"assignor": {"name": "range"}}
+    shown = looking.post("what-if", **supposed)
+    assert shown["as_assignor"] == {"possible": True, "why_not": ""}
+    looking.post(
+        "levers/apply", what_if=supposed, plan=shown["plan"], way="assignor", reason="easier to tell"
+    )
+    found = looking.get()
+    assert (found["summary"]["assignor"], found["assignor"]["from_settings"]) == ("range", False)
+    assert (found["assignor"]["said"]["by"], found["assignor"]["configured"]) == ("ann", "sticky")
+    # From now on that is what plans are made with.
+    assert looking.post("what-if")["plan"] == shown["plan"]
+    looking.post("levers/assignor", assignor=None, reason="back")
+    assert looking.get()["assignor"]["from_settings"] is True
+    refused = looking.post(
+        "levers/assignor", 409, assignor={"name": "sticky", "options": {"x": 1}}, reason="r"
+    )
+    assert "sticky" in refused["detail"]
+
+
+def test_the_timeline_tells_of_rebalances(looking: Looking) -> None:
+    looking.post("levers/isolate", consumer="b", reason="it is slow")
+    looking.rebalance()
+    found = looking.get("/timeline?topic=t")
+    steps = [(entry["before"], entry["after"]) for entry in found["entries"] if entry["kind"] == "transition"]
+    assert steps[-1][0] == "Initial"
+    assert steps[0][1] == "Stable"
+    assert any(move["source"] == "b" for entry in found["entries"] for move in entry["moves"])
+    of_b = looking.get("/timeline?consumer=b")["entries"]
+    assert {entry["kind"] for entry in of_b} >= {"transition"}
+    last = looking.get()["summary"]["last_rebalance"]
+    assert last["moved"] > 0
+    assert last["lasted"] >= 0
+    assert "consumer b is isolated" in last["reason"] or "b" in last["reason"]
+
+
 def test_rubbish_in_a_node_and_a_server_that_goes(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     site = looking.site
     site.raw.set(f"/consumers/{site.name}/assignments/t", b"rubbish")

@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from muster.core.model import Move
+from muster.core.history import HistoryPage, Lever, Record, Step, Transitions, Unreadable
+from muster.core.model import Move, State
+from muster.dashboard.last_rebalance import last_rebalance
+from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
+from tests.dashboard.standing import Dashboard
+from tests.unit.simulated import World
+from tests.unit.test_interrupted_writes import Topics, settle
 
 
-@dataclass(frozen=True)
-class Step:
-    """As `muster.core.history.Step`."""
-
-    topic: str
-    before: str
-    after: str
-    epoch: int = 1
-    reason: str = ""
-    lasted: float = 0.0
-    moves: tuple[Move, ...] = ()
-    moved: int = 0
+def transitions(at: float, *steps: Step) -> Transitions:
+    return Transitions(at, "a run", steps)
 
 
-@dataclass(frozen=True)
-class Transitions:
-    at: float
-    steps: tuple[Step, ...]
-    by: str = "a run"
-    kind: str = "transitions"
+def step(topic: str, before: str, after: str, **more: Any) -> Step:
+    return Step(topic, State(before), State(after), 1, **more)
 
 
-@dataclass(frozen=True)
-class Lever:
-    at: float
-    what: str = "isolate"
-    who: str = "ann"
-    why: str = "it is slow"
-    via: str = "dashboard"
-    details: dict[str, Any] = field(default_factory=lambda: {"consumer": "a"})
-    kind: str = "lever"
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    at: float
-    problem: str = "rubbish"
-    kind: str = "unreadable"
-
-
-@dataclass(frozen=True)
-class Record:
-    number: int
-    entry: Any
-
-
-@dataclass(frozen=True)
-class Page:
-    records: tuple[Record, ...]
-    before: int | None = None
+def lever(at: float) -> Lever:
+    return Lever(at, "ann", "isolate", "it is slow", "dashboard", {"consumer": "a"})
 
 
 @dataclass
@@ -68,25 +34,23 @@ class History:
     entries: list[Any]
     reads: int = 0
 
-    def __call__(self, limit: int, before: int | None) -> Page:
+    def __call__(self, limit: int, before: int | None) -> HistoryPage:
         self.reads += 1
         numbers = [n for n in range(len(self.entries) - 1, -1, -1) if before is None or n < before]
-        there = tuple(Record(n, self.entries[n]) for n in numbers[:limit])
-        return Page(there, numbers[limit - 1] if len(numbers) > limit else None)
+        there = tuple(Record(n, 0.0, self.entries[n]) for n in numbers[:limit])
+        return HistoryPage(there, numbers[limit - 1] if len(numbers) > limit else None)
 
 
 MOVES = tuple(Move("t", p, "a", "b", "consumer a is isolated") for p in (1, 2, 3, 7))
 STORY = [
-    Transitions(100.0, (Step("t", "Initial", "Starting"), Step("u", "Initial", "Starting"))),
-    Transitions(103.0, (Step("t", "Starting", "Stable", lasted=3.0),)),
-    Lever(200.0),
-    Transitions(
-        201.0, (Step("t", "Stable", "Closing", moves=MOVES, moved=4, reason="consumer a is isolated"),)
-    ),
-    Transitions(203.5, (Step("t", "Closing", "Closing", lasted=2.5),)),
-    Transitions(205.0, (Step("t", "Closing", "Starting", lasted=4.0),)),
-    Transitions(206.0, (Step("t", "Starting", "Stable", lasted=5.0),)),
-    Unreadable(207.0),
+    transitions(100.0, step("t", "Initial", "Starting"), step("u", "Initial", "Starting")),
+    transitions(103.0, step("t", "Starting", "Stable", lasted=3.0)),
+    lever(200.0),
+    transitions(201.0, step("t", "Stable", "Closing", moves=MOVES, moved=4, reason="consumer a is isolated")),
+    transitions(203.5, step("t", "Closing", "Closing", lasted=2.5)),
+    transitions(205.0, step("t", "Closing", "Starting", lasted=4.0)),
+    transitions(206.0, step("t", "Starting", "Stable", lasted=5.0)),
+    Unreadable(207.0, "rubbish"),
 ]
 
 
@@ -143,9 +107,50 @@ def test_of_one_topic_or_one_consumer() -> None:
 
 
 def test_a_filter_that_leaves_nothing_does_not_read_the_whole_history_at_once() -> None:
-    history = History([Lever(float(n)) for n in range(READ_AT_ONCE * (MOST_READS + 5))])
+    history = History([lever(float(n)) for n in range(READ_AT_ONCE * (MOST_READS + 5))])
     found = timeline(history, limit=50, before=None, topic="t", consumer=None)
     assert (found.entries, history.reads) == ([], MOST_READS)
     assert found.next_before == READ_AT_ONCE * 5
     rest = timeline(history, limit=50, before=found.next_before, topic="t", consumer=None)
     assert rest.next_before is None
+
+
+def test_the_last_rebalance_is_of_all_topics_that_began_together() -> None:
+    def upto(number: int) -> LastRebalance | None:
+        return last_rebalance([Record(n, 0.0, entry) for n, entry in enumerate(STORY[:number])], 300.0)
+
+    assert upto(0) is None
+    assert upto(2) == LastRebalance(at=100.0, reason="", topics=2, moved=0, lasted=None)
+    assert upto(5) == LastRebalance(at=201.0, reason="consumer a is isolated", topics=1, moved=4, lasted=None)
+    assert upto(8) == LastRebalance(at=201.0, reason="consumer a is isolated", topics=1, moved=4, lasted=5.0)
+
+
+def test_the_history_is_only_read_when_a_topic_has_gone_on(dashboard: Dashboard) -> None:
+    dashboard.sources.history_page = History(list(STORY))(100, None)
+    for _ in range(3):
+        assert dashboard.get("")["clusters"][0]["last_rebalance"]["lasted"] == 5.0
+        dashboard.look_again()
+    assert dashboard.sources.reads["history"] == 1
+    dashboard.world.join("b")
+    settle(dashboard.world, Topics(t=4), "sticky")
+    dashboard.get("")
+    assert dashboard.sources.reads["history"] == 2
+
+
+def test_over_http_and_with_zookeeper_out_of_reach(dashboard: Dashboard) -> None:
+    dashboard.sources.history_page = History(list(STORY))(100, None)
+    found = dashboard.get("/c/timeline", topic="t", limit=2)
+    assert [entry["after"] for entry in found["entries"]] == ["Stable", "Starting"]
+    assert found["next_before"] == 5
+    dashboard.sources.down.add("zookeeper")
+    found = dashboard.get("/c/timeline")
+    assert found["entries"] == []
+    assert found["freshness"]["sources"][0]["error"] == "zookeeper is out of reach; look whether it runs"
+
+
+@pytest.fixture
+def dashboard() -> Dashboard:
+    world = World()
+    world.join("a")
+    settle(world, Topics(t=4), "sticky")
+    return Dashboard(world)

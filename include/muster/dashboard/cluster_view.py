@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from muster.core.assignors import BUILT_IN
+from muster.core.coordination import AssignorChoice
+from muster.core.decided import Decided
 from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
@@ -29,6 +31,7 @@ from muster.dashboard.models import (
     WaitingEntry,
 )
 from muster.dashboard.problems import problems
+from muster.edges.consul import IsolationEntry
 from muster.settings.clusters import AssignorSettings, ClusterSettings
 
 AT_A_GLANCE = 5
@@ -63,36 +66,20 @@ def in_force(board: Board) -> AssignorSettings:
     return settings if chosen is None else AssignorSettings(name=chosen.name, options=dict(chosen.options))
 
 
-def chosen_assignor(board: Board) -> Any:
-    """`muster.core.coordination.AssignorChoice`, if a person chose one over clusters.yaml."""
+def chosen_assignor(board: Board) -> AssignorChoice | None:
+    """What a person chose over clusters.yaml, if somebody did."""
     consul = board.collected.consul
-    return getattr(consul.decisions, "assignor", None) if consul is not None else None
+    return consul.decisions.assignor if consul is not None else None
 
 
 def paused(board: Board) -> Said | None:
     """Who paused coordination, if somebody did."""
     consul = board.collected.consul
-    found = getattr(consul.decisions, "paused", None) if consul is not None else None
+    found = consul.decisions.paused if consul is not None else None
     return None if found is None else said(found)
 
 
-class Decided(Protocol):
-    """A decision of a person: a pin, an exclusion, an isolation, ..."""
-
-    @property
-    def by(self) -> str:
-        """Who."""
-
-    @property
-    def at(self) -> float:
-        """When, in seconds since the epoch; 0 if unknown."""
-
-    @property
-    def why(self) -> str:
-        """Why."""
-
-
-def said(entry: Decided) -> Said:
+def said(entry: Decided | IsolationEntry) -> Said:
     """Who decided it, when and why."""
     return Said(by=entry.by, at=entry.at or None, why=entry.why)
 
@@ -292,7 +279,9 @@ def _health(found: Sequence[Problem], state: str) -> Health:
 
 
 def _last_rebalance(board: Board) -> LastRebalance | None:
-    """What the state nodes tell of it; history knows more."""
+    """What the history tells of it; for what went on before there was one, the state nodes."""
+    if board.collected.last_rebalance is not None:
+        return board.collected.last_rebalance
     latest = max(
         (s.state for s in board.snapshots.values() if s.state is not None and s.state.since),
         key=lambda state: state.since,

@@ -33,6 +33,8 @@ def _of_servers(board: Board) -> Iterator[Problem]:
     if collected.consul is not None:
         if board.overview.doubt:
             yield _problem("critical", f"Consul's answer is not to be trusted: {board.overview.doubt}")
+        if collected.consul.decisions.assignor_error:
+            yield _problem("critical", collected.consul.decisions.assignor_error)
         for error in collected.consul.decisions.errors:
             yield _problem("warning", error)
     for error in collected.offset_errors:

@@ -136,10 +136,8 @@ MOST_PARTITIONS = 10_000
 """Partitions that a topic may be supposed to have."""
 
 
-def what_if_answer(
-    board: Board, request: WhatIfRequest, previewed: Previewed, *, assignor_lever: str
-) -> WhatIfAnswer:
-    """What the page shows of a preview. `assignor_lever` says why an assignor cannot be changed, '' if it can."""
+def what_if_answer(board: Board, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:
+    """What the page shows of a preview."""
     found = previewed.found
     moves = _moves(found)
     reasons = Counter(move.reason for move in moves)
@@ -166,7 +164,7 @@ def what_if_answer(
         unreadable=dict(board.unreadable),
         warnings=list(previewed.warnings[:100]),
         as_pins=_as_pins(request, previewed),
-        as_assignor=_as_assignor(request, assignor_lever),
+        as_assignor=_as_assignor(request),
     )
 
 
@@ -202,12 +200,12 @@ def _could_be_pins(request: WhatIfRequest, found: Preview, live: Collection[str]
     return ""
 
 
-def _as_assignor(request: WhatIfRequest, assignor_lever: str) -> Applicable:
+def _as_assignor(request: WhatIfRequest) -> Applicable:
     if request.assignor is None:
         return Applicable(possible=False, why_not="no other assignor was supposed")
     if request.model_copy(update={"assignor": None}) != WhatIfRequest():
         return Applicable(possible=False, why_not="more than another assignor was supposed")
-    return Applicable(possible=not assignor_lever, why_not=assignor_lever)
+    return Applicable(possible=True)
 
 
 def _membership(board: Board) -> Membership:
