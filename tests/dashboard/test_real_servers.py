@@ -21,6 +21,9 @@ from tests.integration.test_muster_plan import Site, site
 
 __all__ = ["site"]
 
+NONE_EXPECTED = {"handler": "not.used", "count": 0}
+"""The cluster's consumers are the test's own."""
+
 
 class Looking:
     """A user of the real application."""
@@ -56,7 +59,7 @@ class Looking:
 
 @pytest.fixture
 def looking(site: Site, kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looking]:
-    site.write(consumers={"handler": "not.used", "count": 0})
+    site.write(consumers=NONE_EXPECTED)
     monkeypatch.setenv("MUSTER_CLUSTERS", str(site.clusters))
     monkeypatch.setenv(
         "AIRFLOW_CONN_MUSTER_ZOOKEEPER",
@@ -76,6 +79,7 @@ def test_topics_consumers_and_lag_and_no_trace_of_having_looked(
 ) -> None:
     site = looking.site
     topic = make_topic(kafka, 3)
+    site.write(topics=["t", "u", topic], consumers=NONE_EXPECTED)
     site.store.create_topic(topic, kafka.bootstrap_servers, site.name)
     site.store.set_partitions(topic, frozenset(range(3)))
     looking.rebalance()
@@ -203,6 +207,21 @@ def test_the_timeline_tells_of_rebalances(looking: Looking) -> None:
     assert last["moved"] > 0
     assert last["lasted"] >= 0
     assert "consumer b is isolated" in last["reason"] or "b" in last["reason"]
+
+
+def test_the_timeline_tells_who_pulled_which_lever(looking: Looking) -> None:
+    pytest.importorskip("muster.levers.audit", reason="levers note nothing in the history yet")
+    looking.post("levers/isolate", consumer="b", reason="it is slow")
+    looking.post("levers/pin", topic="t", partitions="0-1", consumer="a", reason="its cache is there")
+    pin, isolate = looking.get("/timeline")["entries"][:2]
+    told = [(e["kind"], e["lever"], e["who"], e["reason"], e["by"]) for e in (pin, isolate)]
+    assert told == [
+        ("lever", "pin", "ann", "its cache is there", "dashboard"),
+        ("lever", "isolate", "ann", "it is slow", "dashboard"),
+    ]
+    assert pin["topic"] == "t"
+    assert isolate["details"]["consumer"] == "b"
+    assert looking.get("/timeline?consumer=b")["entries"][0]["id"] == isolate["id"]
 
 
 def test_rubbish_in_a_node_and_a_server_that_goes(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
