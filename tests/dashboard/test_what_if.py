@@ -39,6 +39,21 @@ class Pinning:
         self._dashboard.world.decided = Decisions(pins)
 
 
+class Store:
+    """The world's store, as far as levers need it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.told: list[object] = []
+
+    def snapshots(self):  # type: ignore[no-untyped-def]
+        return self._world.store.snapshots()
+
+    def append_history(self, entry: object) -> int:
+        self.told.append(entry)
+        return len(self.told)
+
+
 @pytest.fixture
 def dashboard() -> Dashboard:
     world = World()
@@ -49,7 +64,7 @@ def dashboard() -> Dashboard:
     def edges(_: ClusterSettings) -> LeverEdges:
         @contextmanager
         def store():  # type: ignore[no-untyped-def]
-            yield world.store
+            yield Store(world)
 
         return LeverEdges(Pinning(found), store)  # type: ignore[arg-type]
 
