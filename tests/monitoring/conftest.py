@@ -1,6 +1,6 @@
-"""The stack whose metrics are looked at: ZooKeeper, Consul, Kafka, two consumers, the coordinator's real DAG runs with a
-StatsD server, `/muster/metrics` beside Airflow's database, and a real Prometheus with the configuration that Muster
-ships. One for all tests that ask for `stack`.
+"""The stack whose metrics are looked at: ZooKeeper, Consul, Kafka, two consumers, real runs of the coordinator's DAG
+with a StatsD server, `/muster/metrics` beside Airflow's database, and a real Prometheus with the configuration that
+Muster ships. One for all tests that ask for `stack`.
 """
 
 from __future__ import annotations

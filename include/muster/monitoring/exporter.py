@@ -112,7 +112,7 @@ class Exporter:
         return known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Reading(Collector):
     """Families that were made already, for the library to write down."""
 

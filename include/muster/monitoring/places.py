@@ -4,11 +4,14 @@ else by Airflow, in whose API server this runs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
+from muster.airflow.connections import ConnectionSettingsError
 from muster.cli.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.core.readable import readable
-from muster.edges.consul import Discovery
+from muster.core.subscription import Subscription, TopicDecision, subscription
+from muster.edges.consul import ConsulError, Discovery
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.reading import Consumers, Offsets, Page, Topics
@@ -33,9 +36,8 @@ def read_topics(cluster: ClusterSettings) -> Topics:
 
 def read_consumers(cluster: ClusterSettings) -> Consumers:
     """Read Consul. Raises `ConsulError` or `ConnectionSettingsError`."""
-    settings = consul_settings(cluster.consul)
-    settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
-    members = Discovery(settings, cluster.name, cluster.consul_service).members()
+    discovery = _discovery(cluster)
+    members = discovery.members()
     return Consumers(
         membership=members.membership,
         doubt=members.doubt,
@@ -44,14 +46,25 @@ def read_consumers(cluster: ClusterSettings) -> Consumers:
             for each in members.registered.values()
         },
         isolated=members.membership.isolated if members.membership is not None else frozenset(),
+        decisions=discovery.decisions(),
     )
 
 
+def _discovery(cluster: ClusterSettings) -> Discovery:
+    settings = consul_settings(cluster.consul)
+    settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
+    return Discovery(settings, cluster.name, cluster.consul_service)
+
+
 class KafkaReader:
-    """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe."""
+    """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe.
+
+    Which topics persons subscribed and unsubscribed is asked of Consul; while it is away, what was known last counts.
+    """
 
     def __init__(self, cluster: ClusterSettings) -> None:
         self._cluster = cluster
+        self._decided: tuple[TopicDecision, ...] = ()
         self._settings: KafkaSettings | None = None
         self._lister: TopicLister | None = None
         self._group: GroupOffsets | None = None
@@ -80,10 +93,11 @@ class KafkaReader:
     def _read(self, settings: KafkaSettings) -> Offsets:
         lister = self._lister = self._lister or TopicLister(settings)
         group = self._group = self._group or GroupOffsets(settings, self._cluster.group_id)
+        subscribed = self._subscription()
         found = {
             topic: partitions
             for topic, partitions in lister.list_partitions().items()
-            if self._cluster.topics.includes(topic)
+            if subscribed.includes(topic)
         }
         keys = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
         if not keys:
@@ -94,6 +108,12 @@ class KafkaReader:
         beginnings = _partly(group.beginning_offsets, keys, errors)
         ends = _partly(group.end_offsets, keys, errors)
         return Offsets(found, ends, beginnings, committed, "; ".join(errors))
+
+    def _subscription(self) -> Subscription:
+        with suppress(ConsulError, ConnectionSettingsError):
+            self._decided = _discovery(self._cluster).decisions().subscriptions
+        topics = self._cluster.topics
+        return subscription(topics.names, topics.patterns, self._decided)
 
 
 def _partly(
