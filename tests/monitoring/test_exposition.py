@@ -264,8 +264,11 @@ def test_an_exporter_whose_servers_are_all_away_answers_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place, fields in (
-        ("KAFKA", '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9"}}'),
-        ("ZOOKEEPER", '{"conn_type": "generic", "host": "127.0.0.1:9"}'),
+        (
+            "KAFKA",
+            '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 0.5}}',
+        ),
+        ("ZOOKEEPER", '{"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 0.5}}'),
         ("CONSUL", '{"conn_type": "http", "host": "127.0.0.1", "port": 9}'),
     ):
         monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{place}", fields)

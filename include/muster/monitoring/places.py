@@ -4,14 +4,12 @@ else by Airflow, in whose API server this runs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import TypeVar
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.cli.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.core.readable import readable
-from muster.core.subscription import Subscription, TopicDecision, subscription
-from muster.edges.consul import ConsulError, Discovery
+from muster.core.subscription import TopicDecision, subscription
+from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.reading import Consumers, Offsets, Page, Topics
@@ -36,7 +34,9 @@ def read_topics(cluster: ClusterSettings) -> Topics:
 
 def read_consumers(cluster: ClusterSettings) -> Consumers:
     """Read Consul. Raises `ConsulError` or `ConnectionSettingsError`."""
-    discovery = _discovery(cluster)
+    settings = consul_settings(cluster.consul)
+    settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
+    discovery = Discovery(settings, cluster.name, cluster.consul_service)
     members = discovery.members()
     return Consumers(
         membership=members.membership,
@@ -50,21 +50,16 @@ def read_consumers(cluster: ClusterSettings) -> Consumers:
     )
 
 
-def _discovery(cluster: ClusterSettings) -> Discovery:
-    settings = consul_settings(cluster.consul)
-    settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
-    return Discovery(settings, cluster.name, cluster.consul_service)
-
-
 class KafkaReader:
     """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe.
 
-    Which topics persons subscribed and unsubscribed is asked of Consul; while it is away, what was known last counts.
+    `decided` gives what is known of the topics that persons subscribed and unsubscribed, without asking anybody: a
+    Consul that hangs is no reason not to tell of Kafka.
     """
 
-    def __init__(self, cluster: ClusterSettings) -> None:
+    def __init__(self, cluster: ClusterSettings, decided: Callable[[], Iterable[TopicDecision]]) -> None:
         self._cluster = cluster
-        self._decided: tuple[TopicDecision, ...] = ()
+        self._decided = decided
         self._settings: KafkaSettings | None = None
         self._lister: TopicLister | None = None
         self._group: GroupOffsets | None = None
@@ -93,7 +88,8 @@ class KafkaReader:
     def _read(self, settings: KafkaSettings) -> Offsets:
         lister = self._lister = self._lister or TopicLister(settings)
         group = self._group = self._group or GroupOffsets(settings, self._cluster.group_id)
-        subscribed = self._subscription()
+        topics = self._cluster.topics
+        subscribed = subscription(topics.names, topics.patterns, self._decided())
         found = {
             topic: partitions
             for topic, partitions in lister.list_partitions().items()
@@ -108,12 +104,6 @@ class KafkaReader:
         beginnings = _partly(group.beginning_offsets, keys, errors)
         ends = _partly(group.end_offsets, keys, errors)
         return Offsets(found, ends, beginnings, committed, "; ".join(errors))
-
-    def _subscription(self) -> Subscription:
-        with suppress(ConsulError, ConnectionSettingsError):
-            self._decided = _discovery(self._cluster).decisions().subscriptions
-        topics = self._cluster.topics
-        return subscription(topics.names, topics.patterns, self._decided)
 
 
 def _partly(
