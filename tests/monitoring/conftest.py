@@ -171,7 +171,7 @@ def prometheus(stack: Stack, eventually: Eventually) -> Iterator[Prometheus]:
     folder.mkdir()
     example = (ROOT / "monitoring" / "prometheus.yml").read_text()
     address = stack.metrics_url.removeprefix("http://")
-    for written, here in (("airflow.example:8080", address), (": 15s", ": 2s")):
+    for written, here in (("airflow.example:8080", address), (": 15s", ": 3s")):
         assert written in example
         example = example.replace(written, here)
     (folder / "prometheus.yml").write_text(example)

@@ -18,6 +18,7 @@ from tests.monitoring.prometheus_server import Prometheus
 
 pytestmark = [pytest.mark.airflow, pytest.mark.stack]
 
+PLACES = ("airflow", "consul", "kafka", "zookeeper")
 MAY_BE_EMPTY = {
     "Rebalances under way, for how long": "every topic of the stack is Stable",
 }
@@ -93,22 +94,25 @@ def test_it_knows_topics_consumers_and_the_coordinator(
         matchers = ", ".join(f'{key}="{each}"' for key, each in {"cluster_name": name, **labels}.items())
         return prometheus.value(f"{metric}{{{matchers}}}")
 
-    eventually(lambda: value("muster_topic_state", topic=stack.topic, state="Stable") == 1, 30)
-    assert value("muster_topic_state", topic=stack.topic, state="Closing") == 0
-    assert value("muster_topic_unconsumed_partitions", topic=stack.topic) == 0
-    assert value("muster_topic_unconsumed_partitions", topic=stack.lonely) == PARTITIONS
-    assert value("muster_consumers", state="live") == 2
-    assert value("muster_consumer_state", consumer_id=f"{name}-3", state="missing") == 1
-    assert value("muster_coordinator_paused") == 0
-    assert value("muster_cluster_paused") == 0
-    assert time.time() - (value("muster_coordinator_last_run_timestamp_seconds") or 0) < 600
-    assert prometheus.value("muster_wrong_clusters") == 1
-    for consumer, running in stack.consumers.items():
-        assert (
-            value("muster_consumer_partitions", consumer_id=consumer, topic=stack.topic, state="running") == 2
-        )
-        assert value("muster_consumer_info", consumer_id=consumer, incarnation=running.incarnation) == 1
-        assert (value("muster_consumer_commit_seconds_count", consumer_id=consumer) or 0) > 0
+    def all_known() -> bool:
+        assert value("muster_topic_state", topic=stack.topic, state="Stable") == 1
+        assert value("muster_topic_state", topic=stack.topic, state="Closing") == 0
+        assert value("muster_topic_unconsumed_partitions", topic=stack.topic) == 0
+        assert value("muster_topic_unconsumed_partitions", topic=stack.lonely) == PARTITIONS
+        assert value("muster_consumers", state="live") == 2
+        assert value("muster_consumer_state", consumer_id=f"{name}-3", state="missing") == 1
+        assert value("muster_coordinator_paused") == 0
+        assert value("muster_cluster_paused") == 0
+        assert time.time() - (value("muster_coordinator_last_run_timestamp_seconds") or 0) < 600
+        assert prometheus.value("muster_wrong_clusters") == 1
+        for consumer, running in stack.consumers.items():
+            here = {"consumer_id": consumer}
+            assert value("muster_consumer_partitions", **here, topic=stack.topic, state="running") == 2
+            assert value("muster_consumer_info", **here, incarnation=running.incarnation) == 1
+            assert (value("muster_consumer_commit_seconds_count", **here) or 0) > 0
+        return True
+
+    eventually(all_known, 30)
 
 
 def test_alerts_are_raised_of_what_is_wrong_here(
@@ -126,10 +130,11 @@ def test_alerts_are_raised_of_what_is_wrong_here(
 def test_every_query_of_the_dashboard_finds_something(
     stack: Stack, prometheus: Prometheus, eventually: Eventually
 ) -> None:
-    wanted = queries(json.loads(DASHBOARD.read_text()), stack.cluster.name, interval="20s")
+    wanted = queries(json.loads(DASHBOARD.read_text()), stack.cluster.name, interval="60s")
     empty = dict(wanted)
 
     def all_found() -> bool:
+        stack.produce(stack.topic, 40)  # how long a batch took is only known while there are some
         for panel, query in wanted:
             found = prometheus.ask(query)
             if any(each["value"][1] != "NaN" for each in found):
@@ -137,7 +142,6 @@ def test_every_query_of_the_dashboard_finds_something(
         assert empty.keys() == MAY_BE_EMPTY.keys(), empty
         return True
 
-    stack.produce(stack.topic, 40)
     eventually(all_found, 40)
     clusters = {labels["cluster_name"] for labels in prometheus.series("muster_cluster_info")}
     assert clusters == {stack.cluster.name}, "what the dashboard's variable offers"
@@ -165,8 +169,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_others(
     eventually(lambda: up("consul") == 1, 30)
     consul_server.pause()
     try:
-        eventually(lambda: up("consul") == 0, 30)
-        assert up("zookeeper") == up("kafka") == up("airflow") == 1
+        eventually(lambda: [up(place) for place in PLACES] == [1, 0, 1, 1], 30, what="only Consul is away")
         answer = stack.get("/muster/targets")
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, "not an empty list"
         assert len(prometheus.targets()) == 1 + len(stack.consumers)
