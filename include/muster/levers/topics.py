@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from muster.core.decisions import Decisions
-from muster.core.subscription import Subscription, matches, subscription
+from muster.core.subscription import Subscription, matches
 from muster.core.wire import WireError, check_topic
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -104,7 +104,7 @@ def _check(selector: str, pattern: bool) -> None:
 
 
 def _reads(cluster: ClusterSettings, decisions: Decisions) -> Subscription:
-    return subscription(cluster.topics.names, cluster.topics.patterns, decisions.subscriptions)
+    return cluster.topics.read_with(decisions.subscriptions)
 
 
 def _without(decisions: Decisions, selector: str, pattern: bool, *, subscribed: bool) -> Decisions:

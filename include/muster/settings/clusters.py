@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from muster.core.subscription import Subscription, TopicDecision
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
 
@@ -77,9 +79,11 @@ class TopicsSettings(_Settings):
 
     def includes(self, topic: str) -> bool:
         """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
-        if topic in self.names:
-            return True
-        return not topic.startswith("__") and any(re.fullmatch(p, topic) for p in self.patterns)
+        return self.read_with(()).includes(topic)
+
+    def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
+        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
+        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
 
 
 class ConsumersSettings(_Settings):
