@@ -17,9 +17,9 @@ _DOC = """
 
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
-nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **To hold everything still**,
-use `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have. `muster_assignor`
-puts another assignor in the place of the one named here; the log of `compute_assignment` says so then.
+nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **To hold everything
+still**, use `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have.
+`muster_assignor` puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
 What you see, and what to do:
 
