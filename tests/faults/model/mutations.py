@@ -62,7 +62,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
-    patch.setattr(coordination._View, "held", property(lambda view: view.planning_error))
+    patch.setattr(coordination.View, "held", property(lambda view: view.planning_error))
 
 
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
