@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from muster.core import wire
 from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage, Record
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -55,6 +56,13 @@ class SimulatedStore:
     unreachable: bool = False
     touched: int = 0
     group: int = 100
+    records: list[Record] = field(default_factory=list)
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """What tests put into `records`; writes do not add to it."""
+        newest_first = sorted(self.records, key=lambda record: record.number, reverse=True)
+        found = [r for r in newest_first if (before is None or r.number < before) and r.written >= since]
+        return HistoryPage(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self._reach()

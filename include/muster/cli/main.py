@@ -8,6 +8,7 @@ import click
 
 from muster.cli.doctor import doctor
 from muster.cli.edges import open_edges
+from muster.cli.history import history
 from muster.cli.levers import (
     assignor,
     exclude,
@@ -47,5 +48,5 @@ LEVERS = (
     *(pause, resume, rebalance, assignor, subscribe, unsubscribe),
 )
 
-for command in (plan, status, doctor, *LEVERS):
+for command in (plan, status, history, doctor, *LEVERS):
     main.add_command(command)

@@ -234,7 +234,9 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing."""
         view = self._view()
         if view.held:
-            return PlanReport(held=view.held, errors=view.errors, warnings=view.warnings)
+            return PlanReport(
+                held=view.held, errors=view.errors, warnings=view.warnings, states=view.states()
+            )
         statuses, _ = self._ask(view)
         transitions = self._transitions(view, statuses)
         under_way = view.under_way()
@@ -253,6 +255,7 @@ class Coordinator:
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
+            states=view.states(),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:

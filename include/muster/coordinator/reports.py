@@ -93,7 +93,7 @@ class PlanReport(_Report):
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `shadow` is None where no
     assignor is named for it. `assignor` is what a person chose in the place of clusters.yaml's, and `asked` who asked
-    for a rebalance now; '' if nobody did."""
+    for a rebalance now; '' if nobody did. `states` is how many topics are in which state."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -105,6 +105,7 @@ class PlanReport(_Report):
     shadow: ShadowReport | None = None
     assignor: str = ""
     asked: str = ""
+    states: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -99,6 +100,10 @@ class View:
             for topic in sorted(self.leaving)
             if may_be_removed(self.snapshots[topic], now)
         }
+
+    def states(self) -> dict[str, int]:
+        """How many topics are in which state."""
+        return dict(Counter(str(snapshot.name) for snapshot in self.snapshots.values()))
 
     def under_way(self) -> dict[str, str]:
         """The topics that have something before them whatever the plan says, with what that is."""
