@@ -24,7 +24,7 @@ from muster.edges.zookeeper import TopicStore
 from muster.levers import assignor as assignors
 from muster.levers import coordination, isolation, placement, topics
 from muster.levers.audit import recorded
-from muster.levers.outcome import LeverError, Outcome, Word
+from muster.levers.outcome import LeverError, Outcome, Word, brief
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -43,6 +43,8 @@ def _lever(pull: Lever) -> Callable[..., None]:
     def command(cluster: str, reason: str, by: str, as_text: bool, **asked: Any) -> None:
         with explained():
             settings = load_clusters()[cluster]
+            for what, text in asked.items():
+                brief(what, str(text))
             outcome = pull(settings, Word(by, reason, time.time()), **asked)
             outcome = recorded(outcome, lambda: _store(settings), "command line")
         click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))

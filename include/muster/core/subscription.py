@@ -88,6 +88,17 @@ class Subscription:
         return frozenset(topic for topic in self.names | by_hand if self.includes(topic))
 
 
+def check_pattern(pattern: str) -> str:
+    """Return `pattern` if it is a regular expression that can be shown and kept, else raise ValueError."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{pattern[:100]!r} is not a regular expression: {error}") from error
+    if not pattern.isprintable():
+        raise ValueError(f"{pattern[:100]!r} holds characters that cannot be shown")
+    return pattern
+
+
 def matches(pattern: str, topic: str) -> bool:
     """Whether a pattern covers `topic`: its whole name, and never an internal topic."""
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

@@ -8,11 +8,10 @@ where several are said about one topic.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from muster.core.decisions import Decisions
-from muster.core.subscription import Subscription, matches
+from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -92,13 +91,13 @@ def unsubscribe(
 def _check(selector: str, pattern: bool) -> None:
     try:
         if pattern:
-            re.compile(selector)
+            check_pattern(selector)
         else:
             check_topic(selector)
-    except re.error as error:
-        raise LeverError(f"pattern {selector!r} is not a regular expression: {error}") from error
     except WireError as error:
         raise LeverError(f"{error}; for several topics at once give a pattern") from error
+    except ValueError as error:
+        raise LeverError(f"pattern {error}") from error
     if not selector:
         raise LeverError("the pattern is empty; .* is every topic")
 
