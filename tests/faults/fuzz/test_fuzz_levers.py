@@ -101,7 +101,7 @@ def around() -> Cluster:
 @contextmanager
 def put_in_place(cluster: Cluster, module: Any, discovery: str, store: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lever_forms if module is placement else module, discovery, lambda _: cluster.discovery)
+        patch.setattr(module, discovery, lambda _: cluster.discovery)
         patch.setattr(module, store, lambda _: cluster.store)
         yield
 
@@ -132,8 +132,11 @@ def test_any_parameter_of_any_form(lever: str, odd: dict[str, Any]) -> None:
             accepted = False  # flagged before the run; but a run that is triggered otherwise may have it all the same
     cluster = around()
     keys = dict(cluster.servers.keys)
-    context = {"params": params, "dag_run": SimpleNamespace(triggering_user_name="ann")}
-    with put_in_place(cluster, placement, "discovery", "_store"):
+    context = {
+        "params": params,
+        "dag_run": SimpleNamespace(triggering_user_name="ann", dag_id="d", run_id="r"),
+    }
+    with put_in_place(cluster, lever_forms, "discovery", "store"):
         try:
             values = pull(context)
         except REFUSALS as refusal:
