@@ -106,6 +106,8 @@ listen();
 registerLevers();
 on("hold", () => {
   page.held = !page.held;
+  page.turn += 1; // what is on its way is not shown any more
+  clearTimeout(page.timer);
   frame();
   if (!page.held) cycle();
 });

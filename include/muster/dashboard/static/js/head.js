@@ -33,7 +33,7 @@ export function freshLine({ readAt, held, failed }) {
   const words = { failed: "No answer", held: "On hold", live: "Live" }[state];
   return h(
     "div", { class: `fresh-line ${state}` },
-    h("span", { class: "dot", "aria-hidden": "true" }), h("span", { text: words }),
+    h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "word", text: words }),
     readAt === null ? null : h("span", { class: "muted read-at" }, "read ", age(readAt)),
     h("button", {
       type: "button", class: "button small", text: held ? "Go live" : "Hold",

@@ -6,7 +6,7 @@
  */
 
 import { fill, h, setAttribute, setText } from "./dom.js";
-import { number, rate, short } from "./format.js";
+import { number, rate } from "./format.js";
 import { look, word } from "./states.js";
 import { cellOf, spoken } from "./topic_columns.js";
 import { inSight, mostRows, place, Pool } from "./virtual_rows.js";
@@ -19,7 +19,9 @@ const ROW = 28;
 /** Pixels of a column: narrow ones have the letter only, and their names stand upright. */
 const NARROW = 36;
 const WIDE = 104;
-const WIDEST = 168;
+const WIDEST = 240;
+/** @type {Record<string, string>} what a wide cell says besides its letter; an owner's says the state */
+const NAMES = { target: "next", standby: "standby" };
 const HEAD_FLAT = 32;
 const HEAD_UPRIGHT = 128;
 
@@ -69,7 +71,7 @@ export class Matrix {
 
   #layOut() {
     const narrow = this.element.clientWidth < 480;
-    this.lead = narrow ? 104 : 208;
+    this.lead = narrow ? 104 : 224;
     const room = this.element.clientWidth - this.lead - 2;
     const even = Math.floor(room / Math.max(1, this.columns.length));
     this.width = even >= WIDE ? Math.min(WIDEST, even) : narrow && this.columns.length <= 4 ? Math.max(56, even) : NARROW;
@@ -169,7 +171,7 @@ export class Matrix {
       setAttribute(cell, "aria-colindex", at + 4);
       setAttribute(cell, "aria-label", spoken(row, consumer, word));
       setText(cell.children[0], shown?.letter ?? "");
-      setText(cell.children[1], shown?.role === "owner" && row.lag !== null && this.width >= 56 ? short(row.lag) : "");
+      setText(cell.children[1], shown && this.width >= WIDE ? NAMES[shown.role] ?? word(shown.state) : "");
     }
   }
 

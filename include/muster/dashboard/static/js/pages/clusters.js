@@ -76,7 +76,7 @@ function facts(one) {
     figures(
       figure("Topics", number(Object.values(one.topics).reduce((a, b) => a + b, 0)), topics || "none"),
       figure("Partitions", number(one.partitions), one.pinned ? `${number(one.pinned)} pinned` : stateWords(one.partition_states)),
-      figure("Consumers live", number(consumers.live), off.length ? h("b", { class: "off", text: off.join(", ") }) : "all there are"),
+      figure("Consumers live", number(consumers.live), off.length ? h("b", { class: "off", text: off.join(", ") }) : consumers.live ? "all there are" : "none"),
       figure("Lag", short(one.lag), one.lag_unknown ? `${plural(one.lag_unknown, "partition")} unknown` : "records"),
       figure("Arriving", rate(one.rate), one.consumed_rate === null ? "consumed: –" : `consumed: ${rate(one.consumed_rate)}`),
     ),

@@ -48,7 +48,7 @@ export function overviewView(cluster, query) {
         read(`${of(cluster, "topics")}?${asked}`), read(`${of(cluster, "consumers")}?offset=0&limit=${CONSUMERS}`),
       ]);
       let room = PARTITIONS;
-      const names = list.body.topics.filter((/** @type {any} */ row) => row.state !== "Unreadable" && (room -= row.partitions) >= 0 || row === list.body.topics[0]);
+      const names = list.body.topics.filter((/** @type {any} */ row) => row.state !== "Unreadable" && (room -= row.partitions) >= Math.min(0, PARTITIONS - row.partitions));
       const answers = await Promise.all(names.map((/** @type {any} */ row) => read(of(cluster, "topics", row.topic)).catch(() => null)));
       state.topics = answers.filter(Boolean).map((/** @type {any} */ one) => one.body);
       state.total = list.body.total;
@@ -103,7 +103,7 @@ function glance(known) {
         Object.entries(summary.topics).map(([state, count]) => `${number(count)} ${state}`).join(", ") || "none"),
       figure("Partitions", number(summary.partitions), [stateWords(summary.partition_states), summary.pinned ? h("a", { href: href(summary.name, "decisions"), text: `${number(summary.pinned)} pinned` }) : null].map((one) => one && h("span", {}, one, " "))[0]),
       figure("Consumers live", h("a", { href: href(summary.name, "consumers"), text: number(consumers.live) }),
-        off.length ? h("b", { class: "off" }, off.map(([count, name, state], i) => h("a", { href: href(summary.name, "consumers", null, { state: String(state === "gone" ? "" : state) }), text: `${i ? ", " : ""}${number(Number(count))} ${name}` }))) : "all there are"),
+        off.length ? h("b", { class: "off" }, off.map(([count, name, state], i) => h("a", { href: href(summary.name, "consumers", null, { state: String(state === "gone" ? "" : state) }), text: `${i ? ", " : ""}${number(Number(count))} ${name}` }))) : consumers.live ? "all there are" : "none"),
       figure("Lag", short(summary.lag), summary.lag_unknown ? `${plural(summary.lag_unknown, "partition")} unknown` : "records"),
       figure("Arriving", rate(summary.rate), `consumed: ${rate(summary.consumed_rate)}`),
       figure("Assignor", known.assignor.name, known.assignor.from_settings ? "by clusters.yaml" : h("a", { href: href(summary.name, "decisions"), text: "a person's choice" })),

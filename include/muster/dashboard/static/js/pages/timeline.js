@@ -69,7 +69,7 @@ function nothing(query) {
 
 /** @param {TimelineAnswer} answer @param {string} cluster @param {URLSearchParams} query */
 function pages(answer, cluster, query) {
-  const to = (/** @type {string | null} */ before) => {
+  const to = (/** @type {number | null} */ before) => {
     const next = new URLSearchParams(query);
     if (before === null) next.delete("before");
     else next.set("before", before);
@@ -77,7 +77,7 @@ function pages(answer, cluster, query) {
   };
   return [
     query.get("before") ? h("a", { class: "button plain", href: to(null), text: "Newest" }) : null,
-    answer.next_before ? h("a", { class: "button plain", href: to(answer.next_before), text: "Older" }) : null,
+    answer.next_before !== null ? h("a", { class: "button plain", href: to(answer.next_before), text: "Older" }) : null,
   ].filter((one) => one !== null);
 }
 
@@ -93,18 +93,37 @@ function days(all, cluster, dag) {
   return [...byDay].map(([day, items]) => h("section", { data: { key: day } }, h("h2", { class: "day", text: day === today ? "Today" : day }), h("ol", {}, items)));
 }
 
+/** @type {Record<string, string>} */
+const DID = {
+  isolate: "isolated", restore: "restored", pin: "pinned", unpin: "unpinned", exclude: "excluded", include: "included",
+  pause: "paused coordination", resume: "resumed coordination", rebalance: "asked for a rebalance", assignor: "changed the assignor",
+  clear_assignor: "took the choice of assignor back", subscribe: "subscribed to topics", unsubscribe: "unsubscribed from topics",
+};
+
 /** @param {Happening} one @param {string} cluster */
 function lever(one, cluster) {
+  const [entry] = one.entries;
+  if (entry.kind === "unreadable") {
+    return h("li", { class: "happening", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "✕" }),
+      h("div", { class: "body" }, h("p", { class: "error", text: `An entry that cannot be read: ${one.reason}` })));
+  }
+  const { consumer, topic, partitions: numbers } = /** @type {Record<string, any>} */ (entry.details);
+  const on = [
+    topic ? h("a", { href: href(cluster, "topics", String(topic)), text: String(topic) }) : null,
+    numbers ? ` partitions ${Array.isArray(numbers) ? numbers.join(", ") : numbers}` : null,
+    topic && consumer ? (entry.lever === "pin" ? " to " : " · ") : null,
+    consumer ? h("a", { href: href(cluster, "consumers", String(consumer)), text: String(consumer) }) : null,
+  ];
   return h(
     "li", { class: "happening lever", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "◆" }),
     h("div", { class: "body" },
-      h("p", {}, h("b", { text: one.who ?? "Somebody" }), " ", h("span", { text: one.reason }), ...topicLinks(one.topics, cluster, " · "))),
+      h("p", {}, h("b", { text: one.who ?? "Somebody" }), ` ${DID[entry.lever ?? ""] ?? entry.lever ?? ""} `, ...on, ": ", h("q", { text: one.reason }), entry.by ? h("span", { class: "muted", text: ` (${entry.by})` }) : null)),
   );
 }
 
 /** @param {Happening} one @param {string} cluster @param {string} dag */
 function rebalance(one, cluster, dag) {
-  const run = one.entries.find((entry) => entry.run_id)?.run_id;
+  const by = [...new Set(one.entries.map((entry) => entry.by).filter(Boolean))].slice(0, NAMED);
   return h(
     "li", { class: `happening ${one.done ? "done" : "under-way"}`, data: { key: one.id } }, when(one.began),
     h("span", { class: "mark", "aria-hidden": "true", text: one.done ? "●" : "↻" }),
@@ -119,7 +138,7 @@ function rebalance(one, cluster, dag) {
         h("summary", { text: `${plural(one.entries.length, "step")}${one.moved ? " and what moved" : ""}` }),
         h("ol", { class: "steps" }, one.entries.slice(0, 40).map((entry) => step(entry, one.topics.length > 1, cluster))),
         one.entries.length > 40 ? h("p", { class: "muted", text: `and ${number(one.entries.length - 40)} more steps; filter by a topic to see its own` }) : null,
-        run && dag ? h("p", {}, h("a", { href: new URL(`../dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`, document.baseURI).href, text: "The coordinator's run in Airflow", data: { airflow: "" } })) : null,
+        by.length ? h("p", { class: "muted" }, `Written by ${by.join(", ")}. `, dag ? h("a", { href: new URL(`../dags/${encodeURIComponent(dag)}`, document.baseURI).href, text: "Its runs", data: { airflow: "" } }) : null) : null,
       ),
     ),
   );
