@@ -1,4 +1,4 @@
-"""The dashboard: a FastAPI application that Airflow's API server mounts at `/muster` (`plugins/muster.py`).
+"""The dashboard: a FastAPI application that Airflow's API server mounts at `/muster` (`plugins/muster_dashboard.py`).
 
 Everything that it answers is in `muster.dashboard.models`, with units and meaning; that is the contract between the
 server and the page. All paths below are relative to `/muster/`, so that it works behind a proxy with a prefix.
@@ -38,11 +38,11 @@ how old what it shows is (`Freshness`).
 Live updates are by asking again, with `If-None-Match`: an answer whose content has not changed is a 304 without
 a body. Every answer, 304 too, has `Muster-Read-At` and `Muster-Now` (both seconds since the epoch, by the server's
 clock), so the age of what is shown is known without a body; `Freshness.read_at` and `ttl` alone do not count as
-a change. Ask every `Freshness.ttl` seconds; all viewers share one reading of the servers. Not server-sent events: each
-viewer would hold a connection of the API server open, rights would be checked once and not again, and proxies tend to
-collect them.
+a change. Ask every `Freshness.ttl` seconds; all viewers share one reading of the servers. Not server-sent events:
+each viewer would hold a connection of the API server open, rights would be checked once and not again, and proxies
+tend to collect them.
 
-What the page must know of where it is: Airflow shows it in an iframe whose sandbox allows scripts, forms and downloads,
-but no new windows and no leading the window above elsewhere; the Content-Security-Policy takes scripts and styles from
-`static/` only, so no `style=` in HTML (setting `element.style.x` from a script is fine).
+What the page must know of where it is: Airflow shows it in an iframe whose sandbox allows scripts, forms and
+downloads, but no new windows, and not to lead the window above elsewhere. The Content-Security-Policy takes scripts
+and styles from `static/` only, so no `style=` in HTML (setting `element.style.x` from a script is fine).
 """

@@ -64,15 +64,17 @@ class SettingsFile:
 @dataclass
 class Answers:
     """Everything the API tells and does. `settings` gives the clusters, `open_sources` and `open_edges` the servers
-    of one, `clock` seconds since the epoch."""
+    of one, `clock` seconds since the epoch, `monotonic` seconds by a clock that never
+    jumps."""
 
     settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
     open_sources: Callable[[ClusterSettings], Sources] = OpenSources
     open_edges: OpenLevers = open_levers
     clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self.shared = Shared(self.open_sources)
+        self.shared = Shared(self.open_sources, self.clock, self.monotonic)
 
     def clusters(self, visitor: Visitor) -> ClustersAnswer:
         """All that the visitor may read."""

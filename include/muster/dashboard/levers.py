@@ -31,7 +31,8 @@ from muster.levers.outcome import LeverError, Outcome, Word
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
 
-HISTORY_VIA = "dashboard"
+VIA = "dashboard"
+"""Where a lever was pulled, for the cluster's history."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +89,28 @@ def _include(edges: LeverEdges, cluster: ClusterSettings, asked: ExclusionLever,
 
 
 def _pause(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").pause(edges.discovery, cluster, word))
+    outcome: Outcome = _module("coordination").pause(edges.discovery, cluster, word)
+    return outcome
 
 
 def _resume(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").resume(edges.discovery, cluster, word))
+    outcome: Outcome = _module("coordination").resume(edges.discovery, cluster, word)
+    return outcome
 
 
 def _rebalance(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").rebalance_now(edges.discovery, cluster, word))
+    outcome: Outcome = _module("coordination").rebalance_now(edges.discovery, cluster, word)
+    return outcome
 
 
 def _assignor(edges: LeverEdges, cluster: ClusterSettings, asked: AssignorLever, word: Word) -> Outcome:
     lever, choice = _module("assignor"), asked.assignor
-    if choice is None:
-        return _outcome(lever.clear_assignor(edges.discovery, cluster, word))
-    return _outcome(lever.set_assignor(edges.discovery, cluster, choice.name, choice.options, word))
+    outcome: Outcome = (
+        lever.clear_assignor(edges.discovery, cluster, word)
+        if choice is None
+        else lever.set_assignor(edges.discovery, cluster, choice.name, choice.options, word)
+    )
+    return outcome
 
 
 LEVERS: Mapping[str, Pull] = {
@@ -120,7 +127,7 @@ LEVERS: Mapping[str, Pull] = {
 }
 """By the name in the path."""
 
-_ELSEWHERE = {
+_MODULES = {
     "pause": "coordination",
     "resume": "coordination",
     "rebalance": "coordination",
@@ -129,28 +136,36 @@ _ELSEWHERE = {
 
 
 def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, word: Word) -> Outcome:
-    """Pull a lever. Raises `LeverError` and the errors of ZooKeeper and Consul."""
+    """Pull a lever, and note it in the cluster's history.
+
+    Raises `LeverError` and the errors of ZooKeeper and Consul; then nothing was done, or part of it where a lever
+    says so.
+    """
     if why_not := unavailable(lever):
         raise LeverError(why_not)
-    return LEVERS[lever](edges, cluster, asked, word)
+    outcome = LEVERS[lever](edges, cluster, asked, word)
+    if not _there("audit"):
+        return outcome
+    noted: Outcome = _module("audit").recorded(outcome, edges.store, VIA)
+    return noted
 
 
 def unavailable(lever: str) -> str:
     """Why a lever cannot be pulled in this version, '' if it can."""
-    module = _ELSEWHERE.get(lever)
-    if module is None or find_spec(f"muster.levers.{module}") is not None:
-        return ""
-    return f"this version of Muster has no lever '{lever}'"
+    module = _MODULES.get(lever)
+    return "" if module is None or _there(module) else f"this version of Muster has no lever '{lever}'"
 
 
 def lever_states() -> list[LeverState]:
     """Every lever, and whether it can be pulled."""
-    return [LeverState(lever=lever, available=not (w := unavailable(lever)), why_not=w) for lever in LEVERS]
+    return [
+        LeverState(lever=lever, available=not (why := unavailable(lever)), why_not=why) for lever in LEVERS
+    ]
+
+
+def _there(module: str) -> bool:
+    return find_spec(f"muster.levers.{module}") is not None
 
 
 def _module(name: str) -> ModuleType:
     return import_module(f"muster.levers.{name}")
-
-
-def _outcome(outcome: Outcome) -> Outcome:
-    return outcome

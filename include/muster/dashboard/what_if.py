@@ -1,8 +1,8 @@
 """Previews: what would move if something were otherwise, and whether that can be brought about. Writes nothing.
 
 A preview plans with the newest reading that everybody shares, by the same code as a coordinator run and
-`muster plan`. Assignors are chosen among the built-in ones and those that clusters.yaml names: to take any dotted path
-from a request would be to let whoever may look run any code in Airflow's API server.
+`muster plan`. Assignors are chosen among the built-in ones and those that clusters.yaml names: to take any dotted
+path from a request would be to let whoever may look run any code in Airflow's API server.
 """
 
 from __future__ import annotations
