@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from muster.dashboard.models import (
     Applicable,
@@ -41,6 +42,8 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
+
+T = TypeVar("T")
 
 LEVERS = (
     "isolate",
@@ -108,6 +111,18 @@ class Cluster:
     chosen: Said | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
     began: float = field(default_factory=time.time)
+    frozen: bool = False
+    """It never changes, so what is counted once stays counted: for clusters that take seconds to count."""
+    _counted: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, key: str, count: Callable[[], T]) -> T:
+        """What `count` gives, remembered if the cluster is frozen."""
+        if not self.frozen:
+            return count()
+        if key not in self._counted:
+            self._counted[key] = count()
+        found: T = self._counted[key]
+        return found
 
     def freshness(self) -> Freshness:
         """Read just now."""
@@ -115,6 +130,9 @@ class Cluster:
 
     def summary(self) -> ClusterSummary:
         """The cluster at a glance, counted from its parts."""
+        return self.once("summary", self._summary)
+
+    def _summary(self) -> ClusterSummary:
         cells = [cell for topic in self.topics.values() for cell in topic.partitions.values()]
         states = Counter(self.states.get(consumer, "live") for consumer in self.consumers)
         moving = [topic for topic in self.topics.values() if topic.state != "Stable"]
@@ -142,7 +160,9 @@ class Cluster:
             rate=sum(cell.rate or 0 for cell in cells),
             consumed_rate=sum(cell.rate or 0 for cell in cells) * 0.98,
             last_rebalance=newest
-            and LastRebalance(at=newest.at, reason=newest.reason, topics=1, moved=newest.moved or 4, lasted=3.4),
+            and LastRebalance(
+                at=newest.at, reason=newest.reason, topics=1, moved=newest.moved or 4, lasted=3.4
+            ),
             assignor=self.assignor,
             problems=self.problems[:5],
             problem_count=len(self.problems),
@@ -177,7 +197,9 @@ class Cluster:
             consul_service=f"muster-{self.name}",
             levers=[
                 LeverState(
-                    lever=lever, available=lever not in self.unavailable, why_not=self.unavailable.get(lever, "")
+                    lever=lever,
+                    available=lever not in self.unavailable,
+                    why_not=self.unavailable.get(lever, ""),
                 )
                 for lever in LEVERS
             ],
@@ -185,6 +207,9 @@ class Cluster:
 
     def topic_row(self, topic: Topic) -> TopicRow:
         """A topic's line."""
+        return self.once(f"topic {topic.name}", lambda: self._topic_row(topic))
+
+    def _topic_row(self, topic: Topic) -> TopicRow:
         cells = topic.partitions.values()
         return TopicRow(
             topic=topic.name,
@@ -196,7 +221,9 @@ class Cluster:
             epoch=topic.epoch,
             partitions=len(topic.partitions),
             partition_states=dict(Counter(cell.state for cell in cells)),
-            pinned=sum(last - first + 1 for p in self.pins if p.topic == topic.name for first, last in p.partitions),
+            pinned=sum(
+                last - first + 1 for p in self.pins if p.topic == topic.name for first, last in p.partitions
+            ),
             owners=len({cell.owner for cell in cells if cell.owner}),
             lag=sum(cell.lag or 0 for cell in cells),
             rate=sum(cell.rate or 0 for cell in cells),
@@ -232,7 +259,9 @@ class Cluster:
 
     def held(self, consumer: str) -> list[Partition]:
         """What a consumer owns."""
-        return [cell for t in self.topics.values() for cell in t.partitions.values() if cell.owner == consumer]
+        return [
+            cell for t in self.topics.values() for cell in t.partitions.values() if cell.owner == consumer
+        ]
 
     def consumer_row(self, consumer: str, cells: list[Partition] | None = None) -> ConsumerRow:
         """A consumer's line."""
@@ -267,6 +296,9 @@ class Cluster:
 
     def rows(self) -> list[ConsumerRow]:
         """Every consumer's line."""
+        return self.once("consumers", self._rows)
+
+    def _rows(self) -> list[ConsumerRow]:
         held: dict[str, list[Partition]] = {consumer: [] for consumer in self.consumers}
         for topic in self.topics.values():
             for cell in topic.partitions.values():
@@ -278,7 +310,11 @@ class Cluster:
         """A consumer with what it has."""
         return ConsumerAnswer(
             row=self.consumer_row(consumer),
-            topics=[entry for topic in self.topics.values() if (entry := _consumer_topic(topic, consumer, self.pins))],
+            topics=[
+                entry
+                for topic in self.topics.values()
+                if (entry := _consumer_topic(topic, consumer, self.pins))
+            ],
             errors=[self.errors[consumer]] if consumer in self.errors else [],
             exclusions=[entry for entry in self.exclusions if entry.consumer == consumer],
             records=1_234_567,
@@ -288,7 +324,10 @@ class Cluster:
         )
 
     def what_if(self, asked: WhatIfRequest) -> WhatIfAnswer:
-        """The partitions of those that leave are dealt to the others in turn."""
+        """The partitions of those that leave are dealt to the others, who has least first."""
+        return self.once(f"what if {asked}", lambda: self._what_if(asked))
+
+    def _what_if(self, asked: WhatIfRequest) -> WhatIfAnswer:
         live = [c for c in self.consumers if self.states.get(c, "live") == "live"]
         stay = [c for c in live if c not in asked.without] + [f"new-{i + 1}" for i in range(asked.more)]
         before = Counter(cell.owner for t in self.topics.values() for cell in t.partitions.values())
@@ -296,8 +335,8 @@ class Cluster:
         for topic in self.topics.values():
             for number, cell in topic.partitions.items():
                 leaves = cell.owner in asked.without
-                if stay and (leaves or (asked.more and number % 3 == 0)):
-                    target = min(stay, key=lambda consumer: (after[consumer], consumer))
+                if stay and (leaves or (asked.more and number % 30 == 0)):
+                    target = min(stay, key=after.__getitem__)
                     why = f"consumer {cell.owner} left" if leaves else f"consumer {target} joined"
                     moves.append(
                         MoveEntry(
@@ -331,8 +370,13 @@ class Cluster:
             before=_balance(total, before, live),
             after=_balance(total, after, stay),
             warnings=[],
-            as_pins=Applicable(possible=bool(moves) and not asked.without, why_not="consumers that leave cannot be pinned away"),
-            as_assignor=Applicable(possible=asked.assignor is not None, why_not="no other assignor is supposed"),
+            as_pins=Applicable(
+                possible=bool(moves) and not asked.without,
+                why_not="consumers that leave cannot be pinned away",
+            ),
+            as_assignor=Applicable(
+                possible=asked.assignor is not None, why_not="no other assignor is supposed"
+            ),
         )
 
 
@@ -353,14 +397,21 @@ def _balance(total: int, has: Counter[str | None], consumers: list[str]) -> Bala
 
 
 def _consumer_topic(topic: Topic, consumer: str, pins: Iterable[PinEntry]) -> ConsumerTopic | None:
-    mine = {n: cell for n, cell in topic.partitions.items() if consumer in {cell.owner, cell.source, cell.standby}}
+    mine = {
+        n: cell for n, cell in topic.partitions.items() if consumer in {cell.owner, cell.source, cell.standby}
+    }
     if not mine:
         return None
 
     def those(state: str) -> list[tuple[int, int]]:
         return ranges(n for n, cell in mine.items() if cell.owner == consumer and cell.state == state)
 
-    pinned = [pair for pin in pins if pin.topic == topic.name and pin.consumer == consumer for pair in pin.partitions]
+    pinned = [
+        pair
+        for pin in pins
+        if pin.topic == topic.name and pin.consumer == consumer
+        for pair in pin.partitions
+    ]
     return ConsumerTopic(
         topic=topic.name,
         running=those("R"),
@@ -396,8 +447,3 @@ def stable(name: str, consumers: list[str], partitions: int, *, busy: float = 40
             for number in range(partitions)
         },
     )
-
-
-def with_state(cell: Partition, **changes: object) -> Partition:
-    """The same partition otherwise."""
-    return replace(cell, **changes)

@@ -1,4 +1,4 @@
-"""The clusters that the page is looked at with: one in every state, one paused, one empty, one of the largest size."""
+"""The clusters that the page is looked at with: in every state, paused, empty, out of reach, and huge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(who: str, why: str, ago: float) -> Said:
 
 
 def flights() -> Cluster:
-    """Every state there is: running, starting, closing, unassigned, unknown, pinned, standby; and somebody isolated."""
+    """Every state there is, with pins, a standby, and somebody isolated."""
     consumers = [f"flights-{n}" for n in range(1, 5)]
     live = consumers[:3]
     cells = {n: Partition(live[n % 3], lag=(n * 41) % 97, rate=52.0 + n) for n in range(12)}
@@ -38,7 +38,12 @@ def flights() -> Cluster:
     cells[8] = Partition("flights-4", "?", lag=None, rate=None)
     cells[0].standby = "flights-2"
     moving = Topic("flights", cells, "Closing", reason="consumer flights-4 was isolated", epoch=17)
-    broken = Topic("weather", {}, "Unreadable", error="topic 'weather': its state node holds no JSON: expecting value at character 0; put it right or delete /consumers/flights/state/weather")
+    broken = Topic(
+        "weather",
+        {},
+        "Unreadable",
+        error="topic 'weather': its state node holds no JSON; put it right or delete it",
+    )
     now = time.time()
     return Cluster(
         name="flights",
@@ -53,15 +58,47 @@ def flights() -> Cluster:
         said={"flights-4": said("anna", f"disk is failing {NASTY}", 42)},
         errors={"flights-3": "handler: ValueError: could not convert string to float: 'n/a'"},
         pins=[
-            PinEntry(topic="flights", partitions=[(1, 2)], consumer="flights-2", said=said("anna", "close to its cache", 86_000)),
-            PinEntry(topic="delays", partitions=[(0, 0)], consumer="flights-9", said=said("ben", "try-out", 900_000), obstacle="consumer flights-9 is not live"),
+            PinEntry(
+                topic="flights",
+                partitions=[(1, 2)],
+                consumer="flights-2",
+                said=said("anna", "close to its cache", 86_000),
+            ),
+            PinEntry(
+                topic="delays",
+                partitions=[(0, 0)],
+                consumer="flights-9",
+                said=said("ben", "try-out", 900_000),
+                obstacle="consumer flights-9 is not live",
+            ),
         ],
-        exclusions=[ExclusionEntry(consumer="flights-1", topic="delays", said=said("ben", "no credentials for it", 7_200))],
+        exclusions=[
+            ExclusionEntry(
+                consumer="flights-1", topic="delays", said=said("ben", "no credentials for it", 7_200)
+            )
+        ],
         problems=[
-            Problem(level="critical", what="topic 'weather' cannot be read: its state node holds no JSON; put it right or delete it", topic="weather"),
-            Problem(level="warning", what="consumer 'flights-3' reports an error: handler: ValueError: could not convert string to float", consumer="flights-3"),
+            Problem(
+                level="critical",
+                what="topic 'weather' cannot be read: its state node holds no JSON; put it right or delete it",
+                topic="weather",
+            ),
+            Problem(
+                level="warning",
+                what="consumer 'flights-3' reports an error: handler: ValueError: could not convert string to float",
+                consumer="flights-3",
+            ),
         ],
-        waiting=[WaitingEntry(topic="flights", consumer="flights-1", phase="close", partitions=[(4, 4)], why="it reports partition 4 as closing", since=now - 4)],
+        waiting=[
+            WaitingEntry(
+                topic="flights",
+                consumer="flights-1",
+                phase="close",
+                partitions=[(4, 4)],
+                why="it reports partition 4 as closing",
+                since=now - 4,
+            )
+        ],
         timeline=story(now),
         health=Health.CRITICAL,
     )
@@ -70,18 +107,89 @@ def flights() -> Cluster:
 def story(now: float) -> list[TimelineEntry]:
     """A first assignment, a consumer that came, an isolation under way; newest first."""
 
-    def step(at: float, before: str | None, after: str, reason: str, moved: int = 0, **more: object) -> TimelineEntry:
-        moves = [MoveEntry(topic="flights", partitions=[(0, max(0, moved - 1))], source=more.pop("source", None), target=str(more.pop("target", "flights-1")), why=reason)] if moved else []  # type: ignore[arg-type]
-        return TimelineEntry(id=f"{at:020.3f}", at=at, kind="transition", topic="flights", before=before, after=after, reason=reason, moved=moved, moves=moves, **more)  # type: ignore[arg-type]
+    def step(
+        at: float, before: str | None, after: str, reason: str, moved: int = 0, **more: object
+    ) -> TimelineEntry:
+        moves = (
+            [
+                MoveEntry(
+                    topic="flights",
+                    partitions=[(0, max(0, moved - 1))],
+                    source=more.pop("source", None),
+                    target=str(more.pop("target", "flights-1")),
+                    why=reason,
+                )
+            ]
+            if moved
+            else []
+        )  # type: ignore[arg-type]
+        return TimelineEntry(
+            id=f"{at:020.3f}",
+            at=at,
+            kind="transition",
+            topic="flights",
+            before=before,
+            after=after,
+            reason=reason,
+            moved=moved,
+            moves=moves,
+            **more,
+        )  # type: ignore[arg-type]
 
     done = [
         step(now - 7300, None, "Starting", "first assignment", 12, epoch=1),
-        step(now - 7297, "Starting", "Stable", "every partition is running", lasted=3.1, rebalance_lasted=3.1, epoch=1, by="muster_coordinator__flights scheduled__1"),
-        step(now - 3600, "Stable", "Closing", "consumer flights-3 joined", 4, source="flights-1", target="flights-3", epoch=2),
+        step(
+            now - 7297,
+            "Starting",
+            "Stable",
+            "every partition is running",
+            lasted=3.1,
+            rebalance_lasted=3.1,
+            epoch=1,
+            by="muster_coordinator__flights scheduled__1",
+        ),
+        step(
+            now - 3600,
+            "Stable",
+            "Closing",
+            "consumer flights-3 joined",
+            4,
+            source="flights-1",
+            target="flights-3",
+            epoch=2,
+        ),
         step(now - 3597.8, "Closing", "Starting", "closed partitions 2, 5, 8, 11", lasted=2.2, epoch=3),
-        step(now - 3594.4, "Starting", "Stable", "every partition is running", lasted=3.4, rebalance_lasted=5.6, epoch=3, by="muster_coordinator__flights scheduled__2"),
-        TimelineEntry(id=f"{now - 42:020.3f}", at=now - 42, kind="lever", lever="isolate", details={"consumer": "flights-4"}, reason=f"disk is failing {NASTY}", who="anna", by="dashboard"),
-        step(now - 4, "Stable", "Closing", "consumer flights-4 was isolated", 3, source="flights-4", target="flights-2", epoch=17, who="anna"),
+        step(
+            now - 3594.4,
+            "Starting",
+            "Stable",
+            "every partition is running",
+            lasted=3.4,
+            rebalance_lasted=5.6,
+            epoch=3,
+            by="muster_coordinator__flights scheduled__2",
+        ),
+        TimelineEntry(
+            id=f"{now - 42:020.3f}",
+            at=now - 42,
+            kind="lever",
+            lever="isolate",
+            details={"consumer": "flights-4"},
+            reason=f"disk is failing {NASTY}",
+            who="anna",
+            by="dashboard",
+        ),
+        step(
+            now - 4,
+            "Stable",
+            "Closing",
+            "consumer flights-4 was isolated",
+            3,
+            source="flights-4",
+            target="flights-2",
+            epoch=17,
+            who="anna",
+        ),
     ]
     return done[::-1]
 
@@ -118,8 +226,22 @@ def out_of_reach() -> Cluster:
         may_edit=False,
         health=Health.UNKNOWN,
         sources=[
-            SourceHealth(source="zookeeper", reachable=False, address="zk-1:2181,zk-2:2181", error="no session within 10 s; is it up, and is the address right?", unreachable_since=now - 95, last_read_at=now - 97),
-            SourceHealth(source="consul", reachable=False, address="127.0.0.1:8500", error="connection refused", unreachable_since=now - 12, last_read_at=now - 13),
+            SourceHealth(
+                source="zookeeper",
+                reachable=False,
+                address="zk-1:2181,zk-2:2181",
+                error="no session within 10 s; is it up, and is the address right?",
+                unreachable_since=now - 95,
+                last_read_at=now - 97,
+            ),
+            SourceHealth(
+                source="consul",
+                reachable=False,
+                address="127.0.0.1:8500",
+                error="connection refused",
+                unreachable_since=now - 12,
+                last_read_at=now - 13,
+            ),
             SourceHealth(source="kafka", reachable=True, address="kafka-1:9092"),
         ],
     )
@@ -138,11 +260,14 @@ def huge(topics: int = 1_000, partitions: int = 100, consumers: int = 1_000) -> 
         name = f"topic-{t:04}"
         made[name] = Topic(
             name,
-            {n: Partition(names[(t * partitions + n) % consumers], lag=(t * n) % 977, rate=float(n % 9)) for n in range(partitions)},
-            state="Starting" if t == 500 else "Stable",  # noqa: PLR2004
+            {
+                n: Partition(names[(t * partitions + n) % consumers], lag=(t * n) % 977, rate=float(n % 9))
+                for n in range(partitions)
+            },
+            state="Starting" if t == 500 else "Stable",
         )
     made["topic-0500"].partitions[7].state = "S"
-    return Cluster(name="huge", topics=made, consumers=names, timeline=long_story(time.time()))
+    return Cluster(name="huge", topics=made, consumers=names, timeline=long_story(time.time()), frozen=True)
 
 
 def long_story(now: float) -> list[TimelineEntry]:
@@ -150,7 +275,35 @@ def long_story(now: float) -> list[TimelineEntry]:
     entries = []
     for t in range(1_000):
         entries += [
-            TimelineEntry(id=f"b{t:05}", at=now - 60 + t / 1000, kind="transition", topic=f"topic-{t:04}", before="Starting", after="Stable", reason="every partition is running", lasted=2.0, rebalance_lasted=2.0),
-            TimelineEntry(id=f"a{t:05}", at=now - 62 + t / 1000, kind="transition", topic=f"topic-{t:04}", before="Stable", after="Starting", reason="consumer worker-7 left", moved=1, moves=[MoveEntry(topic=f"topic-{t:04}", partitions=ranges([7]), source="worker-7", target="worker-8", why="consumer worker-7 left")]),
+            TimelineEntry(
+                id=f"b{t:05}",
+                at=now - 60 + t / 1000,
+                kind="transition",
+                topic=f"topic-{t:04}",
+                before="Starting",
+                after="Stable",
+                reason="every partition is running",
+                lasted=2.0,
+                rebalance_lasted=2.0,
+            ),
+            TimelineEntry(
+                id=f"a{t:05}",
+                at=now - 62 + t / 1000,
+                kind="transition",
+                topic=f"topic-{t:04}",
+                before="Stable",
+                after="Starting",
+                reason="consumer worker-7 left",
+                moved=1,
+                moves=[
+                    MoveEntry(
+                        topic=f"topic-{t:04}",
+                        partitions=ranges([7]),
+                        source="worker-7",
+                        target="worker-8",
+                        why="consumer worker-7 left",
+                    )
+                ],
+            ),
         ]
     return sorted(entries, key=lambda entry: -entry.at)

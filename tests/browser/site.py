@@ -1,4 +1,4 @@
-"""A small server of the page with pretended clusters behind it, with the paths, headers and refusals of the real one."""
+"""A small server of the page with pretended clusters behind it; paths, headers and refusals are the real one's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import Body, FastAPI, Request, Response
@@ -36,8 +36,13 @@ CSP = (
 )
 
 
+FRAMED = """<!doctype html><html class="dark"><body style="margin:0"><iframe src="/muster/"
+  style="width:100%;height:96vh;border:0" sandbox="allow-scripts allow-same-origin allow-forms allow-downloads">
+</iframe></body></html>"""
+
+
 class Site:
-    """The server; `clusters` may be changed at any time. `down` makes every answer of the API fail with that status."""
+    """The server; `clusters` may change at any time. `down` makes every answer of the API fail with that status."""
 
     def __init__(self, clusters: dict[str, Cluster]) -> None:
         self.clusters = clusters
@@ -90,10 +95,7 @@ class Site:
         @app.get("/framed")
         async def framed() -> Response:
             """As Airflow shows it: in a frame, in a page that has the theme as a class."""
-            page = (
-                '<!doctype html><html class="dark"><body style="margin:0"><iframe src="/muster/" style="width:100%;height:96vh;'
-                'border:0" sandbox="allow-scripts allow-same-origin allow-forms allow-downloads"></iframe></body></html>'
-            )
+            page = FRAMED
             return Response(page, media_type="text/html")
 
         return app
@@ -105,7 +107,9 @@ class Site:
         def clusters(request: Request) -> Response:
             return self._answer(
                 request,
-                ClustersAnswer(user="anna", clusters=[self.clusters[name].summary() for name in sorted(self.clusters)]),
+                ClustersAnswer(
+                    user="anna", clusters=[self.clusters[name].summary() for name in sorted(self.clusters)]
+                ),
             )
 
         @app.get(api + "/{name}")
@@ -120,11 +124,26 @@ class Site:
             order: str = "asc", offset: int = 0, limit: int = 100,
         ) -> Response:  # fmt: skip
             found = self.clusters[name]
-            rows = [found.topic_row(t) for t in found.topics.values() if search in t.name and state in {"", t.state}]
+            rows = [
+                found.topic_row(t)
+                for t in found.topics.values()
+                if search in t.name and state in {"", t.state}
+            ]
             worst = ["Unreadable", "Initial", "Closing", "Starting", "Stable"]
-            by = {"state": lambda row: (worst.index(row.state), row.topic), "since": lambda row: row.since or 0}
+            by = {
+                "state": lambda row: (worst.index(row.state), row.topic),
+                "since": lambda row: row.since or 0,
+            }
             rows.sort(key=by.get(sort) or (lambda row: getattr(row, sort) or 0), reverse=order == "desc")
-            return self._answer(request, TopicsAnswer(topics=rows[offset : offset + limit], total=len(rows), offset=offset, freshness=found.freshness()))
+            return self._answer(
+                request,
+                TopicsAnswer(
+                    topics=rows[offset : offset + limit],
+                    total=len(rows),
+                    offset=offset,
+                    freshness=found.freshness(),
+                ),
+            )
 
         @app.get(api + "/{name}/topics/{topic}")
         def topic(request: Request, name: str, topic: str) -> Response:
@@ -140,31 +159,58 @@ class Site:
             found = self.clusters[name]
             rows = [row for row in found.rows() if search in row.consumer and state in {"", row.state}]
             worst = ["gone", "not passing", "isolated", "unknown", "live"]
-            key = (lambda row: (worst.index(row.state), row.consumer)) if sort == "state" else (lambda row: getattr(row, sort) or 0)
+            key = (
+                (lambda row: (worst.index(row.state), row.consumer))
+                if sort == "state"
+                else (lambda row: getattr(row, sort) or 0)
+            )
             rows.sort(key=key, reverse=order == "desc")
-            return self._answer(request, ConsumersAnswer(consumers=rows[offset : offset + limit], total=len(rows), offset=offset, freshness=found.freshness()))
+            return self._answer(
+                request,
+                ConsumersAnswer(
+                    consumers=rows[offset : offset + limit],
+                    total=len(rows),
+                    offset=offset,
+                    freshness=found.freshness(),
+                ),
+            )
 
         @app.get(api + "/{name}/consumers/{consumer}")
         def consumer(request: Request, name: str, consumer: str) -> Response:
             return self._answer(request, self.clusters[name].consumer_answer(consumer))
 
         @app.get(api + "/{name}/timeline")
-        def timeline(request: Request, name: str, topic: str = "", consumer: str = "", before: int = 0, limit: int = 100) -> Response:
+        def timeline(
+            request: Request,
+            name: str,
+            topic: str = "",
+            consumer: str = "",
+            before: int = 0,
+            limit: int = 100,
+        ) -> Response:
             found = self.clusters[name]
-            entries = [entry for entry in found.timeline if topic in {"", entry.topic} and consumer in repr(entry)]
+            entries = [
+                entry for entry in found.timeline if topic in {"", entry.topic} and consumer in repr(entry)
+            ]
             shown = entries[before : before + limit]
             more = before + limit if before + limit < len(entries) else None
-            return self._answer(request, TimelineAnswer(entries=shown, next_before=more, freshness=found.freshness()))
+            return self._answer(
+                request, TimelineAnswer(entries=shown, next_before=more, freshness=found.freshness())
+            )
 
     def _writing(self, app: FastAPI) -> None:
         api = "/muster/api/clusters/{name}"
 
         @app.post(api + "/what-if")
-        def what_if(request: Request, name: str, body: dict[str, Any] = Body(...)) -> Response:
-            return self._post(request) or self._answer(request, self.clusters[name].what_if(WhatIfRequest(**body)))
+        def what_if(request: Request, name: str, body: Annotated[dict[str, Any], Body()]) -> Response:
+            return self._post(request) or self._answer(
+                request, self.clusters[name].what_if(WhatIfRequest(**body))
+            )
 
         @app.post(api + "/levers/{lever}")
-        def pull(request: Request, name: str, lever: str, body: dict[str, Any] = Body(...)) -> Response:
+        def pull(
+            request: Request, name: str, lever: str, body: Annotated[dict[str, Any], Body()]
+        ) -> Response:
             if refused := self._post(request):
                 return refused
             if body.get("reason") == "refuse me":
@@ -184,18 +230,33 @@ class Site:
             cluster.paused = said if lever == "pause" else None
         details = {key: value for key, value in body.items() if key != "reason"}
         entry = TimelineEntry(
-            id=f"{said.at:020.3f}", at=said.at or 0, kind="lever", lever=lever, details=details, reason=said.why, who=said.by
+            id=f"{said.at:020.3f}",
+            at=said.at or 0,
+            kind="lever",
+            lever=lever,
+            details=details,
+            reason=said.why,
+            who=said.by,
         )
         cluster.timeline.insert(0, entry)
 
     def _post(self, request: Request) -> Response | None:
-        good = request.headers.get("X-Muster-Request") == "1" and request.headers.get("content-type") == "application/json"
+        good = (
+            request.headers.get("X-Muster-Request") == "1"
+            and request.headers.get("content-type") == "application/json"
+        )
         return None if good else JSONResponse({"detail": "not from the page"}, 403)
 
     def _answer(self, request: Request, answer: BaseModel) -> Response:
         """As the real server: with an entity tag over what is not `read_at`."""
         body = answer.model_dump_json()
-        plain = answer.model_dump_json(exclude={"freshness": {"read_at"}, "summary": {"freshness": {"read_at"}}, "clusters": {"__all__": {"freshness": {"read_at"}}}})
+        plain = answer.model_dump_json(
+            exclude={
+                "freshness": {"read_at"},
+                "summary": {"freshness": {"read_at"}},
+                "clusters": {"__all__": {"freshness": {"read_at"}}},
+            }
+        )
         tag = f'"{hashlib.sha1(plain.encode(), usedforsecurity=False).hexdigest()}"'
         headers = {"ETag": tag, "Muster-Read-At": str(time.time()), "Muster-Now": str(time.time())}
         if request.headers.get("If-None-Match") == tag:

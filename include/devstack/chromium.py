@@ -1,46 +1,41 @@
-"""A real Chromium, headless, driven by Selenium; with a profile of its own, and nothing fetched from anywhere."""
+"""A real Chromium, headless, driven by Selenium: for the tests of the dashboard's page, and its pictures.
+
+It has a profile of its own and fetches nothing. Chromium and its driver come from Debian's packages (`debian.py`).
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
 from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Keys
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
+from devstack.debian import ensure
+
 T = TypeVar("T")
 
 DESKTOP = (1360, 900)
+"""Width and height in CSS pixels."""
 PHONE = (375, 812)
-ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
-
-
-def binaries() -> tuple[str, str]:
-    """Chromium and its driver. Skips the test without them, except where CI is set: then it fails."""
-    found = shutil.which("chromium"), shutil.which("chromedriver")
-    if found[0] and found[1]:
-        return found[0], found[1]
-    message = "no Chromium here: apt-get install chromium chromium-driver"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
+_PHONES_BELOW = 600
 
 
 class Browser:
-    """One window. Waiting is for conditions, with a deadline."""
+    """One window. Waiting is for conditions, with a deadline in seconds. `profile` is a folder that is its own.
+
+    Raises `DevstackError` if there is no Chromium and none can be installed.
+    """
 
     def __init__(self, profile: Path) -> None:
-        chromium, chromedriver = binaries()
+        chromium, chromedriver = ensure("chromium", "chromedriver")
         options = ChromeOptions()
-        options.binary_location = chromium
+        options.binary_location = str(chromium)
         for argument in (
             "--headless=new",
             "--no-sandbox",
@@ -57,7 +52,7 @@ class Browser:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = Chrome(options=options, service=ChromeService(executable_path=chromedriver))
+        self.driver = Chrome(options=options, service=ChromeService(executable_path=str(chromedriver)))
         self.size(DESKTOP)
 
     def close(self) -> None:
@@ -67,7 +62,12 @@ class Browser:
     def size(self, size: tuple[int, int], scale: float = 1) -> None:
         """Make the view so many CSS pixels wide and high; narrow ones count as a phone."""
         width, height = size
-        metrics = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        metrics = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": scale,
+            "mobile": width < _PHONES_BELOW,
+        }
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def dark(self, on: bool) -> None:
@@ -103,7 +103,9 @@ class Browser:
 
     def says(self, text: str, timeout: float = 10) -> None:
         """Wait until the page says `text`."""
-        self.eventually(lambda: text in self.text(), timeout, f"the page says {text!r}, not: {self.text()[:1500]}")
+        self.eventually(
+            lambda: text in self.text(), timeout, f"the page says {text!r}, not: {self.text()[:1500]}"
+        )
 
     def press(self, *keys: str, shift: bool = False) -> None:
         """Press keys, one after the other, on what has the focus."""
@@ -145,12 +147,19 @@ class Browser:
 
     def js(self, script: str, *arguments: object) -> Any:
         """Run a script that may `await` and returns something."""
-        wrapped = f"const done = arguments[arguments.length - 1]; (async (...args) => {{ {script} }})(...arguments).then(done, e => done('failed: ' + e))"
+        wrapped = (
+            f"const done = arguments[arguments.length - 1]; (async (...args) => {{ {script} }})(...arguments)"
+            ".then(done, (why) => done('failed: ' + why));"
+        )
         return self.driver.execute_async_script(wrapped, *arguments)
 
     def complaints(self) -> list[str]:
         """What the browser has complained of since it was last asked, CSP violations among it."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in {"SEVERE", "WARNING"}]
+        return [
+            entry["message"]
+            for entry in self.driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium
+            if entry["level"] in {"SEVERE", "WARNING"}
+        ]
 
     def overflow(self) -> list[str]:
         """Elements that make the page wider than the window."""
@@ -158,19 +167,19 @@ class Browser:
             self.driver.execute_script(
                 """const wide = document.documentElement.clientWidth;
                 if (document.documentElement.scrollWidth <= wide) return [];
-                return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > wide + 1
-                  && !e.closest('.scroll, .tabs')).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40));"""
+                return [...document.querySelectorAll('body *')]
+                  .filter(e => e.getBoundingClientRect().right > wide + 1 && !e.closest('.scroll, .tabs'))
+                  .map(e => `${e.tagName}.${e.className} ${e.textContent.slice(0, 40)}`);"""
             )
         )
 
-    def shot(self, name: str) -> Path:
-        """Keep a screenshot as `artifacts/screenshots/[name].png`."""
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        path = ARTIFACTS / f"{name}.png"
-        assert self.driver.save_screenshot(str(path))
+    def shot(self, path: Path) -> Path:
+        """Keep a screenshot at `path` (.png)."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.driver.get_screenshot_as_png())
         return path
 
-    def eventually(self, condition: Callable[[], T], timeout: float = 10, what: str = "") -> T:
+    def eventually(self, condition: Callable[[], T | None], timeout: float = 10, what: str = "") -> T:
         """The condition's first true value; fails naming `what`."""
         deadline = time.monotonic() + timeout
         while True:
@@ -179,5 +188,6 @@ class Browser:
                     return found
             except StaleElementReferenceException:
                 pass
-            assert time.monotonic() < deadline, f"waited {timeout:.0f} s in vain for: {what}"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {timeout:.0f} s in vain for: {what}")
             time.sleep(0.05)
