@@ -31,6 +31,7 @@ def settings() -> str:
         "tick": "5s",
         "consumers": {
             "count": CONSUMERS,
+            "startup_timeout": "10m",  # on a machine that is busy
             "handler": "muster.handlers.parquet.ParquetHandler",
             "handler_options": {"path": "${MUSTER_DATA}/" + CLUSTER},
             "spark_conf": {"spark.driver.memory": "512m", "spark.ui.enabled": "false"},

@@ -401,3 +401,12 @@ def test_nothing_comes_from_elsewhere_and_nothing_parses_html() -> None:
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|style=|<script(?![^>]*src=)|\son\w+=", page)
+
+
+def test_every_module_is_asked_for_at_once() -> None:
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'<link rel="modulepreload" href="static/(.*?)"', page)) | {
+        "js/app.js",
+        "js/types.js",
+    }
+    assert named == {str(path.relative_to(STATIC)) for path in STATIC.rglob("*.js")}

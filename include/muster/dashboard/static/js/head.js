@@ -69,11 +69,17 @@ function standing({ summary }) {
     "div", { class: "standing" },
     chip(summary.health),
     summary.paused ? pausedChip() : null,
-    h("span", { class: "muted" }, `${summary.state} for `, age(summary.since, "for")),
+    h("span", { class: "muted" }, standsFor(summary)),
     summary.may_edit ? null : h("span", { class: "chip is-quiet", text: "View only", title: "You may look at this cluster, and not change it" }),
   );
 }
 
+/** "Stable for 3 min", or only "Stable". @param {import("./types.js").ClusterSummary} summary */
+export function standsFor({ state, since }) {
+  return since === null ? state : h("span", {}, `${state} for `, age(since, "for"));
+}
+
+/** That nothing is planned. */
 export function pausedChip() {
   return h("span", { class: "chip paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), "Coordination paused");
 }

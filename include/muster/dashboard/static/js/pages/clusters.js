@@ -5,7 +5,7 @@ import { read } from "../api.js";
 import { outOfReach } from "../banners.js";
 import { h } from "../dom.js";
 import { duration, number, plural, rate, short } from "../format.js";
-import { pausedChip } from "../head.js";
+import { pausedChip, standsFor } from "../head.js";
 import { chip, empty, figure, figures, saidBy, stateBar, stateWords } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
@@ -54,7 +54,7 @@ function card(one) {
       "div", { class: "cluster-title" },
       h("h2", {}, h("a", { href: href(one.name), text: one.name })),
       chip(one.health), one.paused ? pausedChip() : null,
-      h("span", { class: "muted" }, one.error ? "" : `${one.state} for `, one.error ? null : age(one.since, "for")),
+      one.error ? null : h("span", { class: "muted" }, standsFor(one)),
     ),
     one.error ? h("p", { class: "error", text: one.error }) : [facts(one), last(one), troubles(one)],
     one.freshness.sources.filter((source) => !source.reachable).map(outOfReach),
