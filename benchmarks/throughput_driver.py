@@ -1,7 +1,8 @@
 """One Spark driver of the throughput benchmark, with one of the two sources, in a process of its own.
 
 For each order, a line of JSON on its standard input, it reads a whole topic once or follows a trickle, and prints
-what it measured as JSON. Both sources run through the same code: Spark in local mode, `foreachBatch`, the same trigger.
+what it measured as JSON. Both sources run through the same code: Spark in local mode, `foreachBatch`, the same
+trigger.
 """
 
 from __future__ import annotations
@@ -153,6 +154,8 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        # On a busy machine a Python worker may take longer to come up than the 15 s it has by default.
+        .config("spark.python.authenticate.socketTimeout", "120s")
     )
     if source == SPARK:
         builder = builder.config("spark.driver.extraClassPath", f"{jars('spark-kafka')}/*")

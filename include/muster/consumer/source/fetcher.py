@@ -3,7 +3,7 @@
 librdkafka fetches ahead, so while Spark is busy with one batch the records of the next arrive. A fetcher
 therefore stays assigned to the partitions of the last batch, remembers up to where it handed records out, and
 assigns a partition anew only if the next range begins elsewhere (a batch that is run again) or the partition is
-new. Records that came beyond the end of a range are kept for the next one, up to a bound.
+new. Records that came beyond the end of a range are kept for the next one, up to a bound for all partitions.
 
 A range is complete when a record at or beyond its end is seen, or Kafka says that the partition ends there: the
 last offsets of a range may hold no record, because of compaction or a transaction's control records.
@@ -27,6 +27,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from muster.consumer.source import offsets
+from muster.consumer.source.fetch_ahead import fetch_ahead
 from muster.consumer.source.offsets import Range
 from muster.consumer.source.records import Segment, offset_of, partition_of, topic_of
 from muster.edges.kafka import librdkafka_logger
@@ -34,9 +35,9 @@ from muster.edges.kafka_admin import next_step
 
 LOG = logging.getLogger(__name__)
 
-_CHUNK_RECORDS = 2_000
+_CHUNK_RECORDS = 4_000
 _CHUNK_BYTES = 8 * 1024 * 1024
-_KEEP_CHUNKS = 4
+_KEEP_CHUNKS = 32
 _SHORT_WAIT, _LONG_WAIT = 0.01, 0.1
 _LOOKUP_TIMEOUT = 10.0
 _GONE_AFTER = 10.0
@@ -62,9 +63,6 @@ _PREFERENCES = {
     # A partition whose queue is full is left alone for this long, a second by default: with it, reading is
     # ten times slower than what the broker gives.
     "fetch.queue.backoff.ms": "5",
-    # These two bound the memory of what is fetched ahead, one partition each.
-    "queued.min.messages": "20000",
-    "queued.max.messages.kbytes": "16384",
     # The end of a partition is told at the latest after this long, half a second by default.
     "fetch.wait.max.ms": "100",
     "reconnect.backoff.max.ms": "1000",
@@ -114,7 +112,8 @@ class RangeFetcher:
         self._one_topic = True
         try:
             self._consumer = Consumer(
-                {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=librdkafka_logger()
+                {**_PREFERENCES, **fetch_ahead(1), **config, **_FIXED, "error_cb": self._on_error},
+                logger=librdkafka_logger(),
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise KafkaReadError(
@@ -390,6 +389,9 @@ class RangeFetcher:
     def _let_go(self, pending: Mapping[offsets.TopicPartition, int]) -> None:
         """Stop fetching what was fetched far beyond its range while other ranges are still under way."""
         bound = _KEEP_CHUNKS * self._chunk
+        if sum(len(partition.kept) for partition in self._partitions.values()) <= bound:
+            return
+        bound //= len(self._partitions)
         self._unassign(
             [
                 tp
