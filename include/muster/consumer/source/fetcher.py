@@ -3,7 +3,8 @@
 librdkafka fetches ahead, so while Spark is busy with one batch the records of the next arrive. A fetcher
 therefore stays assigned to the partitions of the last batch, remembers up to where it handed records out, and
 assigns a partition anew only if the next range begins elsewhere (a batch that is run again) or the partition is
-new. Records that came beyond the end of a range are kept for the next one, up to a bound for all partitions.
+new. A range may be empty: then its partition is only kept. Records that came beyond the end of a range are kept for
+the next one, up to a bound for all partitions.
 
 A range is complete when a record at or beyond its end is seen, or Kafka says that the partition ends there: the
 last offsets of a range may hold no record, because of compaction or a transaction's control records.
@@ -37,6 +38,9 @@ LOG = logging.getLogger(__name__)
 
 _CHUNK_RECORDS = 4_000
 _CHUNK_BYTES = 8 * 1024 * 1024
+_PASS_OVER = 1_000
+"""How many records are rather dropped as they come than a partition assigned anew: two workers that Spark gives small
+batches in turns both stay with all partitions, and each passes over what the other has read."""
 _KEEP_CHUNKS = 32
 _SHORT_WAIT, _LONG_WAIT = 0.01, 0.1
 _LOOKUP_TIMEOUT = 10.0
@@ -91,6 +95,11 @@ class _Partition:
     assigned: bool = True
     progress: float = 0.0
     gone_since: float | None = None
+
+    def pass_over(self, start: int) -> None:
+        """What another fetcher has handed out up to `start` is not wanted of this one any more."""
+        del self.kept[: bisect_left(self.kept, start, key=offset_of)]
+        self.start, self.next = start, max(start, self.next)
 
 
 class RangeFetcher:
@@ -175,6 +184,8 @@ class RangeFetcher:
         added: dict[offsets.TopicPartition, int] = {}
         for tp, (start, end) in ranges.items():
             known = self._partitions.get(tp)
+            if known is not None and known.start < start <= known.next + _PASS_OVER:
+                known.pass_over(start)
             if known is not None and known.start != start:
                 dropped.append(tp)
                 known = None
@@ -284,7 +295,7 @@ class RangeFetcher:
     ) -> None:
         if topic is None:
             return
-        if error.code() in _REFUSED:
+        if error.code() in _REFUSED and any(tp[0] == topic for tp in pending):
             step = next_step(self._config, error.str())
             raise KafkaReadError(f"Kafka at {self._servers}: topic {topic!r}: {error.str()}; {step}")
         if error.code() in _MISSING:

@@ -155,16 +155,17 @@ class Planner:
         Raises ValueError if `end` holds a topic of which the agent does not know where it is.
         """
         held = offsets.parse_offsets(end)
-        ranges = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
-        if any(topic not in self._sources for topic, _ in ranges):
+        filled = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
+        if any(topic not in self._sources for topic, _ in filled):
             self._learn(self._insist(self._agent.partitions))
-        if unknown := sorted({topic for topic, _ in ranges} - self._sources.keys()):
+        if unknown := sorted({topic for topic, _ in filled} - self._sources.keys()):
             raise ValueError(
                 f"topic {unknown[0]!r} is in a batch that is run again, but the agent does not know where its "
                 "records are; start the query with a new checkpoint"
             )
-        ahead = fetch_ahead(len(held) / self._parallelism)
-        return [self._task(dict(group), ahead) for group in offsets.tasks(ranges, self._parallelism)]
+        known = {tp: bounds for tp, bounds in held.items() if tp[0] in self._sources}
+        ahead = fetch_ahead(len(known) / self._parallelism)
+        return [self._task(dict(group), ahead) for group in offsets.tasks(known, self._parallelism)]
 
     def close(self) -> None:
         """Leave Kafka and the agent."""
