@@ -31,6 +31,8 @@ from tests.spark.local_agent import LocalAgent
 
 PATIENCE = 600.0
 """Seconds for one reading of a topic."""
+SETTLE = 6.0
+"""Seconds of a trickle that do not count, because the query is starting."""
 _POLL = 0.1
 
 READY = "ready"
@@ -43,7 +45,7 @@ class Order:
     """One reading of a topic. `most` is the largest batch, in records; `trigger` is in ms.
 
     `options` are further options of Spark's source. With `until` (seconds) it follows the topic for so long instead
-    of reading `records` of it.
+    of reading `records` of it, and the records' values are the nanoseconds at which they were produced.
     """
 
     servers: str
@@ -70,7 +72,7 @@ class Order:
 class Reading:
     """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches;
     `cpu` in seconds and `memory` (the most, resident) in bytes of the driver, its JVM and all Python workers.
-    `delays` are those of a trickle's records, from produced to handled."""
+    `delays` are those of a trickle's records, in seconds from produced to handled."""
 
     batches: int = 0
     first: float = 0.0
@@ -171,7 +173,7 @@ def _source(spark: SparkSession, source: str, cores: int, order: Order) -> Itera
             **{
                 "kafka.bootstrap.servers": order.servers,
                 "subscribe": order.topic,
-                "startingOffsets": "latest" if order.until else "earliest",
+                "startingOffsets": "earliest",
                 "maxOffsetsPerTrigger": str(order.most),
                 **order.options,
             }
@@ -189,7 +191,9 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     sink = order.sink
     reading = Reading()
     ends: list[float] = []
-    write = _SINKS[sink](folder / "out", reading.delays)
+    arrived: list[tuple[int, int]] = []
+    write = _SINKS[sink](folder / "out", arrived)
+    settled = time.time_ns() + int(SETTLE * 1e9)
 
     def process(batch: DataFrame, _: int) -> None:
         write(batch)
@@ -213,6 +217,7 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
         progress: Any = [p for p in query.recentProgress if _span(p)]
     finally:
         query.stop()
+    reading.delays = [(at - made) / 1e9 for made, at in arrived if made > settled]
     reading.batches = len(progress)
     reading.records = sum(_span(p) for p in progress)
     reading.first_records = _span(progress[0])
@@ -260,24 +265,28 @@ def _spent(progress: Any) -> dict[str, float]:
     return {part: sum(p.get(part, 0) for p in later) / len(later) for part in sorted(later[-1])}
 
 
-def _noop(_folder: Path, _delays: list[float]) -> Callable[[DataFrame], None]:
+Arrived = list[tuple[int, int]]
+"""When each record was produced and when it was handled, in nanoseconds of the machine's clock."""
+
+
+def _noop(_folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
     return lambda batch: batch.write.format("noop").mode("overwrite").save()
 
 
-def _parquet(folder: Path, _delays: list[float]) -> Callable[[DataFrame], None]:
+def _parquet(folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
     return lambda batch: batch.write.mode("append").parquet(str(folder))
 
 
-def _collect(_folder: Path, delays: list[float]) -> Callable[[DataFrame], None]:
+def _collect(_folder: Path, arrived: Arrived) -> Callable[[DataFrame], None]:
     def write(batch: DataFrame) -> None:
         values = [bytes(row.value) for row in batch.select("value").collect()]
         now = time.time_ns()
-        delays.extend((now - int(value)) / 1e9 for value in values)
+        arrived.extend((int(value), now) for value in values)
 
     return write
 
 
-_SINKS: Mapping[str, Callable[[Path, list[float]], Callable[[DataFrame], None]]] = {
+_SINKS: Mapping[str, Callable[[Path, Arrived], Callable[[DataFrame], None]]] = {
     NOOP: _noop,
     PARQUET: _parquet,
     COLLECT: _collect,

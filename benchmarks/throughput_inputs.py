@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +43,33 @@ def topic_of(kafka: KafkaSettings, given: Input) -> Iterator[str]:
     _fill(kafka, topic, given)
     yield topic
     admin.delete_topics([topic])[topic].result(60)
+
+
+@contextmanager
+def trickle_of(kafka: KafkaSettings, partitions: int, interval: float) -> Iterator[str]:
+    """The name of a topic to which a record is written every `interval` seconds; its value says when, in ns."""
+    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+    topic = f"trickle-{uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    stop = threading.Event()
+
+    def write() -> None:
+        producer = Producer({**kafka.config, "linger.ms": "0"}, logger=librdkafka_logger())
+        for n in itertools.count():
+            if stop.wait(interval):
+                break
+            producer.produce(topic, b"%d" % time.time_ns(), partition=n % partitions)
+            producer.poll(0)
+        producer.flush(30)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield topic
+    finally:
+        stop.set()
+        writer.join()
+        admin.delete_topics([topic])[topic].result(60)
 
 
 def _fill(kafka: KafkaSettings, topic: str, given: Input) -> None:
