@@ -1,7 +1,7 @@
 """Records/s, latency, memory and CPU of Muster's source and of Spark's own Kafka source, side by side in one run.
 
-The last line has the ratios, Muster's over Spark's: Muster is faster where the throughputs' are above 1, and where that
-of the latency is below.
+The last line has the ratios, Muster's over Spark's: of the throughputs above 1 Muster is faster, of the latency
+below.
 """
 
 from __future__ import annotations
