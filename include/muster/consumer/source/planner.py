@@ -187,6 +187,8 @@ class Planner:
                     of_cluster,
                 )
                 for (servers, group), of_cluster in clusters.items()
+                # Where nothing is to be read, nothing need be in reach.
+                if offsets.count(of_cluster.values())
             ),
             self._read_timeout,
         )
