@@ -109,6 +109,7 @@ def test_workers_that_read_small_batches_in_turns_stay_with_their_partitions(
     for fetcher in pair:
         counts.append(CountsAssigning(fetcher._consumer))
         fetcher._consumer = counts[-1]  # type: ignore[assignment]
+        fetcher.tune(1000, 50_000)  # as after the first chunk: what it keeps is not more than it may
     chance = random.Random(5)
     at = dict.fromkeys(range(4), 0)
     for turn in range(40):
