@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.arrival_rates import ArrivalRates
+from muster.consumer.time_lag import TimeLags
+from muster.consumer.timings import Timings
 from muster.core.model import TopicAssignment, TopicStatus
 from muster.core.ownership import (
     Offer,
@@ -25,7 +27,7 @@ from muster.core.ownership import (
     Source,
     TopicPartition,
 )
-from muster.core.refusals import Fact, Refusal, Refusals
+from muster.core.refusals import Refusal, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,6 @@ class Counters:
 
     records: int = 0
     batches: int = 0
-    batch_seconds: float = 0.0
     commits: int = 0
     failed_commits: int = 0
     refused_commits: int = 0
@@ -63,28 +64,41 @@ class View:
     ends: Mapping[TopicPartition, int]
     rates: Mapping[TopicPartition, float]
     """Records that arrive a second, see `muster.consumer.arrival_rates`; absent where it is not known yet."""
+    seconds_behind: Mapping[TopicPartition, float]
+    """Lag in time, see `muster.consumer.time_lag`; absent where it is not known."""
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     bars: frozenset[str]
     query_running: bool
     counters: Counters
+    batches_took: Timings
+    commits_took: Timings
 
 
 @dataclass
 class Agent:
     """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
 
-    `claims` and `fencing` are those of `Ownership`.
+    `claims` and `fencing` are those of `Ownership`. `clock` is monotonic, in seconds.
+
+    Some things may be done only once ZooKeeper was read anew, from a server that does not lag: taking partitions up
+    after this consumer was not to be counted on (`lift_once_read`), and taking up again what was refused (`refused`).
+    Readings are numbered for that. Whoever needs one is told the number of the next (`reading_wanted`); a complete
+    reading that began with that number, or a later one, is what was waited for (`has_read`).
     """
 
     owner: str
     claims: bool = False
     fencing: bool = False
+    clock: Callable[[], float] = time.monotonic
     _ownership: Ownership = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
     _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
+    _time_lags: TimeLags = field(default_factory=TimeLags, init=False)
+    _batches_took: Timings = field(default_factory=Timings, init=False)
+    _commits_took: Timings = field(default_factory=Timings, init=False)
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _counters: Counters = field(default_factory=Counters, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -93,8 +107,8 @@ class Agent:
     _batch_under_way: bool = field(default=False, init=False)
     _mute: set[str] = field(default_factory=set, init=False)
     _to_lift: dict[str, int] = field(default_factory=dict, init=False)
-    _lifts: int = field(default=0, init=False)
-    _wake_reader: Callable[[], None] = field(default=lambda: None, init=False)
+    _wanted: int = field(default=0, init=False)
+    _wake_reader: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
@@ -177,25 +191,37 @@ class Agent:
         """
         with self._changed:
             if reason in self._ownership.bars and reason not in self._to_lift:
-                self._lifts += 1
-                self._to_lift[reason] = self._lifts
-                self._wake_reader()
+                self._to_lift[reason] = self._want_reading()
 
     def wake_for_reading(self, wake: Callable[[], None]) -> None:
         """Have `wake` called whenever `reading_wanted` gets something. It must not block."""
         with self._changed:
             self._wake_reader = wake
 
-    def reading_wanted(self) -> frozenset[tuple[str, int]]:
-        """What a complete reading that begins now is to be shown to `read_for` for."""
+    def reading_wanted(self) -> int | None:
+        """The number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
-            return frozenset(self._to_lift.items())
+            return self._wanted if self._to_lift or self._refusals.to_be_read else None
 
-    def read_for(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """A complete reading has ended, which began with `reading_wanted() == wanted`."""
+    def has_read(self, number: int, unread: Collection[str] = ()) -> None:
+        """A complete reading has ended, after a sync, that began when `reading_wanted` was `number`.
+
+        Of the topics `unread` it could not tell how they stand. What was read of them before counts no longer, where
+        nothing may be taken up on the strength of it.
+        """
         with self._changed:
-            for reason, _ in self._to_lift.items() & set(wanted):
+            due = [reason for reason, wanted in self._to_lift.items() if wanted <= number]
+            if due:
+                self._ownership.forget_assigned(unread)
+            for reason in due:
                 self.lift(reason)
+            self._refusals.was_read(number, unread)
+            self._allow_ready()
+
+    def _want_reading(self) -> int:
+        self._wanted += 1
+        self._wake_reader()
+        return self._wanted
 
     def wait_closed(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until nothing is held; returns whether that is so."""
@@ -221,6 +247,11 @@ class Agent:
             self._problems.pop("source", None)
             self._counters.query_failures += failed
             self._changed.notify_all()
+
+    def check_token(self, token: str) -> None:
+        """Raise `StaleTokenError` unless `token` is that of the running query."""
+        with self._changed:
+            self._check(token)
 
     def offer(self, token: str) -> Offer:
         """What the next batch may hold. Raises `StaleTokenError` or `PlanRefusedError`."""
@@ -253,6 +284,7 @@ class Agent:
             self._ownership.planned(asked, offsets)
             self._ends.update(ends)
             self._rates.seen(ends, time.monotonic())
+            self._time_lags.seen(ends, time.monotonic())
             self._set_problem("source", "; ".join(problems) or None)
             self._changed.notify_all()
 
@@ -271,7 +303,7 @@ class Agent:
             if processed:
                 self._ownership.processed(plan)
                 self._counters.batches += 1
-                self._counters.batch_seconds += time.monotonic() - self._batch_began
+                self._batches_took.took(time.monotonic() - self._batch_began)
                 self._counters.last_batch_at = time.time()
                 self._counters.records += sum(
                     end - begin for ranges in plan.offsets.values() for begin, end in ranges.values()
@@ -338,23 +370,26 @@ class Agent:
             if not self._ownership.refuse(key, term):
                 return
             self._counters.refused_commits += 1
-            self._refusals.note(key, why, time.monotonic())
+            self._refusals.note(key, why, self.clock(), self._want_reading())
             self._set_problem(_fenced(key), why)
             self._changed.notify_all()
 
-    def stale_topics(self) -> set[str]:
-        """Topics whose assignment has to be read again, because a commit was refused since."""
+    def is_registered(self, asked: float) -> None:
+        """Discovery has this very process registered, by a question that began at `asked`, of the agent's clock."""
         with self._changed:
-            return self._refusals.topics_to_read()
+            self._refusals.registered(asked)
+            self._allow_ready()
 
-    def confirm(self, fact: Fact, asked: float, topics: Collection[str] = ("",)) -> None:
-        """`fact` holds, by a question that began at `asked` (`time.monotonic`); see `Refusals`."""
+    def _allow_ready(self) -> None:
+        for key in self._refusals.take_ready(self.clock()):
+            self._ownership.allow(key)
+            self._set_problem(_fenced(key), None)
+            self._changed.notify_all()
+
+    def commit_took(self, seconds: float) -> None:
+        """A commit was answered, well or badly, after so long."""
         with self._changed:
-            self._refusals.confirm(fact, asked, topics)
-            for key in self._refusals.take_ready(time.monotonic()):
-                self._ownership.allow(key)
-                self._set_problem(_fenced(key), None)
-                self._changed.notify_all()
+            self._commits_took.took(seconds)
 
     def commit_failed(self) -> None:
         """A commit was not acknowledged and will be tried again."""
@@ -374,6 +409,13 @@ class Agent:
             held = self._ownership.held()
             self._ends = {key: end for key, end in self._ends.items() if key in held}
             self._rates.keep_only(held)
+            self._time_lags.keep_only(held)
+            now = time.monotonic()
+            behind = {
+                key: self._time_lags.seconds(key, report.position, now)
+                for key, report in held.items()
+                if report.position is not None
+            }
             return View(
                 topics={} if self._mute else self._ownership.status(),
                 sources={
@@ -384,11 +426,14 @@ class Agent:
                 held=held,
                 ends=dict(self._ends),
                 rates=self._rates.rates(),
+                seconds_behind={key: seconds for key, seconds in behind.items() if seconds is not None},
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 bars=frozenset(self._ownership.bars),
                 query_running=self._token is not None,
                 counters=Counters(**{name: getattr(self._counters, name) for name in Counters.__slots__}),
+                batches_took=self._batches_took.copy(),
+                commits_took=self._commits_took.copy(),
             )
 
     def _check(self, token: str) -> None:
@@ -406,6 +451,10 @@ class Agent:
             log.warning("%s: %s", key, message)
             self._logged[key] = now
         self._problems[key] = message
+
+
+def _nobody() -> None:
+    """Nobody reads yet, so nobody has to be woken."""
 
 
 def _fenced(key: TopicPartition) -> str:

@@ -3,6 +3,8 @@
 - `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
 - `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
 - `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
+- `muster/[CLUSTER]/coordination/...`: see `muster.edges.consul_coordination`
+- `muster/[CLUSTER]/topics/...`: see `muster.edges.consul_subscriptions`
 - `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
 
 `when` is ISO 8601 in UTC.
@@ -20,6 +22,13 @@ from typing import Any
 
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
+
+LAST_MOMENT = 253_370_764_800.0
+"""Seconds since the epoch at the end of the year 9998: what can be written again in any time zone."""
+
+
+class UnreadableKeyError(ConsulError):
+    """A key holds something else than it should; Consul itself is well. The message names key and next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +101,15 @@ class Keys:
         self._put("stop", consumer, value)
 
     def stop_request(self, consumer: str) -> StopRequest | None:
-        """What this consumer was asked, None if nothing. Raises `ConsulError` if the key holds something else."""
+        """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` if the key holds rubbish."""
         key = self._key(self._name("stop", consumer))
         if key is None:
             return None
         value = _object(key.value)
         if not isinstance(value.get("incarnation"), str):
-            raise self._error(
-                f"key {key.name} holds {key.value[:100]!r}, not a stop request with 'incarnation'; delete it"
+            raise UnreadableKeyError(
+                f"Consul at {address(self._api.settings)}: key {key.name} holds {key.value[:100]!r}, not a stop "
+                "request with 'incarnation'; delete it"
             )
         return _stop_request(consumer, value)
 
@@ -113,15 +123,11 @@ class Keys:
                 found[consumer] = _stop_request(consumer, value)
         return found
 
-    def clear_stop(self, consumer: str, incarnation: str | None = None) -> bool:
-        """Delete a request to stop; with `incarnation` only one that is meant for it. False if there was none."""
+    def clear_stop(self, consumer: str) -> bool:
+        """Delete a request to stop, also one that cannot be read. False if there was none, or a newer one came."""
         name = self._name("stop", consumer)
         key = self._key(name)
-        if key is None:
-            return False
-        if incarnation is not None and _object(key.value).get("incarnation") != incarnation:
-            return False
-        return self._api.delete_key(name, cas=key.modified)
+        return key is not None and self._api.delete_key(name, cas=key.modified)
 
     def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
         """Note what was submitted for a consumer, in place of what was noted before."""
@@ -188,14 +194,20 @@ class Keys:
             raise ConsulError(answer.doubt)
         try:
             return [
-                Key(entry["Key"], base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
+                Key(_text(entry["Key"]), base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
                 for entry in answer.data or []
             ]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise not_understood(self._api.settings, f"GET /v1/kv/{path}", answer.data) from error
 
     def _error(self, problem: str) -> ConsulError:
         return ConsulError(f"Consul at {address(self._api.settings)}: {problem}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
@@ -212,7 +224,7 @@ def read_object(value: bytes) -> dict[str, Any] | None:
     """The JSON object in `value`, None if it holds none."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -221,15 +233,25 @@ def _object(value: bytes) -> dict[str, Any]:
     return read_object(value) or {}
 
 
+def said(value: Mapping[str, object]) -> dict[str, Any]:
+    """Who (`by`), when (`at`) and `why`. What is missing is unknown: the decision stands all the same."""
+    return {
+        "by": str(value.get("who", "unknown")),
+        "at": seconds(value.get("when")),
+        "why": str(value.get("why", "")),
+    }
+
+
 def iso(moment: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
 
 
 def seconds(text: object) -> float:
-    """ISO 8601 as seconds since the epoch; 0 for what is none."""
+    """ISO 8601 as seconds since the epoch; 0 for what is none, and for moments that no clock has shown."""
     try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
+        moment = datetime.fromisoformat(str(text)[:64])
+        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return found if 0 <= found < LAST_MOMENT else 0.0
