@@ -100,15 +100,19 @@ class CountsAssigning:
         return getattr(self._consumer, name)
 
 
+def counted(fetcher: RangeFetcher) -> CountsAssigning:
+    count = CountsAssigning(fetcher._consumer)
+    fetcher._consumer = count  # type: ignore[assignment]
+    return count
+
+
 def test_workers_that_read_small_batches_in_turns_stay_with_their_partitions(
     kafka: KafkaSettings, topic: str
 ) -> None:
     """Each passes over what the other has read, and keeps partitions that have nothing this time."""
     pair = [RangeFetcher({**kafka.config, "group.id": f"turns-{n}"}, 30) for n in range(2)]
-    counts = []
+    counts = [counted(fetcher) for fetcher in pair]
     for fetcher in pair:
-        counts.append(CountsAssigning(fetcher._consumer))
-        fetcher._consumer = counts[-1]  # type: ignore[assignment]
         fetcher.tune(1000, 50_000)  # as after the first chunk: what it keeps is not more than it may
     chance = random.Random(5)
     at = dict.fromkeys(range(4), 0)
@@ -119,11 +123,16 @@ def test_workers_that_read_small_batches_in_turns_stay_with_their_partitions(
             at[p] = ranges[topic, p][1]
         assert fetched(pair[turn % 2], ranges) == expected(ranges)
     assert [count.assigned for count in counts] == [4, 4]
-    far: Ranges = {(topic, 0): (4000, 4010)}
-    assert fetched(pair[0], far) == expected(far)
-    assert counts[0].assigned == 5, "what is far ahead is not read through"
     for fetcher in pair:
         fetcher.close()
+
+
+def test_what_is_far_ahead_is_not_read_through(fetcher: RangeFetcher, topic: str) -> None:
+    count = counted(fetcher)
+    ranges: list[Ranges] = [{(topic, 0): bounds} for bounds in ((0, 10), (30, 40), (4000, 4010))]
+    for each, assigned in zip(ranges, (1, 1, 2), strict=True):
+        assert fetched(fetcher, each) == expected(each)
+        assert count.assigned == assigned
 
 
 def test_what_is_read_beyond_a_range_is_bounded(
