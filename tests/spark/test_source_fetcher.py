@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -152,6 +153,7 @@ def test_a_reader_that_stops_early_spoils_nothing(kafka: KafkaSettings, topic: s
     batches = read(task)
     first = next(batches)
     assert 0 < first.num_rows < 5000
+    assert gc.isenabled(), "Python looks for cycles again while Spark has its turn"
     batches.close()  # type: ignore[attr-defined]
     assert sum(batch.num_rows for batch in read(task)) == 5000
     nested = [(a.num_rows, sum(b.num_rows for b in read(task))) for a in read(task)]
