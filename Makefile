@@ -23,7 +23,8 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-faults bench-assignors picture screenshots check quick format lock clean
+.PHONY: help env fetch up down status demo test test-faults bench-assignors bench-throughput picture screenshots check \
+  quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +75,9 @@ test-faults: fetch ## The model of the whole system and its mutations; LONG=1: 5
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)
+
+bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
+	@$(PYTHON) -m benchmarks.throughput $(BENCH)
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors

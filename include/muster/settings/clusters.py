@@ -144,7 +144,7 @@ class ConsumersSettings(_Settings):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     metadata: dict[str, str] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted anew."""
