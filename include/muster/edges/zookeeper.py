@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
+from muster.core.history import Entry, HistoryPage, history_path
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
     MAX_PARTITION,
@@ -28,6 +30,7 @@ from muster.core.wire import (
     states_path,
 )
 from muster.core.wire_racks import Racks
+from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
     AccessDeniedError,
@@ -38,7 +41,7 @@ from muster.edges.zookeeper_session import (
     start_client,
     stop_client,
 )
-from muster.edges.zookeeper_transitions import write_transitions
+from muster.edges.zookeeper_transitions import Author, write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
 __all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
@@ -57,11 +60,14 @@ class TopicStore:
 
     Raises `ZooKeeperError` on entering when ZooKeeper is out of reach, and whenever an operation does not
     succeed within its deadline. With `read_only` the cluster's own nodes are not made if they are not there yet: it
-    just has no topics then.
+    just has no topics then. `by` is who writes, for the history: a DAG and its run, a host, ...
     """
 
-    def __init__(self, settings: ZooKeeperSettings, cluster: str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, settings: ZooKeeperSettings, cluster: str, *, read_only: bool = False, by: str = ""
+    ) -> None:
         self.cluster = cluster
+        self._by = by
         self._read_only = read_only
         self._session = Session(settings)
         self._client = self._session.client
@@ -269,14 +275,39 @@ class TopicStore:
         """Write transitions, both nodes of each against the versions that were read; say which were written.
 
         As many as fit go into one multi, so a step of many topics is written as a whole where it can be. If
-        somebody else wrote to one of the topics, only that one is left out (False).
+        somebody else wrote to one of the topics, only that one is left out (False). The history of the cluster tells
+        of each that was written, and of no other.
         """
         deadline = self._session.deadline()
-        written = write_transitions(self._session, self.cluster, transitions, deadline)
+        author = Author(self._by, time.time())
+        written = write_transitions(self._session, self.cluster, transitions, deadline, author)
         if not all(written):
             # A state node's parent that somebody deleted looks like a conflict, and would look so for ever.
             self._ensure_parents(deadline)
         return written
+
+    # History
+
+    def append_history(self, entry: Entry) -> int:
+        """Append an entry by itself, such as a lever; return its number. Transitions bring theirs with `apply`."""
+        return append_entry(self._session, self.cluster, entry, self._session.deadline())
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since`
+        (seconds since the epoch); for the next page pass on the `before` of the last one."""
+        deadline = self._session.deadline()
+        return read_history(self._session, self.cluster, deadline, limit=limit, before=before, since=since)
+
+    def prune_history(self, *, keep_seconds: float, keep_entries: int, keep_bytes: int) -> int:
+        """Delete entries that are older, and the oldest beyond so many entries or bytes; say how many."""
+        return prune_history(
+            self._session,
+            self.cluster,
+            self._session.deadline(),
+            keep_seconds=keep_seconds,
+            keep_entries=keep_entries,
+            keep_bytes=keep_bytes,
+        )
 
     # Waking
 
@@ -315,7 +346,7 @@ class TopicStore:
     # Plumbing
 
     def _ensure_parents(self, deadline: Deadline) -> None:
-        for path in (self._assignments, self._states):
+        for path in (self._assignments, self._states, history_path(self.cluster)):
             self._session.call(f"creating {path}", deadline, self._client.ensure_path_async, path)
 
     def _missing(self, path: str, deadline: Deadline) -> bool:
