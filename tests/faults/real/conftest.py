@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             world.producer.start()
             world.commits.start()
             try:
-                world.eventually("three consumers share the partitions", world.even, 240)
+                world.eventually("three consumers share the partitions", world.even, 400)
                 yield world
             finally:
                 world.close()

@@ -21,7 +21,8 @@ def kill_jvm(world: World) -> None:
 
 
 def kill_worker(world: World) -> None:
-    world.eventually("a worker", world.job(3).worker).kill()
+    for worker in world.eventually("a worker", world.job(3).forked):
+        worker.kill()
 
 
 def kill_planner(world: World) -> None:
@@ -51,7 +52,7 @@ def freeze_jvm(world: World) -> None:
 
 
 def freeze_worker(world: World) -> None:
-    _freeze_for_a_while(world, 2, lambda job: [job.worker()])
+    _freeze_for_a_while(world, 2, Job.forked)
 
 
 def _freeze_for_a_while(
@@ -153,12 +154,12 @@ FAULTS = (
     Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
     Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
     Fault("SIGKILL of a consumer's JVM", kill_jvm),
-    Fault("SIGKILL of a Python worker", kill_worker),
-    Fault("SIGKILL of the planner", kill_planner),
+    Fault("SIGKILL of a consumer's Python workers", kill_worker),
+    Fault("SIGKILL of a consumer's planner", kill_planner),
     Fault("SIGSTOP and SIGCONT of a consumer's driver, replaced", freeze_driver),
     Fault("SIGSTOP and SIGCONT of a whole consumer, replaced", freeze_job),
     Fault("SIGSTOP and SIGCONT of a consumer's JVM", freeze_jvm),
-    Fault("SIGSTOP and SIGCONT of a Python worker", freeze_worker),
+    Fault("SIGSTOP and SIGCONT of a consumer's Python workers", freeze_worker),
     Fault("a consumer found failing and cut off from Consul, replaced", replaced_while_it_runs),
     Fault("a consumer's ZooKeeper session expired", session_expires),
     Fault("a slow network from a consumer to Kafka", slow_to_kafka),

@@ -49,20 +49,18 @@ class Job:
         return self._only("consume.py")
 
     def workers(self) -> list[psutil.Process]:
-        """The daemon that forks Python workers, and those that there are."""
-        return self._running("pyspark.daemon") or self._running("pyspark/daemon")
+        """The daemon that forks the Python workers that read and write, and those that there are."""
+        return [process for process in self._running("pyspark.worker") if process.pid != self.session]
 
-    def worker(self) -> psutil.Process:
-        """One that does the work."""
+    def forked(self) -> list[psutil.Process]:
+        """The workers without the daemon. AssertionError if there are none now."""
         found = [process for process in self.workers() if process.ppid() != self.session]
         assert found, f"{self.consumer} has no Python worker now"
-        return found[0]
+        return found
 
     def planner(self) -> psutil.Process:
         """The Python process that plans batches beside the driver."""
-        found = [p for p in self._running("source_runner") if p.pid != self.session]
-        assert found, f"{self.consumer} has no planner now: {[p.cmdline() for p in self.processes()]}"
-        return found[0]
+        return self._only("python_streaming_source_runner")
 
     def _only(self, word: str) -> psutil.Process:
         found = [process for process in self._running(word) if process.pid != self.session]
@@ -73,7 +71,7 @@ class Job:
         found = []
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
-                if any(word in argument for argument in process.cmdline()):
+                if any(argument.endswith(word) for argument in process.cmdline()):
                     found.append(process)
         return found
 

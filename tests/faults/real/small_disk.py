@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -40,10 +40,12 @@ class SmallDisk:
 
 @contextmanager
 def _filled(filler: Path) -> Iterator[None]:
-    room = os.statvfs(filler.parent)
     try:
-        with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+        with filler.open("wb", buffering=0) as file:
+            for size in (1 << 20, 4096):
+                with suppress(OSError):  # no space left, which is what it is for
+                    while file.write(bytes(size)):
+                        pass
         yield
     finally:
         filler.unlink()

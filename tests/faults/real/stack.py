@@ -121,6 +121,8 @@ class FaultStack:
             # A task that was killed with its scheduler is noticed sooner than in a deployment.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "12",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+            # The DAG files stay as they are; reading them again takes seconds of a processor.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             **{f"AIRFLOW_CONN_MUSTER_{name}": json.dumps(value) for name, value in connections.items()},
         }
 
@@ -129,13 +131,13 @@ class FaultStack:
             "consul_service": SERVICE,
             "group_id": GROUP,
             "topics": [TOPIC],
-            "tick": "5s",
+            "tick": "15s",
             "advance_budget": "10s",
             "consumers": {
                 "count": CONSUMERS,
                 "handler": "journaled_sink.JournaledSink",
                 "handler_options": {"path": str(self.disk.folder), "journal": str(self.journal)},
-                "trigger_interval": "500ms",
+                "trigger_interval": "1s",
                 "graceful_timeout": "20s",
                 "spark_conf": {
                     "spark.driver.memory": "512m",

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 CONSUMERS_DAG, COORDINATOR_DAG = f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"
 NOT_YET = (AssertionError, ConsulError, KafkaError, KafkaException, ZooKeeperError, psutil.Error)
-LONGEST = 120.0
+LONGEST = 240.0
 """Seconds until all partitions must flow again."""
 
 
@@ -139,6 +139,7 @@ class World:
     def fault(self, name: str, planned: bool, times: int) -> Iterator[Window]:
         """One injection, which is over at the end of the block; then everything has to flow and be even again."""
         self.eventually("all is well before the fault", self.even, LONGEST)
+        self.flows_on(0.0)
         window = Window(name, planned, time.time(), times)
         self.windows.append(window)
         try:
