@@ -79,6 +79,8 @@ class FaultStack:
                     started.result()
             admin = AdminClient({"bootstrap.servers": self.kafka.address})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+            for component in self.airflow.components:
+                component.start_timeout = 300.0  # type: ignore[misc]  # as long as the tests' other waits
             self.airflow.start()
             yield
         finally:
@@ -139,6 +141,7 @@ class FaultStack:
                 "handler_options": {"path": str(self.disk.folder), "journal": str(self.journal)},
                 "trigger_interval": "1s",
                 "graceful_timeout": "20s",
+                "startup_timeout": "5m",
                 "spark_conf": {
                     "spark.driver.memory": "512m",
                     "spark.ui.enabled": False,

@@ -18,7 +18,7 @@ from tests.faults.real.world import World
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 TIMES = 5 if os.environ.get("LONG") == "1" else 1
-FAULTS = [*faults_of_consumers.FAULTS, *faults_of_servers.FAULTS] * TIMES
+FAULTS = [*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS] * TIMES
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
