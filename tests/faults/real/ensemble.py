@@ -82,7 +82,8 @@ class Ensemble:
 
     def stop(self) -> None:
         """End all in order."""
-        self._all(lambda member: (member.resume(), member.stop()))
+        self.resume()
+        self._all(lambda member: member.stop())
 
     def kill(self) -> None:
         """SIGKILL all."""
@@ -96,7 +97,7 @@ class Ensemble:
         """Let all go on."""
         self._all(lambda member: member.resume())
 
-    def _all(self, do: Callable[[Member], object]) -> None:
+    def _all(self, do: Callable[[Member], None]) -> None:
         with ThreadPoolExecutor(SIZE) as pool:
             list(pool.map(do, self.members))
 

@@ -10,9 +10,11 @@ from tests.faults.real.world import World
 
 @dataclass(frozen=True)
 class Fault:
-    """`planned`: what moves, moves in order, so that no record may come twice. `times`: how often it is done."""
+    """`planned`: what moves, moves in order, so that no record may come twice.
+
+    `inject` may return how often it did the fault, if that is not once.
+    """
 
     name: str
-    inject: Callable[[World], None]
+    inject: Callable[[World], int | None]
     planned: bool = False
-    times: int = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -141,15 +141,15 @@ class Proxy:
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        pumps: list[Awaitable[None]] = [
-            asyncio.ensure_future(self.pump(connection, client[0], server[1], True)),
-            asyncio.ensure_future(self.pump(connection, server[0], client[1], False)),
+        pumps = [
+            asyncio.create_task(self.pump(connection, client[0], server[1], True)),
+            asyncio.create_task(self.pump(connection, server[0], client[1], False)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:
-                pump.cancel()  # type: ignore[attr-defined]
+                pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def pump(

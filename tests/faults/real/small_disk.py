@@ -64,7 +64,7 @@ def _limited(worker: psutil.Process) -> Iterator[None]:
 def _mount(folder: Path) -> bool:
     """A tmpfs at `folder` in a mount namespace of this process, so that nothing is left however it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
-    return (
+    return bool(
         libc.unshare(_CLONE_NEWNS) == 0
         and libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None) == 0
         and libc.mount(b"muster-test", os.fsencode(folder), b"tmpfs", 0, f"size={SIZE}".encode()) == 0

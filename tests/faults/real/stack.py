@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from devstack.airflow import ROOT, Airflow
 from devstack.consul import Consul
@@ -24,6 +25,8 @@ from tests.faults.real.zookeeper_proxy import Watched, ZooKeeperProxy
 
 CLUSTER, TOPIC, GROUP, SERVICE = "faults", "numbers", "faults-group", "muster-faults"
 PARTITIONS, CONSUMERS = 6, 3
+START_TIMEOUT = 300.0
+"""Seconds for a server to come up: all start at once, perhaps on a machine that does other things as well."""
 HANDLERS = Path(__file__).parent / "handlers"
 
 
@@ -71,6 +74,8 @@ class FaultStack:
         guard.watch_marker(MARKER, str(self.folder))
         self.journal.mkdir()
         self._write_clusters()
+        for server in (*self.ensemble, self.consul, self.kafka, *self.airflow.components):
+            server.start_timeout = START_TIMEOUT  # type: ignore[misc]
         before = dict(os.environ)
         try:
             with ThreadPoolExecutor() as pool:
@@ -79,8 +84,6 @@ class FaultStack:
                     started.result()
             admin = AdminClient({"bootstrap.servers": self.kafka.address})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-            for component in self.airflow.components:
-                component.start_timeout = 300.0  # type: ignore[misc]  # as long as the tests' other waits
             self.airflow.start()
             yield
         finally:

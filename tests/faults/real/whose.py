@@ -35,6 +35,7 @@ def ports_of(processes: Iterable[psutil.Process]) -> set[int]:
 def process_at(port: int) -> psutil.Process | None:
     """The process whose connection comes from local TCP port `port`; None if it is gone."""
     for connection in psutil.net_connections(kind="tcp"):
-        if connection.raddr and connection.laddr.port == port and connection.pid is not None:
+        local = connection.laddr
+        if connection.raddr and local and local.port == port and connection.pid is not None:
             return psutil.Process(connection.pid)
     return None

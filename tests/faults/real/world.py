@@ -38,7 +38,10 @@ LONGEST = 240.0
 
 @dataclass
 class Window:
-    """One injection. Times are in seconds since the epoch; `flowed` is when all partitions flowed again."""
+    """One fault, which may be more than one injection (`times`).
+
+    Times are in seconds since the epoch; `flowed` is when all partitions flowed again.
+    """
 
     fault: str
     planned: bool
@@ -136,11 +139,11 @@ class World:
     # -- what is done
 
     @contextmanager
-    def fault(self, name: str, planned: bool, times: int) -> Iterator[Window]:
+    def fault(self, name: str, planned: bool) -> Iterator[Window]:
         """One injection, which is over at the end of the block; then everything has to flow and be even again."""
         self.eventually("all is well before the fault", self.even, LONGEST)
         self.flows_on(0.0)
-        window = Window(name, planned, time.time(), times)
+        window = Window(name, planned, time.time())
         self.windows.append(window)
         try:
             yield window
@@ -158,10 +161,10 @@ class World:
 
     def flows(self, since: float, partitions: Collection[int] = range(PARTITIONS)) -> float:
         """Wait until what was produced at `since` or later is committed in all `partitions`; returns when it was."""
-        when = [
-            self.eventually(f"partition {partition} flows", partial(self._reached, partition, since), LONGEST)
-            for partition in partitions
-        ]
+        when: list[float] = []
+        for partition in partitions:
+            what = f"partition {partition} flows"
+            when.append(self.eventually(what, partial(self._reached, partition, since), LONGEST) or since)
         return max(when)
 
     def flows_on(self, seconds: float, partitions: Collection[int] = range(PARTITIONS)) -> None:
