@@ -9,9 +9,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param
+from airflow.sdk import Param, get_current_context
 
-from muster.levers.outcome import Outcome, Word
+from muster.airflow.lever_events import leave_event
+from muster.airflow.run_notes import OURS, leave_note
+from muster.levers.outcome import Outcome, Word, brief
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 if TYPE_CHECKING:
@@ -62,8 +64,8 @@ def _sorted(clusters: Clusters) -> list[tuple[str, ClusterSettings]]:
 
 
 def asked(context: Context, name: str) -> str:
-    """What the run's form says under `name`."""
-    return str(context["params"][name]).strip()
+    """What the run's form says under `name`. Raises `LeverError` for what is too long to be meant."""
+    return brief(name, str(context["params"][name])).strip()
 
 
 def asked_cluster(context: Context) -> ClusterSettings:
@@ -85,7 +87,14 @@ def discovery(cluster: ClusterSettings) -> Discovery:
 
 
 def told(outcome: Outcome) -> dict[str, Any]:
-    """Log what was done, line by line; the values become the task's return value."""
+    """Log what was done, line by line, and leave it as the run's note and an Asset event.
+
+    The values become the task's return value.
+    """
+    context = get_current_context()
     for line in outcome.lines:
         log.info("%s", line)
+    lever = context["ti"].dag_id.removeprefix(OURS)
+    leave_note(context, outcome.lines[0])
+    leave_event(context, lever, outcome.values, outcome.lines[0])
     return dict(outcome.values)
