@@ -70,8 +70,10 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)
 
-test-faults: fetch ## The model of the whole system and its mutations; LONG=1: 50,000 histories instead of 2,000
-	@LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST)
+test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
+	@rm -f artifacts/faults.json
+	@status=0; LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
+	  $(PYTHON) -m tests.faults.real.matrix || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)
