@@ -20,11 +20,15 @@ from typing import IO, Any
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.xcom import XComModel
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
 
 def run(dag_file: str, dag_id: str, conf: str) -> None:
+    # As Airflow's task runner does when it starts; `dag.test()` leaves it out.
+    stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
     bag = DagBag(dag_file)
     if bag.import_errors:
         sys.exit(f"import errors: {bag.import_errors}")

@@ -38,7 +38,7 @@ def test_a_pin_there_and_back(discovery: Discovery) -> None:
     discovery.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
     found = discovery.decisions()
     assert found.errors == ()
-    assert found.pins["t", 3] == Pin("t", 3, "one", "ann", 1700000000.25, "has the cache")
+    assert found.pins["t", 3] == Pin("t", 3, "one", by="ann", at=1700000000.25, why="has the cache")
     assert found.pinned() == {"t": {3: "one"}, "t.with-dots": {0: "two"}}
     discovery.pin("t", 3, "two", by="bob", why="moved", at=2.0)
     assert discovery.decisions().pins["t", 3].consumer == "two", "the later word counts"
@@ -52,7 +52,7 @@ def test_an_exclusion_there_and_back(discovery: Discovery) -> None:
     assert not discovery.exclude("one", "t", by="bob", why="other", at=6.0), "the first one stays"
     assert discovery.exclude("one", "u", by="ann", why="no GPU", at=5.0)
     found = discovery.decisions()
-    assert found.exclusions["one", "t"] == Exclusion("one", "t", "ann", 5.0, "no GPU")
+    assert found.exclusions["one", "t"] == Exclusion("one", "t", by="ann", at=5.0, why="no GPU")
     assert found.excluded() == {"one": {"t", "u"}}
     assert discovery.include("one", "t")
     assert not discovery.include("one", "t")
@@ -114,7 +114,7 @@ def test_what_is_not_said_is_unknown_and_the_decision_stands(
     put(consul, f"muster/{name}/excluded/one/u", "{}")
     found = discovery.decisions()
     assert found.errors == ()
-    assert found.pins["t", 0] == Pin("t", 0, "one", "unknown", 0.0, "")
+    assert found.pins["t", 0] == Pin("t", 0, "one", by="unknown", at=0.0, why="")
     assert found.exclusions["one", "u"].by == "unknown"
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.core import wire
+from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage, Record
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -54,6 +56,13 @@ class SimulatedStore:
     unreachable: bool = False
     touched: int = 0
     group: int = 100
+    records: list[Record] = field(default_factory=list)
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """What tests put into `records`; writes do not add to it."""
+        newest_first = sorted(self.records, key=lambda record: record.number, reverse=True)
+        found = [r for r in newest_first if (before is None or r.number < before) and r.written >= since]
+        return HistoryPage(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self._reach()
@@ -126,6 +135,18 @@ class SimulatedStore:
         if transition.assignment != transition.before.assignment:
             self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
         self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
+
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        self._reach()
+        if topic not in self.nodes or not self._unchanged(snapshot):
+            return False
+        self._write(lambda: self._forget(topic))
+        return True
+
+    def _forget(self, topic: str) -> None:
+        del self.nodes[topic]
+        for kept in (self.states, self.partitions, self.rack_nodes):
+            kept.pop(topic, None)
 
     def touch(self) -> None:
         self._reach()
@@ -240,6 +261,12 @@ class World:
 
     def decisions(self) -> Decisions:
         return self.decided
+
+    def end_rebalance(self, request: RebalanceRequest) -> bool:
+        if self.decided.rebalance != request:
+            return False
+        self.decided = replace(self.decided, rebalance=None)
+        return True
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout

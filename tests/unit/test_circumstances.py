@@ -81,11 +81,15 @@ def elsewhere(world: World, topic: str, partition: int) -> str:
 
 
 def pinned(consumer: str, topic: str = "t", partition: int = 0) -> Decisions:
-    return Decisions(pins={(topic, partition): Pin(topic, partition, consumer, "ann", 1.0, "has the cache")})
+    return Decisions(
+        pins={(topic, partition): Pin(topic, partition, consumer, by="ann", at=1.0, why="has the cache")}
+    )
 
 
 def excluded(consumer: str, topic: str) -> Decisions:
-    return Decisions(exclusions={(consumer, topic): Exclusion(consumer, topic, "bob", 1.0, "no GPU")})
+    return Decisions(
+        exclusions={(consumer, topic): Exclusion(consumer, topic, by="bob", at=1.0, why="no GPU")}
+    )
 
 
 def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
@@ -139,8 +143,8 @@ def test_pins_that_cannot_be_obeyed_and_keys_that_cannot_be_read_are_warnings(
 ) -> None:
     world.decided = Decisions(
         pins={
-            ("t", 0): Pin("t", 0, "nobody", "ann", 1.0, "typo"),
-            ("t", 99): Pin("t", 99, "a", "ann", 1.0, "typo"),
+            ("t", 0): Pin("t", 0, "nobody", by="ann", at=1.0, why="typo"),
+            ("t", 99): Pin("t", 99, "a", by="ann", at=1.0, why="typo"),
         },
         errors=("Consul key muster/c/pinned/t/x: partition 'x'",),
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from muster.core.decisions import LONGEST_WHY, Decisions, Exclusion, Pin
+from muster.core.decided import LONGEST_WHY
+from muster.core.decisions import Decisions, Exclusion, Pin
 
 DECIDED = Decisions(
     pins={
-        ("t", 1): Pin("t", 1, "c", "ann", 5.0, "has the\n cache; really"),
-        ("u", 0): Pin("u", 0, "a", "bob", 5.0, ""),
+        ("t", 1): Pin("t", 1, "c", by="ann", at=5.0, why="has the\n cache; really"),
+        ("u", 0): Pin("u", 0, "a", by="bob", at=5.0, why=""),
     },
     exclusions={
-        ("b", "t"): Exclusion("b", "t", "ann", 5.0, "no GPU"),
-        ("b", "u"): Exclusion("b", "u", "ann", 5.0, "no GPU"),
+        ("b", "t"): Exclusion("b", "t", by="ann", at=5.0, why="no GPU"),
+        ("b", "u"): Exclusion("b", "u", by="ann", at=5.0, why="no GPU"),
     },
 )
 
@@ -44,7 +45,7 @@ def test_what_stays_needs_no_reason_and_a_why_may_be_missing() -> None:
 
 
 def test_a_long_why_is_cut() -> None:
-    pin = Pin("t", 0, "c", "ann", 0.0, "x" * 5000)
+    pin = Pin("t", 0, "c", by="ann", at=0.0, why="x" * 5000)
     assert len(str(pin)) == len("pinned to c by ann: ") + LONGEST_WHY
     assert str(pin).endswith("...")
 

@@ -24,6 +24,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
+from muster.airflow.stats import CoordinatorStats
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, Change
 from muster.edges.consul import ConsulError, Discovery
@@ -42,13 +43,16 @@ REPORT = "report"
 
 @contextmanager
 def _coordinator(cluster: ClusterSettings) -> Iterator[Coordinator]:
-    with open_coordinator(
-        cluster,
-        zookeeper_settings(cluster.zookeeper),
-        consul_settings(cluster.consul),
-        kafka_settings(cluster.kafka),
-        status_token(cluster.status),
-    ) as coordinator:
+    with (
+        CoordinatorStats(cluster.name).reading(),
+        open_coordinator(
+            cluster,
+            zookeeper_settings(cluster.zookeeper),
+            consul_settings(cluster.consul),
+            kafka_settings(cluster.kafka),
+            status_token(cluster.status),
+        ) as coordinator,
+    ):
         yield coordinator
 
 
@@ -59,6 +63,7 @@ def fetch_partitions(name: str, context: Context) -> None:
     """
     with _coordinator(load_clusters()[name]) as coordinator:
         report = coordinator.fetch_partitions()
+    CoordinatorStats(name).partitions(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     log.info("%d topic(s) in Kafka belong to cluster %s", report.topics, name)
     for topic in report.new_topics:
@@ -85,6 +90,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     stop_abandoned(Discovery(consul, cluster.name, cluster.consul_service), context["ti"].get_task_states)
     with _coordinator(cluster) as coordinator:
         report = coordinator.fetch_consumers(cluster.tick)
+    CoordinatorStats(name).consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
         log.warning("after %.1f s: %s", report.waited, report.doubt)
@@ -99,8 +105,10 @@ def compute_assignment(name: str, context: Context) -> bool:
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
     """
-    with _coordinator(load_clusters()[name]) as coordinator:
+    stats = CoordinatorStats(name)
+    with _coordinator(load_clusters()[name]) as coordinator, stats.stopwatch() as passed:
         plan = coordinator.compute_assignment()
+    stats.plan(plan, sum(passed))
     context["ti"].xcom_push(REPORT, plan.as_dict())
     _warn_of(plan.warnings)
     if plan.shadow is not None:
@@ -136,6 +144,7 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
                 raise
             report = None
             trouble.append(str(error))
+    CoordinatorStats(name).advanced(changes, report)
     if report is not None:
         trouble += [*report.stuck, *report.errors.values()]
         _warn_of(report.warnings)

@@ -13,6 +13,7 @@ from muster.cli.connections import consul_settings, status_token, zookeeper_sett
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
+from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.edges.consul import Discovery, IsolationEntry, Members
@@ -26,6 +27,9 @@ class Topics(Protocol):
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         """Read every topic of the cluster."""
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """Part of the cluster's history, newest first."""
 
 
 class Consumers(Protocol):

@@ -8,6 +8,7 @@ import click
 
 from muster.cli.doctor import doctor
 from muster.cli.edges import open_edges
+from muster.cli.history import history
 from muster.cli.levers import exclude, include, isolate, pin, restore, unpin
 from muster.cli.plan import plan
 from muster.cli.status import status
@@ -29,5 +30,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_edges
 
 
-for command in (plan, status, doctor, isolate, restore, pin, unpin, exclude, include):
+for command in (plan, status, history, doctor, isolate, restore, pin, unpin, exclude, include):
     main.add_command(command)

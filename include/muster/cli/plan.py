@@ -10,12 +10,13 @@ import click
 from muster.cli.edges import Edges, Opener
 from muster.cli.errors import OutOfReachError, explained
 from muster.cli.plan_output import PlanResult, as_json, show
-from muster.cli.what_if import Joining, JoiningType, PairType, what_if
+from muster.cli.what_if import JoiningType, PairType
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
 from muster.core.readable import readable
+from muster.core.supposition import Joining, what_if
 from muster.settings.clusters import ClusterSettings, load_clusters
 
 

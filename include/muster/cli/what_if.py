@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import yaml
 
-from muster.core.assignors import Assignor
-from muster.core.model import Consumer, Membership
-from muster.core.preview import WhatIf, WhatIfError
+from muster.core.supposition import ATTRIBUTES, Joining
 from muster.core.wire import WireError, check_id, check_topic
-
-_ATTRIBUTES = "weight=2, zone=b, priority=1, topics=a|b"
-
-
-@dataclass(frozen=True)
-class Joining:
-    """`--with`: a consumer, and the attributes that were given."""
-
-    consumer: str
-    attributes: Mapping[str, Any]
 
 
 class JoiningType(click.ParamType[Joining]):
@@ -44,7 +30,7 @@ class JoiningType(click.ParamType[Joining]):
 def _attribute(text: str) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
-        raise ValueError(f"{text!r} is not key=value, such as {_ATTRIBUTES}")
+        raise ValueError(f"{text!r} is not key=value, such as {ATTRIBUTES}")
     if key == "weight":
         return key, _weight(value)
     if key == "priority":
@@ -53,7 +39,7 @@ def _attribute(text: str) -> tuple[str, Any]:
         return key, value or None
     if key == "topics":
         return key, frozenset(check_topic(name.strip()) for name in value.split("|") if name.strip()) or None
-    raise ValueError(f"unknown attribute {key!r}; known are {_ATTRIBUTES}")
+    raise ValueError(f"unknown attribute {key!r}; known are {ATTRIBUTES}")
 
 
 def _weight(text: str) -> float:
@@ -95,30 +81,3 @@ class PairType(click.ParamType[tuple[str, Any]]):
                 param,
                 ctx,
             )
-
-
-def what_if(
-    without: Sequence[str],
-    joining: Sequence[Joining],
-    partitions: Sequence[tuple[str, int]],
-    assignor: Assignor | None,
-    membership: Membership,
-    left_alone: Mapping[str, str],
-) -> WhatIf:
-    """Put the options together. A consumer that is live keeps the attributes that are not given.
-
-    `left_alone` maps the topics that cannot be read to the reason. Raises `WhatIfError` for options that do not fit
-    what is there.
-    """
-    for topic, _ in partitions:
-        if topic in left_alone:
-            raise WhatIfError(f"topic {topic!r} cannot be read: {left_alone[topic]}")
-    supposed: dict[str, Consumer] = {}
-    for each in joining:
-        there = membership.live.get(each.consumer)
-        if there is not None and not each.attributes:
-            raise WhatIfError(
-                f"consumer {each.consumer!r} is live already; to suppose other attributes, name them: {_ATTRIBUTES}"
-            )
-        supposed[each.consumer] = replace(there or Consumer(each.consumer), **each.attributes)
-    return WhatIf(frozenset(without), supposed, dict(partitions), assignor)

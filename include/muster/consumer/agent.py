@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.arrival_rates import ArrivalRates
+from muster.consumer.time_lag import TimeLags
+from muster.consumer.timings import Timings
 from muster.core.model import TopicAssignment, TopicStatus
 from muster.core.ownership import (
     Offer,
@@ -45,7 +47,6 @@ class Counters:
 
     records: int = 0
     batches: int = 0
-    batch_seconds: float = 0.0
     commits: int = 0
     failed_commits: int = 0
     refused_commits: int = 0
@@ -63,11 +64,15 @@ class View:
     ends: Mapping[TopicPartition, int]
     rates: Mapping[TopicPartition, float]
     """Records that arrive a second, see `muster.consumer.arrival_rates`; absent where it is not known yet."""
+    seconds_behind: Mapping[TopicPartition, float]
+    """Lag in time, see `muster.consumer.time_lag`; absent where it is not known."""
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     bars: frozenset[str]
     query_running: bool
     counters: Counters
+    batches_took: Timings
+    commits_took: Timings
 
 
 @dataclass
@@ -91,6 +96,9 @@ class Agent:
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
     _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
+    _time_lags: TimeLags = field(default_factory=TimeLags, init=False)
+    _batches_took: Timings = field(default_factory=Timings, init=False)
+    _commits_took: Timings = field(default_factory=Timings, init=False)
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _counters: Counters = field(default_factory=Counters, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -276,6 +284,7 @@ class Agent:
             self._ownership.planned(asked, offsets)
             self._ends.update(ends)
             self._rates.seen(ends, time.monotonic())
+            self._time_lags.seen(ends, time.monotonic())
             self._set_problem("source", "; ".join(problems) or None)
             self._changed.notify_all()
 
@@ -294,7 +303,7 @@ class Agent:
             if processed:
                 self._ownership.processed(plan)
                 self._counters.batches += 1
-                self._counters.batch_seconds += time.monotonic() - self._batch_began
+                self._batches_took.took(time.monotonic() - self._batch_began)
                 self._counters.last_batch_at = time.time()
                 self._counters.records += sum(
                     end - begin for ranges in plan.offsets.values() for begin, end in ranges.values()
@@ -377,6 +386,11 @@ class Agent:
             self._set_problem(_fenced(key), None)
             self._changed.notify_all()
 
+    def commit_took(self, seconds: float) -> None:
+        """A commit was answered, well or badly, after so long."""
+        with self._changed:
+            self._commits_took.took(seconds)
+
     def commit_failed(self) -> None:
         """A commit was not acknowledged and will be tried again."""
         with self._changed:
@@ -395,6 +409,13 @@ class Agent:
             held = self._ownership.held()
             self._ends = {key: end for key, end in self._ends.items() if key in held}
             self._rates.keep_only(held)
+            self._time_lags.keep_only(held)
+            now = time.monotonic()
+            behind = {
+                key: self._time_lags.seconds(key, report.position, now)
+                for key, report in held.items()
+                if report.position is not None
+            }
             return View(
                 topics={} if self._mute else self._ownership.status(),
                 sources={
@@ -405,11 +426,14 @@ class Agent:
                 held=held,
                 ends=dict(self._ends),
                 rates=self._rates.rates(),
+                seconds_behind={key: seconds for key, seconds in behind.items() if seconds is not None},
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 bars=frozenset(self._ownership.bars),
                 query_running=self._token is not None,
                 counters=Counters(**{name: getattr(self._counters, name) for name in Counters.__slots__}),
+                batches_took=self._batches_took.copy(),
+                commits_took=self._commits_took.copy(),
             )
 
     def _check(self, token: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from tenacity import (
@@ -145,11 +146,14 @@ class _Place:
         if not due:
             return
         terms = dict(self._claimed)
+        began = time.monotonic()
         try:
             outcome = self._commits.commit(due)
         except KafkaError:
             self._agent.commit_failed()
             raise
+        finally:
+            self._agent.commit_took(time.monotonic() - began)
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
             self._agent.committed(self._source, outcome.done)

@@ -1,7 +1,8 @@
 """The consumer's metrics, for Prometheus.
 
 Offsets and lag have the names and labels that Kafka lag exporters made familiar, so existing dashboards and alerts
-fit; `cluster_name` is Muster's cluster. What is the consumer's own begins with `muster_consumer_`.
+fit; `cluster_name` is Muster's cluster. What is the consumer's own begins with `muster_consumer_`. Of the group as a
+whole a consumer knows only its part: sums, maxima, and partitions that nobody has are in `muster.monitoring`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,29 @@ import socket
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+import muster
 from muster.consumer.agent import Agent, View
+
+_OWN = ["cluster_name", "consumer_id"]
 
 
 class ConsumerMetrics(Collector):
     """Reads the agent whenever it is scraped. `text` is what is served."""
 
-    def __init__(self, agent: Agent, cluster: str) -> None:
+    def __init__(self, agent: Agent, cluster: str, incarnation: str) -> None:
         self._agent = agent
         self._cluster = cluster
+        self._incarnation = incarnation
         self._host = socket.gethostname()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -40,12 +51,25 @@ class ConsumerMetrics(Collector):
         """Everything at one moment."""
         view = self._agent.view()
         yield from self._offsets(view)
-        yield from self._consumer(view)
+        yield from self._partitions(view)
+        yield from self._work(view)
+        yield from self._condition(view)
+
+    @property
+    def _me(self) -> list[str]:
+        return [self._cluster, self._agent.owner]
 
     def _offsets(self, view: View) -> Iterator[Metric]:
         group = ["cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id"]
         lag = GaugeMetricFamily(
-            "kafka_consumergroup_group_lag", "Records not yet processed by the group", labels=group
+            "kafka_consumergroup_group_lag",
+            "Records of the partition that the group has not processed",
+            labels=group,
+        )
+        seconds = GaugeMetricFamily(
+            "kafka_consumergroup_group_lag_seconds",
+            "For how long the next record to process has been waiting, estimated",
+            labels=group,
         )
         offset = GaugeMetricFamily(
             "kafka_consumergroup_group_offset", "Committed offset of the group", labels=group
@@ -58,10 +82,10 @@ class ConsumerMetrics(Collector):
         rate = GaugeMetricFamily(
             "muster_consumer_arrival_rate",
             "Records that arrive in the partition a second, over about the last minute",
-            labels=["cluster_name", "consumer_id", "topic", "partition"],
+            labels=[*_OWN, "topic", "partition"],
         )
         for (topic, partition), arriving in view.rates.items():
-            rate.add_metric([self._cluster, self._agent.owner, topic, str(partition)], arriving)
+            rate.add_metric([*self._me, topic, str(partition)], arriving)
         for (topic, partition), report in view.held.items():
             source = view.sources.get(topic)
             labels = [
@@ -80,30 +104,38 @@ class ConsumerMetrics(Collector):
                 latest.add_metric([self._cluster, topic, str(partition)], end)
                 if report.position is not None:
                     lag.add_metric(labels, max(0, end - report.position))
-        yield from (lag, offset, latest, rate)
+            if (topic, partition) in view.seconds_behind:
+                seconds.add_metric(labels, view.seconds_behind[topic, partition])
+        yield from (lag, seconds, offset, latest, rate)
 
-    def _consumer(self, view: View) -> Iterator[Metric]:
-        own = ["cluster_name", "consumer_id"]
-        me = [self._cluster, self._agent.owner]
+    def _partitions(self, view: View) -> Iterator[Metric]:
         partitions = GaugeMetricFamily(
             "muster_consumer_partitions",
-            "Partitions held, by state: running, starting, closing",
-            labels=[*own, "topic", "state"],
+            "Partitions by state; those that it stands by for it does not read",
+            labels=[*_OWN, "topic", "state"],
         )
         epochs = GaugeMetricFamily(
-            "muster_consumer_epoch", "Assignment epoch acted upon", labels=[*own, "topic"]
+            "muster_consumer_epoch", "Assignment epoch acted upon", labels=[*_OWN, "topic"]
         )
         for topic, status in view.topics.items():
-            for state in ("running", "starting", "closing"):
-                partitions.add_metric([*me, topic, state], len(getattr(status, state)))
+            for state in ("running", "starting", "closing", "standby"):
+                partitions.add_metric([*self._me, topic, state], len(getattr(status, state)))
             if status.epoch is not None:
-                epochs.add_metric([*me, topic], status.epoch)
+                epochs.add_metric([*self._me, topic], status.epoch)
         yield from (partitions, epochs)
+        fenced = GaugeMetricFamily(
+            "muster_consumer_fenced_partitions",
+            "Partitions whose commit was refused, and which are not taken up again yet",
+            labels=_OWN,
+        )
+        fenced.add_metric(self._me, len(view.refusals))
+        yield fenced
+
+    def _work(self, view: View) -> Iterator[Metric]:
         counters = view.counters
         for name, text, value in (
             ("records", "Records whose batch was processed (offsets passed)", counters.records),
             ("batches", "Batches processed", counters.batches),
-            ("batch_seconds", "Seconds that the handler took", counters.batch_seconds),
             ("commits", "Commits acknowledged by Kafka", counters.commits),
             ("failed_commits", "Commits that failed and were tried again", counters.failed_commits),
             (
@@ -113,11 +145,40 @@ class ConsumerMetrics(Collector):
             ),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
         ):
-            counter = CounterMetricFamily(f"muster_consumer_{name}", text, labels=own)
-            counter.add_metric(me, value)
+            counter = CounterMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
+            counter.add_metric(self._me, value)
             yield counter
-        problems = GaugeMetricFamily(
-            "muster_consumer_problems", "Things that are wrong now; the status page says what", labels=own
+        for name, text, timings in (
+            ("batch_seconds", "Seconds that the handler took for a batch", view.batches_took),
+            ("commit_seconds", "Seconds that a commit took, whatever came of it", view.commits_took),
+        ):
+            histogram = HistogramMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
+            histogram.add_metric(self._me, timings.buckets(), timings.seconds)
+            yield histogram
+        if counters.last_batch_at is not None:
+            last = GaugeMetricFamily(
+                "muster_consumer_last_batch_timestamp_seconds", "When the last batch was done", labels=_OWN
+            )
+            last.add_metric(self._me, counters.last_batch_at)
+            yield last
+
+    def _condition(self, view: View) -> Iterator[Metric]:
+        info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)
+        info.add_metric(
+            self._me,
+            {"incarnation": self._incarnation, "version": muster.__version__, "host": self._host},
         )
-        problems.add_metric(me, len(view.problems))
-        yield problems
+        yield info
+        barred = GaugeMetricFamily(
+            "muster_consumer_barred", "1 for each reason why it takes nothing up", labels=[*_OWN, "reason"]
+        )
+        for reason in sorted(view.bars):
+            barred.add_metric([*self._me, reason], 1)
+        yield barred
+        for name, text, value in (
+            ("query_running", "Whether the Spark query runs", view.query_running),
+            ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
+        ):
+            gauge = GaugeMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
+            gauge.add_metric(self._me, value)
+            yield gauge

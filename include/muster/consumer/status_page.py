@@ -29,7 +29,7 @@ from muster.settings.consumer import ConsumerSettings
 def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable[[], list[str]]) -> FastAPI:
     """The application. `trouble` says what is wrong with the agent's own threads, nothing if they are well."""
     app = FastAPI(title=f"muster consumer {settings.consumer}", openapi_url=None)
-    metrics = ConsumerMetrics(agent, settings.cluster)
+    metrics = ConsumerMetrics(agent, settings.cluster, settings.incarnation)
     started = time.time()
 
     guarded = [Depends(_bearer(settings.status_token))]

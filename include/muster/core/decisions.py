@@ -1,8 +1,9 @@
-"""What persons decided about who reads what: pins and exclusions, with who, when and why.
+"""What persons decided about a cluster, with who, when and why.
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic. Both stand until
 somebody takes them back. The planner gets them as plain mappings (`muster.core.assignors.Circumstances`); here is
-who decided them, so that a partition which moves for one can say so.
+who decided them, so that a partition which moves for one can say so. What is decided about coordination as a whole is
+in `muster.core.coordination`, which topics are read in `muster.core.subscription`.
 """
 
 from __future__ import annotations
@@ -10,39 +11,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
+from muster.core.decided import Decided
 from muster.core.model import Owners
-
-LONGEST_WHY = 200
-"""Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
+from muster.core.subscription import TopicDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
-    """Somebody fixed a partition to a consumer; `at` is in seconds since the epoch, 0 if unknown."""
+class Pin(Decided):
+    """Somebody fixed a partition to a consumer."""
 
     topic: str
     partition: int
     consumer: str
-    by: str
-    at: float
-    why: str
 
     def __str__(self) -> str:
-        return f"pinned to {self.consumer} by {_said(self.by, self.why)}"
+        return f"pinned to {self.consumer} by {self.said()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusion:
-    """Somebody keeps a consumer from a topic; `at` is in seconds since the epoch, 0 if unknown."""
+class Exclusion(Decided):
+    """Somebody keeps a consumer from a topic."""
 
     consumer: str
     topic: str
-    by: str
-    at: float
-    why: str
 
     def __str__(self) -> str:
-        return f"{self.consumer} excluded from topic {self.topic} by {_said(self.by, self.why)}"
+        return f"{self.consumer} excluded from topic {self.topic} by {self.said()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +45,20 @@ class Decisions:
     """Everything that persons decided about a cluster, from one reading.
 
     `pins` is by topic and partition, `exclusions` by consumer and topic. `errors` says what could not be read and
-    what to do about it; what it names is in neither of the two.
+    what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless somebody
+    decided so. With `assignor_error` somebody did, and it cannot be read which one: then nothing may be planned.
+    `topics_in_doubt`: a decision about topics cannot be read.
     """
 
     pins: Mapping[tuple[str, int], Pin] = field(default_factory=dict)
     exclusions: Mapping[tuple[str, str], Exclusion] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    paused: Pause | None = None
+    rebalance: RebalanceRequest | None = None
+    assignor: AssignorChoice | None = None
+    assignor_error: str = ""
+    subscriptions: tuple[TopicDecision, ...] = ()
+    topics_in_doubt: bool = False
 
     def pinned(self) -> dict[str, Owners]:
         """Topic to partition to the consumer it is pinned to, as assignors take it."""
@@ -109,14 +112,3 @@ class Decisions:
 
 NOTHING_DECIDED = Decisions()
 """No pin, no exclusion."""
-
-
-def _said(by: str, why: str) -> str:
-    """`ann: why`, on one line; semicolons separate the reasons of a topic."""
-    who, words = _line(by), _line(why)
-    return f"{who}: {words}" if words else who
-
-
-def _line(text: str) -> str:
-    words = " ".join(text.encode("utf-8", "replace").decode().split()).replace(";", ",")
-    return words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."

@@ -170,6 +170,24 @@ class TopicStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerDetails:
+    """What a consumer tells of itself for people to look at; nothing is decided by it, and foreign ones need not.
+
+    `started_at` and `last_batch_at` are in seconds since the epoch, `doing` is a word or two (running, leaving),
+    `errors` are messages, `records` and `batches` count since it started.
+    """
+
+    host: str = ""
+    version: str = ""
+    doing: str = ""
+    started_at: float | None = None
+    errors: tuple[str, ...] = ()
+    records: int | None = None
+    batches: int | None = None
+    last_batch_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerStatus:
     """One answer of a consumer's status page.
 
@@ -183,6 +201,7 @@ class ConsumerStatus:
     topics: Mapping[str, TopicStatus] = field(default_factory=dict)
     epochs: bool = False
     leaving: bool = False
+    details: ConsumerDetails = field(default_factory=ConsumerDetails)
 
     def on(self, topic: str) -> TopicStatus:
         """What it reports on `topic`; nothing held and no epoch if it does not mention it."""

@@ -32,6 +32,10 @@ reading service discovery to writing. So it too is taken off first.
 
 A partition that does not move is in no list and is never touched.
 
+A topic that is *leaving* (nobody subscribes to it any more) is planned to have no owners. It is Closing until every
+owner has reported its partitions closed, or is gone; then nobody is named in its nodes, and they may be removed
+against the versions of that reading (`may_be_removed`). Subscribed again before that, it is planned as ever.
+
 Standbys are written with the owners. Who stands by is nothing that anyone has to close or start, so a change of
 standbys alone leaves state and epoch as they are, in whatever state the topic is. Two things hold whatever the plan
 says: nobody stands by for what it holds itself, and while a `rebalance_delay` runs standbys stay, because the plan
@@ -95,20 +99,43 @@ def advance(
     *,
     standbys: PartitionStandbys = NOBODY,
     reasons: Mapping[int, str] = NO_REASONS,
+    leaving: str = "",
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `statuses` holds the answers that could be had; a consumer without one is asked again another time.
     `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). `reasons` says why a partition
-    that `targets` moves from a live owner moves, where the planner knows better than 'balance'. Without a live
-    consumer, without partitions or without an assignment node the status quo stands.
+    that `targets` moves from a live owner moves, where the planner knows better than 'balance'. `leaving` says why
+    the topic is not subscribed any more, '' if it is. Without a live consumer, without partitions or without an
+    assignment node the status quo stands.
     """
     if not membership.live or snapshot.assignment is None:
         return None
-    if snapshot.state is None and not snapshot.partitions:
+    if snapshot.state is None and not (snapshot.assignment.owners if leaving else snapshot.partitions):
         return None
-    step = _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, standbys, reasons)
+    step = _Step(
+        snapshot,
+        snapshot.assignment,
+        membership,
+        statuses,
+        targets,
+        now,
+        policy,
+        standbys,
+        reasons,
+        leaving,
+    )
     return step.run()
+
+
+def may_be_removed(snapshot: TopicSnapshot, now: float) -> bool:
+    """Whether a topic that is leaving may go, against the versions of `snapshot`: nobody holds anything of it, and
+    the clock is past its epoch, so that a topic of that name begins with a higher one if it is subscribed again."""
+    state, assignment = snapshot.state, snapshot.assignment
+    if assignment is None:
+        return True
+    named = bool(assignment.owners) or (state is not None and bool(state.to_close or state.to_start))
+    return not named and assignment.epoch < int(now)
 
 
 def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
@@ -136,8 +163,11 @@ class _Step:
         policy: Policy,
         standbys: PartitionStandbys,
         reasons: Mapping[int, str],
+        leaving: str,
     ) -> None:
         self.snapshot = snapshot
+        self.partitions = frozenset[int]() if leaving else snapshot.partitions
+        self.why_without = leaving or "partition vanished from Kafka"
         self.before = assignment
         self.state = snapshot.state
         self.live = membership.live
@@ -200,11 +230,11 @@ class _Step:
         return f"consumer {consumer} {'was isolated' if consumer in self.isolated else 'left'}"
 
     def _let_go_of_vanished(self) -> None:
-        present = self.snapshot.partitions
+        present = self.partitions
         for partition in sorted(self.owners.keys() - present):
             owner = self.owners.pop(partition)
             self.to_close[partition] = owner
-            self._moved(partition, owner, None, "partition vanished from Kafka")
+            self._moved(partition, owner, None, self.why_without)
         for partition in sorted(self.to_start.keys() - present):
             del self.to_start[partition]
 
@@ -232,7 +262,7 @@ class _Step:
         Where the plan knows nobody (no live consumer subscribes to the topic) things stay as they are, so a
         consumer that comes back finds its partitions.
         """
-        for partition in sorted(self.snapshot.partitions):
+        for partition in sorted(self.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             if holder is not None and not self._gone(holder):
                 if holder in self.live and partition not in self.owners and partition not in self.to_close:
@@ -257,7 +287,7 @@ class _Step:
 
     def _rebalance(self) -> None:
         known = set(self.before.owners.values())
-        for partition in sorted(self.snapshot.partitions & self.owners.keys()):
+        for partition in sorted(self.partitions & self.owners.keys()):
             owner, target = self.owners[partition], self.targets.get(partition)
             if target is None or target == owner or target not in self.live or owner not in self.live:
                 continue
@@ -270,7 +300,7 @@ class _Step:
     def _standbys(self) -> dict[int, tuple[str, ...]]:
         wanted = self.before.standbys if self.missing else self.planned_standbys
         standbys: dict[int, tuple[str, ...]] = {}
-        for partition in sorted(wanted.keys() & self.snapshot.partitions):
+        for partition in sorted(wanted.keys() & self.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             ready = tuple(c for c in wanted[partition] if c != holder and not self._gone(c))
             if ready:

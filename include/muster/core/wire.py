@@ -10,7 +10,8 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5}}`, for assignors that go by load.
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5}}`, for assignors that go by load. A status may
+hold `host`, `version`, `state`, `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason` and `missing`, and `standbys` into the assignment node (`{"45": ["id-2", "id-3"]}`, absent
@@ -32,6 +33,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from muster.core.model import (
+    ConsumerDetails,
     ConsumerStatus,
     PartitionLoad,
     State,
@@ -169,6 +171,14 @@ class _Status(_Node):
     epochs: bool = False
     leaving: bool = False
     topics: dict[Annotated[str, AfterValidator(check_topic)], _TopicStatus]
+    host: Any = None
+    version: Any = None
+    state: Any = None
+    started: Any = None
+    errors: Any = None
+    records: Any = None
+    batches: Any = None
+    last_batch: Any = None
 
 
 def _explain(error: ValidationError) -> str:
@@ -317,7 +327,44 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
             )
             for topic, status in node.topics.items()
         },
+        details=_details(node),
     )
+
+
+LONGEST_TEXT = 500
+"""Characters of what a consumer says of itself that are kept."""
+MOST_ERRORS = 20
+
+
+def _details(node: _Status) -> ConsumerDetails:
+    """What the status says for people. Anything else counts as not said: it never spoils a status."""
+    errors = node.errors if isinstance(node.errors, list) else []
+    return ConsumerDetails(
+        host=_text(node.host),
+        version=_text(node.version),
+        doing=_text(node.state),
+        started_at=_since_epoch(node.started),
+        errors=tuple(_text(error) for error in errors[:MOST_ERRORS] if _text(error)),
+        records=_count(node.records),
+        batches=_count(node.batches),
+        last_batch_at=_since_epoch(node.last_batch),
+    )
+
+
+def _text(value: object) -> str:
+    return value[:LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _since_epoch(value: object) -> float | None:
+    """ISO 8601 as seconds since the epoch, None for anything else."""
+    try:
+        return _time(datetime.fromisoformat(value)) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _loads(offsets: object) -> dict[int, PartitionLoad]:

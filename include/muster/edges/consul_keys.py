@@ -3,6 +3,8 @@
 - `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
 - `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
 - `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
+- `muster/[CLUSTER]/coordination/...`: see `muster.edges.consul_coordination`
+- `muster/[CLUSTER]/topics/...`: see `muster.edges.consul_subscriptions`
 - `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
 
 `when` is ISO 8601 in UTC.
@@ -229,6 +231,15 @@ def read_object(value: bytes) -> dict[str, Any] | None:
 
 def _object(value: bytes) -> dict[str, Any]:
     return read_object(value) or {}
+
+
+def said(value: Mapping[str, object]) -> dict[str, Any]:
+    """Who (`by`), when (`at`) and `why`. What is missing is unknown: the decision stands all the same."""
+    return {
+        "by": str(value.get("who", "unknown")),
+        "at": seconds(value.get("when")),
+        "why": str(value.get("why", "")),
+    }
 
 
 def iso(moment: float) -> str:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
+from muster.core.history import (
+    Entry,
+    HistoryPage,
+    entry_prefix,
+    format_transitions,
+    history_path,
+    removal_of,
+)
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
     MAX_PARTITION,
@@ -27,7 +36,8 @@ from muster.core.wire import (
     state_path,
     states_path,
 )
-from muster.core.wire_racks import Racks
+from muster.core.wire_racks import Racks, racks_path
+from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
     AccessDeniedError,
@@ -38,7 +48,7 @@ from muster.edges.zookeeper_session import (
     start_client,
     stop_client,
 )
-from muster.edges.zookeeper_transitions import write_transitions
+from muster.edges.zookeeper_transitions import Author, write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
 __all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
@@ -57,11 +67,14 @@ class TopicStore:
 
     Raises `ZooKeeperError` on entering when ZooKeeper is out of reach, and whenever an operation does not
     succeed within its deadline. With `read_only` the cluster's own nodes are not made if they are not there yet: it
-    just has no topics then.
+    just has no topics then. `by` is who writes, for the history: a DAG and its run, a host, ...
     """
 
-    def __init__(self, settings: ZooKeeperSettings, cluster: str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, settings: ZooKeeperSettings, cluster: str, *, read_only: bool = False, by: str = ""
+    ) -> None:
         self.cluster = cluster
+        self._by = by
         self._read_only = read_only
         self._session = Session(settings)
         self._client = self._session.client
@@ -235,16 +248,18 @@ class TopicStore:
         """Note the racks of a topic's leaders in place of what was noted; without any, forget them."""
         write_racks(self._session, self.cluster, topic, racks, self._session.deadline())
 
-    def remove_topic(self, topic: str, snapshot: TopicSnapshot) -> bool:
-        """Delete all that stands on `topic`. False, and nothing is lost but partition children, if somebody
-        wrote to it since `snapshot` was read."""
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        """Delete all that stands on `topic`; the history of the cluster says `reason`. False, and nothing is lost
+        but partition children, if somebody wrote to it since `snapshot` was read."""
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
+        racks = racks_path(self.cluster, topic)
         what = f"removing topic {topic}"
         deadline = self._session.deadline()
+        with_racks = self._client.exists_async(racks)
         try:
             children = self._children(path, deadline)
         except ZooKeeperError:
-            if self._session.call(what, deadline, self._client.exists_async, path) is None:
+            if self._missing(path, deadline):
                 return False
             raise
         chunks = list(_chunks(children, OPERATIONS_AT_ONCE)) or [[]]
@@ -259,7 +274,14 @@ class TopicStore:
                 transaction.delete(path, snapshot.assignment_version)
                 if snapshot.state is not None:
                     transaction.delete(state, snapshot.state_version)
+                if self._session.wait(what, deadline, with_racks) is not None:
+                    transaction.delete(racks)
+                now = time.time()
+                told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
+                transaction.create(entry_prefix(self.cluster), told, sequence=True)
             if self._session.commit(what, deadline, transaction) is not None:
+                # A history's node that somebody deleted looks like a conflict, and would look so for ever.
+                self._ensure_parents(deadline)
                 return False
         return True
 
@@ -269,14 +291,39 @@ class TopicStore:
         """Write transitions, both nodes of each against the versions that were read; say which were written.
 
         As many as fit go into one multi, so a step of many topics is written as a whole where it can be. If
-        somebody else wrote to one of the topics, only that one is left out (False).
+        somebody else wrote to one of the topics, only that one is left out (False). The history of the cluster tells
+        of each that was written, and of no other.
         """
         deadline = self._session.deadline()
-        written = write_transitions(self._session, self.cluster, transitions, deadline)
+        author = Author(self._by, time.time())
+        written = write_transitions(self._session, self.cluster, transitions, deadline, author)
         if not all(written):
             # A state node's parent that somebody deleted looks like a conflict, and would look so for ever.
             self._ensure_parents(deadline)
         return written
+
+    # History
+
+    def append_history(self, entry: Entry) -> int:
+        """Append an entry by itself, such as a lever; return its number. Transitions bring theirs with `apply`."""
+        return append_entry(self._session, self.cluster, entry, self._session.deadline())
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since`
+        (seconds since the epoch); for the next page pass on the `before` of the last one."""
+        deadline = self._session.deadline()
+        return read_history(self._session, self.cluster, deadline, limit=limit, before=before, since=since)
+
+    def prune_history(self, *, keep_seconds: float, keep_entries: int, keep_bytes: int) -> int:
+        """Delete entries that are older, and the oldest beyond so many entries or bytes; say how many."""
+        return prune_history(
+            self._session,
+            self.cluster,
+            self._session.deadline(),
+            keep_seconds=keep_seconds,
+            keep_entries=keep_entries,
+            keep_bytes=keep_bytes,
+        )
 
     # Waking
 
@@ -315,7 +362,7 @@ class TopicStore:
     # Plumbing
 
     def _ensure_parents(self, deadline: Deadline) -> None:
-        for path in (self._assignments, self._states):
+        for path in (self._assignments, self._states, history_path(self.cluster)):
             self._session.call(f"creating {path}", deadline, self._client.ensure_path_async, path)
 
     def _missing(self, path: str, deadline: Deadline) -> bool:

@@ -1,5 +1,7 @@
 """Transitions to multis: both nodes of a topic in one, several topics in one as far as they fit.
 
+Each multi also adds the entry of the cluster's history that tells of it: what is written is told, and nothing else.
+
 kazoo's `with client.transaction()` throws the results away; here each is looked at.
 """
 
@@ -9,12 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from muster.core.history import Step, entry_prefix, format_transitions, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
 from muster.edges.zookeeper_session import Deadline, Session
 
 BYTES_AT_ONCE = 512 * 1024
-"""So much is written in one multi; ZooKeeper refuses requests of a megabyte (`jute.maxbuffer`)."""
+"""So much is written in one multi, besides the moves in its history (`muster.core.history.MOVES_BYTES`); ZooKeeper
+refuses requests of a megabyte (`jute.maxbuffer`)."""
 OPERATION_OVERHEAD = 120
 """Bytes of an operation in a multi besides path and data, generously: headers, lengths and ACL."""
 TOPICS_NAMED = 3
@@ -30,15 +34,25 @@ class _Write:
     assignment: bytes
     state_path: str
     state: bytes
+    step: Step
 
     @property
     def size(self) -> int:
         paths = len(self.assignment_path) + len(self.state_path)
-        return len(self.assignment) + len(self.state) + paths + 2 * OPERATION_OVERHEAD
+        told = step_size(self.step)
+        return len(self.assignment) + len(self.state) + told + paths + 2 * OPERATION_OVERHEAD
+
+
+@dataclass(frozen=True)
+class Author:
+    """What the history says of who writes and when; `now` is in seconds since the epoch."""
+
+    by: str
+    now: float
 
 
 def write_transitions(
-    session: Session, cluster: str, transitions: Sequence[Transition], deadline: Deadline
+    session: Session, cluster: str, transitions: Sequence[Transition], deadline: Deadline, author: Author
 ) -> list[bool]:
     """Write each transition against the versions it was computed from; True for each that was written.
 
@@ -46,14 +60,14 @@ def write_transitions(
     answer in time or refuses; then earlier multis of the same call may have been written.
     """
     written: list[bool] = []
-    for batch in _batches(_write(cluster, transition) for transition in transitions):
-        if session.commit(_what(batch), deadline, _transaction(session, batch)) is None:
+    for batch in _batches(_write(cluster, transition, author.now) for transition in transitions):
+        if session.commit(_what(batch), deadline, _transaction(session, cluster, batch, author)) is None:
             written += [True] * len(batch)
         elif len(batch) == 1:
             written.append(False)
         else:
             # One topic's conflict is not the others' fault: each by itself, all on the way together.
-            alone = [(write, _transaction(session, [write])) for write in batch]
+            alone = [(write, _transaction(session, cluster, [write], author)) for write in batch]
             sent = [(write, transaction, transaction.commit_async()) for write, transaction in alone]
             written += [
                 session.outcome(_what([write]), deadline, transaction, result) is None
@@ -62,7 +76,7 @@ def write_transitions(
     return written
 
 
-def _write(cluster: str, transition: Transition) -> _Write:
+def _write(cluster: str, transition: Transition, now: float) -> _Write:
     before = transition.before
     if before.assignment_version < 0 or (before.state is not None and before.state_version < 0):
         # -1 would mean "whatever the version", and overwrite what others wrote.
@@ -73,10 +87,11 @@ def _write(cluster: str, transition: Transition) -> _Write:
         format_assignment(transition.assignment),
         state_path(cluster, before.topic),
         format_state(transition.state),
+        step_of(transition, now),
     )
 
 
-def _transaction(session: Session, writes: Iterable[_Write]) -> Any:
+def _transaction(session: Session, cluster: str, writes: Sequence[_Write], author: Author) -> Any:
     transaction = session.client.transaction()
     for write in writes:
         before = write.transition.before
@@ -91,6 +106,8 @@ def _transaction(session: Session, writes: Iterable[_Write]) -> Any:
             transaction.check(write.state_path, before.state_version)
         else:
             transaction.set_data(write.state_path, write.state, before.state_version)
+    told = format_transitions(author.now, author.by, [write.step for write in writes])
+    transaction.create(entry_prefix(cluster), told, sequence=True)
     return transaction
 
 

@@ -6,11 +6,9 @@ others, and a consumer that can still hear closes them by itself.
 
 from __future__ import annotations
 
-from typing import Any
-
 from muster.edges.consul import Discovery
 from muster.levers.known import check_consumer
-from muster.levers.outcome import LeverError, Outcome, Word, listed
+from muster.levers.outcome import LeverError, Outcome, Word, listed, pulled
 from muster.settings.clusters import ClusterSettings
 
 
@@ -24,13 +22,11 @@ def isolate(discovery: Discovery, cluster: ClusterSettings, consumer: str, word:
             f"consumer {consumer!r} of cluster {cluster.name!r} is isolated already{by}; restore it first to give "
             "another reason"
         )
-    return Outcome(
-        (
-            f"consumer {consumer} of cluster {cluster.name} is isolated: {word.why} (by {word.who})",
-            "its partitions go to the other consumers; restore takes it back",
-        ),
-        _values(cluster, consumer, word),
+    lines = (
+        f"consumer {consumer} of cluster {cluster.name} is isolated: {word.why} (by {word.who})",
+        "its partitions go to the other consumers; restore takes it back",
     )
+    return pulled("isolate", cluster.name, word, lines, consumer=consumer)
 
 
 def restore(discovery: Discovery, cluster: ClusterSettings, consumer: str, word: Word) -> Outcome:
@@ -44,17 +40,5 @@ def restore(discovery: Discovery, cluster: ClusterSettings, consumer: str, word:
             f"{listed(discovery.isolated())}"
             + ("; it is in Consul's maintenance mode, which ends with 'consul maint'" if maintenance else "")
         )
-    return Outcome(
-        (f"consumer {consumer} of cluster {cluster.name} is restored: {word.why} (by {word.who})",),
-        _values(cluster, consumer, word),
-    )
-
-
-def _values(cluster: ClusterSettings, consumer: str, word: Word) -> dict[str, Any]:
-    return {
-        "cluster": cluster.name,
-        "consumer": consumer,
-        "reason": word.why,
-        "who": word.who,
-        "at": word.at,
-    }
+    lines = (f"consumer {consumer} of cluster {cluster.name} is restored: {word.why} (by {word.who})",)
+    return pulled("restore", cluster.name, word, lines, consumer=consumer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,17 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a lever did: `lines` in words, and `values` (plain JSON-able ones) to keep."""
+    """What a lever did: `lines` in words, and `values` (plain JSON-able ones) to keep. `lever` is its name."""
 
     lines: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
+    lever: str = ""
+
+
+def pulled(lever: str, cluster: str, word: Word, lines: Iterable[str], **values: Any) -> Outcome:
+    """The outcome of `lever` in `cluster`: what it did, beside who pulled it, when and why."""
+    kept = {"cluster": cluster, **values, "reason": word.why, "who": word.who, "at": word.at}
+    return Outcome(tuple(lines), kept, lever)
 
 
 def brief(what: str, text: str) -> str:

@@ -8,13 +8,12 @@ from ZooKeeper meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from muster.core.decisions import Exclusion, Pin
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.levers.known import check_consumer, check_partitions, check_topic
-from muster.levers.outcome import LeverError, Outcome, Word
+from muster.levers.outcome import LeverError, Outcome, Word, pulled
 from muster.levers.partition_list import format_partitions
 from muster.settings.clusters import ClusterSettings
 
@@ -53,7 +52,7 @@ def pin(
         *_hindrances(discovery, topic, consumer),
         "unpin takes it back",
     ]
-    return _outcome(lines, cluster, word, topic=topic, partitions=named, consumer=consumer)
+    return pulled("pin", cluster.name, word, lines, topic=topic, partitions=named, consumer=consumer)
 
 
 def unpin(
@@ -74,7 +73,7 @@ def unpin(
         f"(by {word.who})",
         "they stay where they are until balance asks for something else",
     ]
-    return _outcome(lines, cluster, word, topic=topic, partitions=named)
+    return pulled("unpin", cluster.name, word, lines, topic=topic, partitions=named)
 
 
 def exclude(
@@ -107,7 +106,7 @@ def exclude(
         ),
         "its partitions go to the other consumers that take the topic; include takes it back",
     ]
-    return _outcome(lines, cluster, word, consumer=consumer, topic=topic)
+    return pulled("exclude", cluster.name, word, lines, consumer=consumer, topic=topic)
 
 
 def include(discovery: Discovery, cluster: ClusterSettings, consumer: str, topic: str, word: Word) -> Outcome:
@@ -120,7 +119,7 @@ def include(discovery: Discovery, cluster: ClusterSettings, consumer: str, topic
     lines = [
         f"consumer {consumer} of cluster {cluster.name} takes topic {topic} again: {word.why} (by {word.who})"
     ]
-    return _outcome(lines, cluster, word, consumer=consumer, topic=topic)
+    return pulled("include", cluster.name, word, lines, consumer=consumer, topic=topic)
 
 
 def _hindrances(discovery: Discovery, topic: str, consumer: str) -> list[str]:
@@ -146,8 +145,3 @@ def _pins(pins: Iterable[Pin]) -> str:
 
 def _exclusions(exclusions: Iterable[Exclusion]) -> str:
     return ", ".join(sorted(f"{e.consumer} from {e.topic}" for e in exclusions)) or "none"
-
-
-def _outcome(lines: Iterable[str], cluster: ClusterSettings, word: Word, **values: Any) -> Outcome:
-    kept = {"cluster": cluster.name, **values, "reason": word.why, "who": word.who, "at": word.at}
-    return Outcome(tuple(lines), kept)

@@ -38,6 +38,7 @@ class MemoryClient:
 
     nodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
     zxid: int = 0
+    numbered: int = 0
     connected: bool = True
     logger: None = None
     client_state: str = "CONNECTED"
@@ -93,8 +94,8 @@ class MemoryClient:
     def set_async(self, path: str, data: bytes) -> Result:
         return self._one(("set", path, data, -1))
 
-    def create_async(self, path: str, data: bytes = b"") -> Result:
-        return self._one(("create", path, data, -1))
+    def create_async(self, path: str, data: bytes = b"", sequence: bool = False) -> Result:
+        return self._one(("create", self.named(path, sequence), data, -1))
 
     def delete_async(self, path: str) -> Result:
         return self._one(("delete", path, b"", -1))
@@ -121,6 +122,13 @@ class MemoryClient:
             self.put(path, data)
         return None
 
+    def named(self, path: str, sequence: bool) -> str:
+        """The path that is made: with a number behind it if it is one of a sequence."""
+        if not sequence:
+            return path
+        self.numbered += 1
+        return f"{path}{self.numbered - 1:010d}"
+
     def _one(self, operation: tuple[str, str, bytes, int]) -> Result:
         return Result(True, self.apply(operation))
 
@@ -135,8 +143,8 @@ class MemoryTransaction:
     client: MemoryClient
     operations: list[tuple[str, str, bytes, int]] = field(default_factory=list)
 
-    def create(self, path: str, data: bytes = b"") -> None:
-        self.operations.append(("create", path, data, -1))
+    def create(self, path: str, data: bytes = b"", sequence: bool = False) -> None:
+        self.operations.append(("create", self.client.named(path, sequence), data, -1))
 
     def set_data(self, path: str, data: bytes, version: int = -1) -> None:
         self.operations.append(("set", path, data, version))

@@ -116,11 +116,14 @@ def test_topics_and_partitions_with_impossible_names(children: list[str], topics
         if isinstance(found := read[topic], WireError):
             told(str(found), f"{ROOT}/{topic}")
             assert topic in cluster.errors
-            assert {p: d for p, d in before.items() if p.startswith(f"{ROOT}/{topic}")} == {
-                p: d for p, d in after.items() if p.startswith(f"{ROOT}/{topic}")
-            }
+            assert below(f"{ROOT}/{topic}", before) == below(f"{ROOT}/{topic}", after)
     if isinstance(read["t"], TopicSnapshot):
         assert {f"{p}" for p in read["t"].partitions} == set(children)
+
+
+def below(path: str, nodes: dict[str, bytes]) -> dict[str, bytes]:
+    """The node and its children."""
+    return {p: data for p, data in nodes.items() if p == path or p.startswith(f"{path}/")}
 
 
 @examples(1000)

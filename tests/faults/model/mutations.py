@@ -18,6 +18,7 @@ from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordination
+from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.core import ownership, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
@@ -66,7 +67,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
-    patch.setattr(coordination._View, "held", property(lambda view: view.planning_error))
+    patch.setattr(viewing.View, "held", property(lambda view: view.planning_error))
 
 
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:

@@ -7,10 +7,9 @@ that freedom is used to spread each topic over the consumers.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 
 from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment
@@ -76,33 +75,23 @@ class Pool:
 
     def _release(self, excess: Mapping[str, int]) -> None:
         """Free as many partitions as each consumer has in excess: of the topics of which it has most above an
-        even share, and so that not all consumers give away partitions of the same topics."""
-        holdings: dict[str, dict[str, list[int]]] = {c: defaultdict(list) for c in excess if excess[c] > 0}
-        if not holdings:
+        even share, and of several such topics those that gave away partitions longest ago."""
+        giving = sorted(consumer for consumer in excess if excess[consumer] > 0)
+        if not giving:
             return
-        even: dict[str, float] = {}
-        for topic, owners in self.owners.items():
-            # How many partitions of the topic each consumer would have if they were spread evenly.
-            even[topic] = (len(owners) + len(self.free.get(topic, ()))) / len(self.audience.consumers)
-            for partition, consumer in owners.items():
-                if consumer in holdings:
-                    holdings[consumer][topic].append(partition)
-        released = dict.fromkeys(self.owners, 0)
-        for consumer in sorted(holdings):
-            # Of each topic the highest numbers go first, so that only as many as are to go need a look.
-            ranked = nsmallest(
-                excess[consumer],
-                (
-                    (even[topic] - number, released[topic], topic, partition)
-                    for topic, partitions in holdings[consumer].items()
-                    for number, partition in _last(excess[consumer], partitions)
-                ),
-            )
-            for _, _, topic, partition in ranked:
-                del self.owners[topic][partition]
-                self.free.setdefault(topic, []).append(partition)
-                released[topic] += 1
+        above = _AboveEven.of(self)
+        turns = OrderedDict.fromkeys(self.owners)
+        going: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for consumer in giving:
+            for topic, count in above.most(consumer, excess[consumer], turns).items():
+                going[topic][consumer] = count
+                turns.move_to_end(topic)
             self.held[consumer] -= excess[consumer]
+        for topic, counts in going.items():
+            released = _last_of_each(counts, self.owners[topic])
+            for partition in released:
+                del self.owners[topic][partition]
+            self.free[topic] = sorted([*self.free.get(topic, ()), *released])
 
     def _deal(self, room: Mapping[str, int]) -> None:
         """Give the free partitions to the consumers with `room`, topic by topic.
@@ -117,7 +106,7 @@ class Pool:
         irregular = len(places) - _whole_rounds(room) * len(room)
         for topic in sorted(self.free):
             owners = self.owners[topic]
-            free = sorted(self.free[topic])
+            free = self.free[topic]
             enough = -(-(len(owners) + len(free)) // len(self.audience.consumers))
             coming = places[: -len(free) - 1 : -1]
             in_one_round = len(free) <= min(len(room), len(places) - irregular)
@@ -136,11 +125,64 @@ class Pool:
         self.free.clear()
 
 
-def _last(count: int, partitions: list[int]) -> list[tuple[int, int]]:
-    """The last `count` of `partitions` in ascending order, each with its place in that order."""
-    if len(partitions) == 1:
-        return [(0, partitions[0])]
-    return list(enumerate(sorted(partitions)))[-count:]
+@dataclass(frozen=True, slots=True)
+class _AboveEven:
+    """By how much each consumer is above an even share of each topic.
+
+    All shares are multiplied by the number of `consumers`, which makes them whole numbers: `even` is one share of
+    each topic, `counts` are partitions, and no consumer is above its share by more than `highest`.
+    """
+
+    consumers: int
+    even: dict[str, int]
+    counts: dict[str, Counter[str]]
+    highest: int
+
+    @classmethod
+    def of(cls, pool: Pool) -> _AboveEven:
+        consumers = len(pool.audience.consumers)
+        even = {topic: len(owners) + len(pool.free.get(topic, ())) for topic, owners in pool.owners.items()}
+        counts = {topic: Counter(owners.values()) for topic, owners in pool.owners.items()}
+        highest = max(
+            consumers * max(of_topic.values()) - even[topic] for topic, of_topic in counts.items() if of_topic
+        )
+        return cls(consumers, even, counts, highest)
+
+    def most(self, consumer: str, wanted: int, turns: Iterable[str]) -> dict[str, int]:
+        """How many partitions of which topics are to go if `consumer` gives away as many as are `wanted`; topics of
+        which it has equally much go in the order of `turns`."""
+        levels: defaultdict[int, list[str]] = defaultdict(list)
+        for topic in turns:
+            if count := self.counts[topic].get(consumer, 0):
+                level = self.consumers * count - self.even[topic]
+                levels[level].append(topic)
+                if level == self.highest and len(levels[level]) == wanted:
+                    break  # the usual end: nothing that follows can be above these
+        going: dict[str, int] = {}
+        while wanted:
+            level = max(levels)
+            for topic in levels.pop(level)[:wanted]:
+                going[topic] = going.get(topic, 0) + 1
+                wanted -= 1
+                if wanted and self.counts[topic][consumer] > going[topic]:
+                    levels[level - self.consumers].append(topic)
+        return going
+
+
+def _last_of_each(counts: Mapping[str, int], owners: Mapping[int, str]) -> list[int]:
+    """The partitions with the highest numbers, as many of each consumer as `counts` says."""
+    left = dict(counts)
+    found = []
+    for partition in sorted(owners, reverse=True):
+        consumer = owners[partition]
+        if consumer in left:
+            found.append(partition)
+            left[consumer] -= 1
+            if not left[consumer]:
+                del left[consumer]
+                if not left:
+                    break
+    return found
 
 
 def _whole_rounds(room: Mapping[str, int]) -> int:

@@ -1,0 +1,360 @@
+"""The history of a cluster: what was written to its topics and which levers were pulled, as an append-only log.
+
+One node below `/consumers/[CLUSTER]/history` an entry, numbered by ZooKeeper (`entry-0000000042`), in JSON:
+
+- `{"kind": "transitions", "at": "2026-11-22T07:00:00.000+00:00", "by": "...", "steps": [...]}`: the steps that were
+  written in one multi, together with this node, so that none is missing and none is here that did not happen. A step
+  is `{"topic", "before", "after", "epoch", "reason", "lasted", "moved", "moves"}`; `moves` is grouped,
+  `[{"why": "consumer a left", "from": "a", "to": {"b": [1, 2], "c": [3]}}]`, and `from` or `to` may be null.
+- `{"kind": "lever", "at", "who", "what", "why", "via", "details"}`: what a person did. Its effect, if there is one,
+  comes as transitions after it.
+
+`moves` is cut where the moves of all steps of a node would take more than `MOVES_BYTES`, evenly over the steps;
+`moved` is always the number of all. Keys that a reader does not know are ignored, and a node that holds something
+else is shown as such (`Unreadable`): it never keeps anybody from reading the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from muster.core.model import Move, State, TopicSnapshot, Transition
+from muster.core.wire import check_id
+
+MOVES_BYTES = 128 * 1024
+"""About so many bytes of one node hold moves; a node of ZooKeeper holds a megabyte."""
+LONGEST_TEXT = 1_000
+"""Characters of a reason that are kept."""
+LONGEST_DETAILS = 4_096
+"""Characters of JSON that the details of a lever may have."""
+SHOWN_RUBBISH = 200
+"""Characters of an entry that cannot be read, for whoever looks at it."""
+
+_NAME = re.compile(r"entry-(\d{10})")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transition of one topic. `lasted` is in seconds since the topic's rebalance began, 0 for its first step.
+
+    `moved` counts all moves, of which `moves` may hold only some.
+    """
+
+    topic: str
+    before: State
+    after: State
+    epoch: int
+    reason: str = ""
+    lasted: float = 0.0
+    moves: tuple[Move, ...] = ()
+    moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """The steps of one write, at `at` (seconds since the epoch). `by` is who wrote it: a DAG and its run, ..."""
+
+    at: float
+    by: str
+    steps: tuple[Step, ...]
+    kind: Literal["transitions"] = "transitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """What a person did: `who` did `what` (`isolate`, `pin`, `pause`, ...) and `why`, at `at` (seconds since the
+    epoch). `via` is where it was done (a DAG and its run, `command line`, `dashboard`). `details` holds plain
+    JSON-able values, such as `consumer`, `topic` and `partitions`.
+    """
+
+    at: float
+    who: str
+    what: str
+    why: str
+    via: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal["lever"] = "lever"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry that holds something else; `at` is when ZooKeeper got it."""
+
+    at: float
+    problem: str
+    kind: Literal["unreadable"] = "unreadable"
+
+
+Entry = Transitions | Lever
+"""What is appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry as it stands in the log. Numbers grow with time; `written` is by ZooKeeper's clock."""
+
+    number: int
+    written: float
+    entry: Transitions | Lever | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Part of the log, newest first. There are older ones if `before` is given: pass it on to get them."""
+
+    records: tuple[Record, ...] = ()
+    before: int | None = None
+
+
+def history_path(cluster: str) -> str:
+    """The parent of a cluster's entries."""
+    return f"/consumers/{check_id(cluster, 'cluster name')}/history"
+
+
+def entry_prefix(cluster: str) -> str:
+    """The path of an entry without its number, which ZooKeeper gives it."""
+    return f"{history_path(cluster)}/entry-"
+
+
+def entry_name(number: int) -> str:
+    """The name of an entry's node."""
+    return f"entry-{number:010d}"
+
+
+def entry_number(name: str) -> int | None:
+    """The number of an entry's node, None for a node that is no entry."""
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def step_of(transition: Transition, now: float) -> Step:
+    """What the history says of `transition`, written at `now` (seconds since the epoch)."""
+    before = transition.before
+    under_way = before.state is not None and before.state.state is not State.STABLE
+    lasted = now - before.state.since if under_way and before.state is not None else 0.0
+    return Step(
+        topic=transition.topic,
+        before=before.name,
+        after=transition.state.state,
+        epoch=transition.state.epoch,
+        reason=_reason(transition),
+        lasted=max(0.0, round(lasted, 3)),
+        moves=transition.moves,
+        moved=len(transition.moves),
+    )
+
+
+def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
+    """What the history says when the nodes of a topic that nobody subscribes to any more are removed."""
+    epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
+    return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
+
+
+def _reason(transition: Transition) -> str:
+    """Why. A step from Stable to Stable moves nothing, and the state keeps the reason of its last rebalance then."""
+    old, new = transition.before.state, transition.state
+    if old is None or old.state is not State.STABLE or new.state is not State.STABLE:
+        return transition.reason
+    missing = [
+        f"consumer {c} is missing; waiting for it" for c in sorted(new.missing.keys() - old.missing.keys())
+    ]
+    back = [f"consumer {c} is no longer waited for" for c in sorted(old.missing.keys() - new.missing.keys())]
+    return "; ".join([*missing, *back]) or transition.reason
+
+
+# To bytes
+
+
+def format_transitions(at: float, by: str, steps: Sequence[Step]) -> bytes:
+    """Write the steps of one multi; moves are cut, see `MOVES_BYTES`."""
+    budget = MOVES_BYTES // max(1, len(steps))
+    return _dumps(
+        {
+            "kind": "transitions",
+            "at": _iso(at),
+            "by": by[:LONGEST_TEXT],
+            "steps": [_step(step) | {"moves": _grouped(_within(step.moves, budget))} for step in steps],
+        }
+    )
+
+
+def step_size(step: Step) -> int:
+    """Bytes of a step without its moves, for whoever has to see how much fits into one request."""
+    return len(_dumps(_step(step)))
+
+
+def format_lever(lever: Lever) -> bytes:
+    """Write a lever. Raises ValueError for details that are longer than `LONGEST_DETAILS`."""
+    details = dict(lever.details)
+    if len(json.dumps(details)) > LONGEST_DETAILS:
+        raise ValueError(
+            f"history of {lever.what}: details take more than {LONGEST_DETAILS} characters of JSON"
+        )
+    return _dumps(
+        {
+            "kind": "lever",
+            "at": _iso(lever.at),
+            "who": lever.who[:LONGEST_TEXT],
+            "what": lever.what[:LONGEST_TEXT],
+            "why": lever.why[:LONGEST_TEXT],
+            "via": lever.via[:LONGEST_TEXT],
+            "details": details,
+        }
+    )
+
+
+def format_entry(entry: Entry) -> bytes:
+    """Write an entry."""
+    if isinstance(entry, Transitions):
+        return format_transitions(entry.at, entry.by, entry.steps)
+    return format_lever(entry)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "topic": step.topic,
+        "before": str(step.before),
+        "after": str(step.after),
+        "epoch": step.epoch,
+        "reason": step.reason[:LONGEST_TEXT],
+        "lasted": step.lasted,
+        "moved": step.moved,
+    }
+
+
+def _within(moves: Iterable[Move], budget: int) -> list[Move]:
+    """As many of `moves` as take about `budget` bytes, grouped."""
+    kept: list[Move] = []
+    groups: set[tuple[str, str | None]] = set()
+    targets: set[tuple[str, str | None, str | None]] = set()
+    for move in moves:
+        group = (move.reason, move.source)
+        size = len(str(move.partition)) + 1
+        size += 0 if group in groups else len(move.reason) + len(move.source or "") + 32
+        size += 0 if (*group, move.target) in targets else len(move.target or "") + 6
+        budget -= size
+        if budget < 0:
+            break
+        groups.add(group)
+        targets.add((*group, move.target))
+        kept.append(move)
+    return kept
+
+
+def _grouped(moves: Iterable[Move]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str | None], dict[str, list[int]]] = {}
+    nowhere: dict[tuple[str, str | None], list[int]] = {}
+    for move in moves:
+        group = (move.reason[:LONGEST_TEXT], move.source)
+        if move.target is None:
+            nowhere.setdefault(group, []).append(move.partition)
+        else:
+            groups.setdefault(group, {}).setdefault(move.target, []).append(move.partition)
+    return [
+        *({"why": why, "from": source, "to": to} for (why, source), to in groups.items()),
+        *({"why": why, "from": source, "to": None, "partitions": p} for (why, source), p in nowhere.items()),
+    ]
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def _dumps(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+# From bytes
+
+
+class _Node(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Moves(_Node):
+    why: str = ""
+    source: Annotated[str | None, Field(alias="from")] = None
+    to: dict[str, list[int]] | None = None
+    partitions: list[int] = Field(default_factory=list)
+
+
+class _Step(_Node):
+    topic: str
+    before: State
+    after: State
+    epoch: int = 0
+    reason: str = ""
+    lasted: float = 0.0
+    moved: int = 0
+    moves: list[_Moves] = Field(default_factory=list)
+
+
+class _Transitions(_Node):
+    kind: Literal["transitions"]
+    at: datetime
+    by: str = ""
+    steps: list[_Step]
+
+
+class _Lever(_Node):
+    kind: Literal["lever"]
+    at: datetime
+    who: str
+    what: str
+    why: str = ""
+    via: str = ""
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+_ENTRY: TypeAdapter[_Transitions | _Lever] = TypeAdapter(
+    Annotated[_Transitions | _Lever, Field(discriminator="kind")]
+)
+
+
+def parse_entry(data: bytes, path: str, written: float) -> Transitions | Lever | Unreadable:
+    """Read the entry at `path`, which ZooKeeper got at `written` (seconds since the epoch). Never raises."""
+    try:
+        node = _ENTRY.validate_json(data)
+        at = _seconds(node.at)
+    except (ValidationError, OverflowError, ValueError) as error:
+        first = (
+            error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        )
+        shown = data[:SHOWN_RUBBISH].decode(errors="replace")
+        return Unreadable(
+            written,
+            f"ZooKeeper node {path} is no entry of a history ({first}): {shown!r}; delete it if it is not yours",
+        )
+    if isinstance(node, _Lever):
+        return Lever(at, node.who, node.what, node.why, node.via, node.details)
+    return Transitions(at, node.by, tuple(_read_step(step) for step in node.steps))
+
+
+def _read_step(step: _Step) -> Step:
+    moves = [
+        Move(step.topic, partition, group.source, target, group.why)
+        for group in step.moves
+        for target, partitions in [*(group.to or {}).items(), (None, group.partitions)]
+        for partition in partitions
+    ]
+    return Step(
+        topic=step.topic,
+        before=step.before,
+        after=step.after,
+        epoch=step.epoch,
+        reason=step.reason,
+        lasted=step.lasted,
+        moves=tuple(sorted(moves, key=lambda move: move.partition)),
+        moved=max(step.moved, len(moves)),
+    )
+
+
+def _seconds(moment: datetime) -> float:
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,171 @@
+"""What the routes answer: settings, shared readings and levers put together. Knows nothing of HTTP or Airflow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from muster.airflow.connections import ConnectionSettingsError
+from muster.dashboard.access import Visitor
+from muster.dashboard.apply import apply_plan
+from muster.dashboard.board import Board
+from muster.dashboard.cluster_view import cluster_answer, in_force, summary, unread
+from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull, unavailable
+from muster.dashboard.models import (
+    ApplyLever,
+    ClusterAnswer,
+    ClustersAnswer,
+    ClusterSummary,
+    Freshness,
+    Lever,
+    SourceHealth,
+    TimelineAnswer,
+    WhatIfAnswer,
+    WhatIfRequest,
+)
+from muster.dashboard.recorded import NoHistoryError
+from muster.dashboard.shared import Shared, Watched
+from muster.dashboard.sources import OpenSources, Sources
+from muster.dashboard.timeline import timeline
+from muster.dashboard.what_if import NothingReadError, check_assignor, plan_what_if, what_if_answer
+from muster.edges.zookeeper import ZooKeeperError
+from muster.levers.outcome import Outcome, Word
+from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
+
+
+class UnknownError(LookupError):
+    """There is no such cluster, topic or consumer; the message says what is missing."""
+
+
+class SettingsFile:
+    """clusters.yaml, read again only when it was written."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: tuple[str, int, int] | None = None
+        self._clusters: Clusters | None = None
+
+    def __call__(self) -> Clusters:
+        """The clusters. Raises `SettingsError` if the file as a whole cannot be read."""
+        path = clusters_path()
+        try:
+            stat = path.stat()
+        except OSError:
+            return load_clusters(path)  # which says what is wrong
+        seen = (str(path), stat.st_mtime_ns, stat.st_size)
+        with self._lock:
+            if self._clusters is None or seen != self._seen:
+                self._clusters, self._seen = load_clusters(path), seen
+            return self._clusters
+
+
+@dataclass
+class Answers:
+    """Everything the API tells and does. `settings` gives the clusters, `open_sources` and `open_edges` the servers
+    of one, `clock` seconds since the epoch."""
+
+    settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
+    open_sources: Callable[[ClusterSettings], Sources] = OpenSources
+    open_edges: OpenLevers = open_levers
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self.shared = Shared(self.open_sources)
+
+    def clusters(self, visitor: Visitor) -> ClustersAnswer:
+        """All that the visitor may read."""
+        try:
+            found = self.settings()
+        except SettingsError as error:
+            return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
+        names = sorted(name for name in found.clusters.keys() | found.errors.keys() if visitor.may_read(name))
+        return ClustersAnswer(
+            user=visitor.name, clusters=[self._summary(found, name, visitor) for name in names]
+        )
+
+    def _summary(self, found: Clusters, name: str, visitor: Visitor) -> ClusterSummary:
+        may_edit = visitor.may_edit(name)
+        if name in found.errors:
+            return unread(name, may_edit=may_edit, ttl=60.0, error=found.errors[name])
+        watched = self.shared.watched(found.clusters[name])
+        board = watched.board()
+        if board is None:
+            return unread(name, may_edit=may_edit, ttl=watched.ttl)
+        return summary(board, may_edit=may_edit, ttl=watched.ttl)
+
+    def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
+        """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
+        watched, board = self.board(name)
+        return cluster_answer(board, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states())
+
+    def board(self, name: str) -> tuple[Watched, Board]:
+        """The newest reading of a cluster. Raises as `cluster`."""
+        watched = self.shared.watched(self._cluster(name))
+        board = watched.board()
+        if board is None:
+            raise NothingReadError(
+                f"cluster {name!r} is still being read for the first time; ask again in a moment"
+            )
+        return watched, board
+
+    def timeline(
+        self, name: str, *, limit: int, before: int | None, topic: str | None, consumer: str | None
+    ) -> TimelineAnswer:
+        """What happened. With ZooKeeper out of reach, nothing and why. Raises `UnknownError`."""
+        watched = self.shared.watched(self._cluster(name))
+        now = self.clock()
+        try:
+            found = timeline(
+                watched.sources.history, limit=limit, before=before, topic=topic, consumer=consumer
+            )
+        except (ZooKeeperError, ConnectionSettingsError, NoHistoryError) as error:
+            health = SourceHealth(source="history", reachable=False, error=str(error), unreachable_since=None)
+            return TimelineAnswer(
+                entries=[],
+                next_before=None,
+                freshness=Freshness(read_at=now, ttl=watched.ttl, sources=[health]),
+            )
+        health = SourceHealth(source="history", reachable=True)
+        fresh = Freshness(read_at=now, ttl=watched.ttl, sources=[health])
+        return TimelineAnswer(entries=found.entries, next_before=found.next_before, freshness=fresh)
+
+    def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
+        """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
+        watched, board = self.board(name)
+        previewed = plan_what_if(board, watched.sources, request, in_force(board))
+        return what_if_answer(board, request, previewed, assignor_lever=unavailable("assignor"))
+
+    def lever(self, name: str, lever: str, asked: Lever, visitor: Visitor) -> Outcome:
+        """Pull a lever. Raises `UnknownError`, `LeverError`, and the errors of the servers."""
+        cluster = self._cluster(name)
+        word = Word(visitor.name, asked.reason, self.clock())
+        choice = getattr(asked, "assignor", None)
+        if choice is not None:
+            check_assignor(cluster, choice)
+        edges = self.open_edges(cluster)
+        watched = self.shared.watched(cluster)
+        try:
+            if not isinstance(asked, ApplyLever):
+                return pull(lever, edges, cluster, asked, word)
+            # What is applied is planned with what there is now, not with a reading that is some seconds old.
+            watched.expire()
+            board = watched.board()
+            if board is None:
+                raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
+            previewed = plan_what_if(board, watched.sources, asked.what_if, in_force(board))
+            answer = what_if_answer(board, asked.what_if, previewed, assignor_lever=unavailable("assignor"))
+            return apply_plan(edges, cluster, asked, previewed, answer, word)
+        finally:
+            watched.expire()
+
+    def _cluster(self, name: str) -> ClusterSettings:
+        try:
+            found = self.settings()
+        except SettingsError as error:
+            raise UnknownError(str(error)) from error
+        try:
+            return found[name]
+        except SettingsError as error:
+            raise UnknownError(str(error)) from error

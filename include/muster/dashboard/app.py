@@ -1,0 +1,229 @@
+"""The application: paths, permissions, and errors in words. What is answered is made elsewhere in the package."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request, Response, status
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, RedirectResponse
+from starlette.staticfiles import StaticFiles
+
+from muster.airflow.connections import ConnectionSettingsError
+from muster.core.assignors import AssignorError
+from muster.core.preview import WhatIfError
+from muster.core.wire import WireError
+from muster.dashboard.access import Access, Visitor
+from muster.dashboard.answers import Answers, UnknownError
+from muster.dashboard.conditional import conditional
+from muster.dashboard.consumer_view import ConsumerSort, consumer_answer, consumers_answer
+from muster.dashboard.models import (
+    ApplyLever,
+    AssignorLever,
+    ConsumerLever,
+    ExclusionLever,
+    Lever,
+    LeverAnswer,
+    PinLever,
+    UnpinLever,
+    WhatIfAnswer,
+    WhatIfRequest,
+)
+from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
+from muster.dashboard.topic_view import Asked, Order, TopicSort, topic_answer, topics_answer
+from muster.dashboard.what_if import NothingReadError
+from muster.edges.consul import ConsulError
+from muster.edges.zookeeper import ZooKeeperError
+from muster.levers.outcome import LeverError
+
+Offset = Annotated[int, Query(ge=0)]
+Limit = Annotated[int, Query(ge=1, le=500)]
+Search = Annotated[str, Query(max_length=249)]
+Name = Annotated[str | None, Query(max_length=249)]
+
+COORDINATOR, CONSUMERS = "muster_coordinator__", "muster_consumers__"
+"""What the ids of a cluster's DAGs begin with."""
+
+
+def _asked(
+    state: Name = None, search: Search = "", order: Order = "asc", offset: Offset = 0, limit: Limit = 50
+) -> Asked:
+    return Asked(state, search, order, offset, limit)
+
+
+def create_app(answers: Answers, access: Access, static: str | None = None) -> FastAPI:
+    """Build the application. `static` is the folder of the page's files, by default the package's own."""
+    # No generated documentation: its pages would be open to anyone, and load scripts from elsewhere.
+    app = FastAPI(title="Muster", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.include_router(_pages(access, static or str(files("muster.dashboard") / "static")))
+    app.include_router(_clusters(answers, access), prefix="/api/clusters")
+    app.include_router(_reading(answers, access), prefix="/api/clusters/{cluster}")
+    app.include_router(_levers(answers, access), prefix="/api/clusters/{cluster}/levers")
+    _explain_errors(app)
+    app.add_middleware(SecurityHeaders)
+    return app
+
+
+def _pages(access: Access, folder: str) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(access.visitor)])
+    static = StaticFiles(directory=folder, check_dir=False)
+
+    async def file(path: str, request: Request) -> Response:
+        answer = await static.get_response(path, request.scope)
+        # Kept, and asked for again by its ETag: a page and its script that do not fit each other are worse.
+        answer.headers["Cache-Control"] = "private, no-cache"
+        return answer
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        return await file("index.html", request)
+
+    @router.get("/static/{path:path}")
+    async def static_file(path: str, request: Request) -> Response:
+        return await file(path, request)
+
+    @router.get("/of-dag/{dag_id}")
+    async def of_dag(dag_id: str) -> Response:
+        for prefix in (COORDINATOR, CONSUMERS):
+            if dag_id.startswith(prefix):
+                return RedirectResponse(f"../#/clusters/{quote(dag_id.removeprefix(prefix), safe='')}")
+        return RedirectResponse("../")
+
+    return router
+
+
+def _clusters(answers: Answers, access: Access) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("")
+    def clusters(request: Request, visitor: Annotated[Visitor, Depends(access.visitor)]) -> Response:
+        return conditional(request, answers.clusters(visitor))
+
+    return router
+
+
+def _reading(answers: Answers, access: Access) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(access.reader)])
+
+    @router.get("")
+    def cluster(
+        cluster: str, request: Request, visitor: Annotated[Visitor, Depends(access.reader)]
+    ) -> Response:
+        return conditional(request, answers.cluster(cluster, visitor))
+
+    @router.get("/topics")
+    def topics(
+        cluster: str,
+        request: Request,
+        asked: Annotated[Asked, Depends(_asked)],
+        sort: TopicSort = "topic",
+    ) -> Response:
+        watched, board = answers.board(cluster)
+        return conditional(request, topics_answer(board, sort, asked, watched.ttl))
+
+    @router.get("/topics/{topic}")
+    def topic(cluster: str, topic: str, request: Request) -> Response:
+        watched, board = answers.board(cluster)
+        if topic not in board.snapshots and topic not in board.unreadable:
+            raise UnknownError(f"cluster {cluster!r} has no topic {topic!r}")
+        return conditional(request, topic_answer(board, topic, watched.ttl))
+
+    @router.get("/consumers")
+    def consumers(
+        cluster: str,
+        request: Request,
+        asked: Annotated[Asked, Depends(_asked)],
+        sort: ConsumerSort = "consumer",
+    ) -> Response:
+        watched, board = answers.board(cluster)
+        return conditional(request, consumers_answer(board, sort, asked, watched.ttl))
+
+    @router.get("/consumers/{consumer}")
+    def consumer(cluster: str, consumer: str, request: Request) -> Response:
+        watched, board = answers.board(cluster)
+        if consumer not in board.lines:
+            raise UnknownError(f"cluster {cluster!r} has no consumer {consumer!r}")
+        return conditional(request, consumer_answer(board, consumer, watched.ttl))
+
+    @router.get("/timeline")
+    def timeline(
+        cluster: str,
+        request: Request,
+        topic: Name = None,
+        consumer: Name = None,
+        before: Annotated[int | None, Query(ge=0)] = None,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    ) -> Response:
+        found = answers.timeline(cluster, limit=limit, before=before, topic=topic, consumer=consumer)
+        return conditional(request, found)
+
+    @router.post("/what-if", dependencies=[Depends(from_our_own_page)])
+    def what_if(cluster: str, asked: WhatIfRequest) -> WhatIfAnswer:
+        return answers.what_if(cluster, asked)
+
+    return router
+
+
+_BODIES: Mapping[str, type[Lever]] = {
+    "isolate": ConsumerLever,
+    "restore": ConsumerLever,
+    "pin": PinLever,
+    "unpin": UnpinLever,
+    "exclude": ExclusionLever,
+    "include": ExclusionLever,
+    "pause": Lever,
+    "resume": Lever,
+    "rebalance": Lever,
+    "assignor": AssignorLever,
+    "apply": ApplyLever,
+}
+"""What each lever takes."""
+
+
+def _levers(answers: Answers, access: Access) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(access.editor), Depends(from_our_own_page)])
+
+    def add(lever: str, body: type[Lever]) -> None:
+        def pulled(
+            cluster: str,
+            asked: Annotated[body, Body()],  # type: ignore[valid-type]  # known when the route is added
+            visitor: Annotated[Visitor, Depends(access.editor)],
+        ) -> LeverAnswer:
+            outcome = answers.lever(cluster, lever, asked, visitor)
+            return LeverAnswer(lines=list(outcome.lines), values=dict(outcome.values))
+
+        router.add_api_route(f"/{lever}", pulled, methods=["POST"], name=lever)
+
+    for lever, body in _BODIES.items():
+        add(lever, body)
+    return router
+
+
+_STATUS: Mapping[type[Exception], int] = {
+    UnknownError: status.HTTP_404_NOT_FOUND,
+    LeverError: status.HTTP_409_CONFLICT,
+    WhatIfError: status.HTTP_409_CONFLICT,
+    AssignorError: status.HTTP_409_CONFLICT,
+    WireError: status.HTTP_409_CONFLICT,
+    NothingReadError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    ConnectionSettingsError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    ZooKeeperError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    ConsulError: status.HTTP_503_SERVICE_UNAVAILABLE,
+}
+"""What the errors of Muster's parts are in HTTP; their messages are for people."""
+
+
+def _explain_errors(app: FastAPI) -> None:
+    def in_words(_: Request, error: Exception) -> Response:
+        code = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+        return JSONResponse({"detail": str(error)}, code)
+
+    def not_understood(_: Request, error: Exception) -> Response:
+        found = error.errors() if isinstance(error, RequestValidationError) else []
+        words = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in found)
+        return JSONResponse({"detail": words}, status.HTTP_422_UNPROCESSABLE_CONTENT)
+
+    for kind in _STATUS:
+        app.add_exception_handler(kind, in_words)
+    app.add_exception_handler(RequestValidationError, not_understood)

@@ -1,0 +1,156 @@
+"""The levers as the dashboard pulls them: `muster.levers`, the same code as the DAGs and the command line.
+
+Each lever opens its own connections, because it is pulled rarely, must not use what a reading is using, and has to
+see what there is now and not some seconds ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.dashboard.models import (
+    AssignorLever,
+    ConsumerLever,
+    ExclusionLever,
+    Lever,
+    LeverState,
+    PinLever,
+    UnpinLever,
+)
+from muster.edges.consul import Discovery
+from muster.edges.zookeeper import TopicStore
+from muster.levers import isolation, placement
+from muster.levers.outcome import LeverError, Outcome, Word
+from muster.levers.partition_list import parse_partitions
+from muster.settings.clusters import ClusterSettings
+
+HISTORY_VIA = "dashboard"
+
+
+@dataclass(frozen=True)
+class LeverEdges:
+    """What a lever is pulled through; `store` connects to ZooKeeper when it is entered."""
+
+    discovery: Discovery
+    store: Callable[[], AbstractContextManager[TopicStore]]
+
+
+OpenLevers = Callable[[ClusterSettings], LeverEdges]
+
+
+def open_levers(cluster: ClusterSettings) -> LeverEdges:
+    """The real servers of `cluster`. Raises `ConnectionSettingsError`."""
+
+    @contextmanager
+    def store() -> Iterator[TopicStore]:
+        with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as opened:
+            yield opened
+
+    discovery = Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+    return LeverEdges(discovery, store)
+
+
+Pull = Callable[[LeverEdges, ClusterSettings, Any, Word], Outcome]
+
+
+def _isolate(edges: LeverEdges, cluster: ClusterSettings, asked: ConsumerLever, word: Word) -> Outcome:
+    return isolation.isolate(edges.discovery, cluster, asked.consumer, word)
+
+
+def _restore(edges: LeverEdges, cluster: ClusterSettings, asked: ConsumerLever, word: Word) -> Outcome:
+    return isolation.restore(edges.discovery, cluster, asked.consumer, word)
+
+
+def _pin(edges: LeverEdges, cluster: ClusterSettings, asked: PinLever, word: Word) -> Outcome:
+    partitions = parse_partitions(asked.partitions)
+    with edges.store() as store:
+        return placement.pin(edges.discovery, store, cluster, asked.topic, partitions, asked.consumer, word)
+
+
+def _unpin(edges: LeverEdges, cluster: ClusterSettings, asked: UnpinLever, word: Word) -> Outcome:
+    return placement.unpin(edges.discovery, cluster, asked.topic, parse_partitions(asked.partitions), word)
+
+
+def _exclude(edges: LeverEdges, cluster: ClusterSettings, asked: ExclusionLever, word: Word) -> Outcome:
+    with edges.store() as store:
+        return placement.exclude(edges.discovery, store, cluster, asked.consumer, asked.topic, word)
+
+
+def _include(edges: LeverEdges, cluster: ClusterSettings, asked: ExclusionLever, word: Word) -> Outcome:
+    return placement.include(edges.discovery, cluster, asked.consumer, asked.topic, word)
+
+
+def _pause(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
+    return _outcome(_module("coordination").pause(edges.discovery, cluster, word))
+
+
+def _resume(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
+    return _outcome(_module("coordination").resume(edges.discovery, cluster, word))
+
+
+def _rebalance(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
+    return _outcome(_module("coordination").rebalance_now(edges.discovery, cluster, word))
+
+
+def _assignor(edges: LeverEdges, cluster: ClusterSettings, asked: AssignorLever, word: Word) -> Outcome:
+    lever, choice = _module("assignor"), asked.assignor
+    if choice is None:
+        return _outcome(lever.clear_assignor(edges.discovery, cluster, word))
+    return _outcome(lever.set_assignor(edges.discovery, cluster, choice.name, choice.options, word))
+
+
+LEVERS: Mapping[str, Pull] = {
+    "isolate": _isolate,
+    "restore": _restore,
+    "pin": _pin,
+    "unpin": _unpin,
+    "exclude": _exclude,
+    "include": _include,
+    "pause": _pause,
+    "resume": _resume,
+    "rebalance": _rebalance,
+    "assignor": _assignor,
+}
+"""By the name in the path."""
+
+_ELSEWHERE = {
+    "pause": "coordination",
+    "resume": "coordination",
+    "rebalance": "coordination",
+    "assignor": "assignor",
+}
+
+
+def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, word: Word) -> Outcome:
+    """Pull a lever. Raises `LeverError` and the errors of ZooKeeper and Consul."""
+    if why_not := unavailable(lever):
+        raise LeverError(why_not)
+    return LEVERS[lever](edges, cluster, asked, word)
+
+
+def unavailable(lever: str) -> str:
+    """Why a lever cannot be pulled in this version, '' if it can."""
+    module = _ELSEWHERE.get(lever)
+    if module is None or find_spec(f"muster.levers.{module}") is not None:
+        return ""
+    return f"this version of Muster has no lever '{lever}'"
+
+
+def lever_states() -> list[LeverState]:
+    """Every lever, and whether it can be pulled."""
+    return [LeverState(lever=lever, available=not (w := unavailable(lever)), why_not=w) for lever in LEVERS]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"muster.levers.{name}")
+
+
+def _outcome(outcome: Outcome) -> Outcome:
+    return outcome

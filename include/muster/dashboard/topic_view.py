@@ -1,0 +1,152 @@
+"""Lists of topics, and the matrix of one, from one reading. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from muster.dashboard.board import Board, TopicCells, ranges
+from muster.dashboard.cluster_view import (
+    UNREADABLE,
+    exclusion_entries,
+    freshness,
+    pin_entries,
+    waiting_entry,
+)
+from muster.dashboard.models import TopicAnswer, TopicRow, TopicsAnswer
+
+T = TypeVar("T")
+TopicSort = Literal["topic", "state", "lag", "rate", "partitions", "since"]
+Order = Literal["asc", "desc"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of a list: of this state, with `search` (in any case) in a name, so many from `offset` on."""
+
+    state: str | None = None
+    search: str = ""
+    order: Order = "asc"
+    offset: int = 0
+    limit: int = 50
+
+
+_WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
+
+
+def topic_row(board: Board, topic: str) -> TopicRow:
+    """One topic in the list."""
+    if topic in board.unreadable:
+        return TopicRow(topic=topic, state=UNREADABLE, error=board.unreadable[topic])
+    snapshot, cells = board.snapshots[topic], board.cells[topic]
+    state = snapshot.state
+    lag, rate = board.lag_of(topic)
+    return TopicRow(
+        topic=topic,
+        state=snapshot.name.value,
+        since=state.since or None if state is not None else None,
+        stuck=board.stuck.get(topic, ""),
+        reason=state.reason if state is not None else "",
+        epoch=snapshot.assignment.epoch if snapshot.assignment is not None else 0,
+        partitions=len(cells.numbers),
+        partition_states=cells.counts,
+        pinned=len(board.pins.get(topic, {})),
+        owners=len(set(cells.owner.values())),
+        lag=lag,
+        rate=rate,
+    )
+
+
+def topics_answer(board: Board, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
+    """A page of topics."""
+    words = asked.search.casefold()
+    rows = [
+        topic_row(board, topic)
+        for topic in sorted(board.snapshots.keys() | board.unreadable.keys())
+        if words in topic.casefold()
+    ]
+    rows = [row for row in rows if asked.state in {None, row.state}]
+    rows = ordered(rows, _TOPIC_KEYS[sort], asked.order)
+    return TopicsAnswer(
+        topics=rows[asked.offset : asked.offset + asked.limit],
+        total=len(rows),
+        offset=asked.offset,
+        freshness=freshness(board, ttl),
+    )
+
+
+_TOPIC_KEYS: dict[str, Callable[[TopicRow], float | str | None]] = {
+    "topic": lambda row: row.topic,
+    "state": lambda row: _WORST_FIRST.index(row.state) - (0.5 if row.stuck else 0.0),
+    "lag": lambda row: row.lag,
+    "rate": lambda row: row.rate,
+    "partitions": lambda row: row.partitions,
+    "since": lambda row: row.since,
+}
+
+
+def ordered(rows: Sequence[T], key: Callable[[T], float | str | None], order: Order) -> list[T]:
+    """Sort; what is not known comes last either way."""
+    known = [row for row in rows if key(row) is not None]
+    unknown = [row for row in rows if key(row) is None]
+    return [*sorted(known, key=key, reverse=order == "desc"), *unknown]  # type: ignore[arg-type]
+
+
+def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
+    """The matrix of one topic. Raises `KeyError` if there is no such topic."""
+    row = topic_row(board, topic)
+    snapshot = board.snapshots.get(topic)
+    if snapshot is None:
+        return TopicAnswer(
+            row=row,
+            partitions=[],
+            consumers=[],
+            state="",
+            owner=[],
+            source=[],
+            target=[],
+            lag=[],
+            rate=[],
+            committed=[],
+            end=[],
+            pins=pin_entries(board, topic),
+            freshness=freshness(board, ttl),
+        )
+    cells, measured, consul = board.cells[topic], board.collected.measured, board.collected.consul
+    consumers = sorted({*cells.owner.values(), *cells.source.values(), *cells.target.values()})
+    index = {consumer: i for i, consumer in enumerate(consumers)}
+    assignment = snapshot.assignment
+    return TopicAnswer(
+        row=row,
+        partitions=ranges(cells.numbers),
+        consumers=consumers,
+        state=cells.states,
+        owner=_indices(cells, cells.owner, index),
+        source=_indices(cells, cells.source, index) if cells.source else [],
+        target=_indices(cells, cells.target, index) if cells.target else [],
+        lag=_column(topic, cells, measured.lag),
+        rate=_column(topic, cells, measured.rate),
+        committed=_column(topic, cells, measured.committed),
+        end=_column(topic, cells, measured.ends),
+        pins=pin_entries(board, topic),
+        standbys={p: list(s) for p, s in sorted(assignment.standbys.items())}
+        if assignment is not None
+        else {},
+        waiting=[waiting_entry(board, waiting) for waiting in board.waiting.get(topic, [])],
+        exclusions=exclusion_entries(e for e in consul.decisions.exclusions.values() if e.topic == topic)
+        if consul is not None
+        else [],
+        bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
+        group_id=assignment.group_id if assignment is not None else "",
+        freshness=freshness(board, ttl),
+    )
+
+
+def _indices(cells: TopicCells, who: Mapping[int, str], index: Mapping[str, int]) -> list[int]:
+    return [index[who[p]] if p in who else -1 for p in cells.numbers]
+
+
+def _column(topic: str, cells: TopicCells, values: Mapping[tuple[str, int], T]) -> list[T | None]:
+    column = [values.get((topic, p)) for p in cells.numbers]
+    return column if any(value is not None for value in column) else []

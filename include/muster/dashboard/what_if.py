@@ -1,0 +1,287 @@
+"""Previews: what would move if something were otherwise, and whether that can be brought about. Writes nothing.
+
+A preview plans with the newest reading that everybody shares, by the same code as a coordinator run and
+`muster plan`. Assignors are chosen among the built-in ones and those that clusters.yaml names: to take any dotted
+path from a request would be to let whoever may look run any code in Airflow's API server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from muster.coordinator.circumstances import CircumstancesReader
+from muster.coordinator.ports import Discovery, Store
+from muster.core.assignors import Assignor, load_assignor
+from muster.core.comparison import Balance
+from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.core.model import Consumer, ConsumerStatus, Membership, Move
+from muster.core.preview import Preview, WhatIf, WhatIfError, preview
+from muster.core.supposition import Joining, what_if
+from muster.core.wire import WireError, check_id, check_topic
+from muster.core.wire_racks import Racks
+from muster.dashboard.board import Board
+from muster.dashboard.cluster_view import allowed_assignors
+from muster.dashboard.models import (
+    Applicable,
+    AssignorChoice,
+    BalanceEntry,
+    JoiningConsumer,
+    ShareEntry,
+    WhatIfAnswer,
+    WhatIfRequest,
+)
+from muster.dashboard.sources import Sources
+from muster.dashboard.timeline import grouped_moves
+from muster.edges.status import StatusFailure
+from muster.settings.clusters import AssignorSettings, ClusterSettings
+
+MOST_MOVES = 500
+"""Entries of moves, and of shares, in an answer."""
+MOST_PINS = 500
+"""Partitions that one plan may be applied to as pins; each is a key in Consul."""
+
+_one_at_a_time = threading.Lock()
+"""Planning a large cluster takes a processor for a second: it is not to take all of the API server's."""
+
+
+class NothingReadError(RuntimeError):
+    """There is nothing to plan from, because a server could not be read; the message says which."""
+
+
+@dataclass(frozen=True)
+class Previewed:
+    """A preview, what was supposed, and its name."""
+
+    supposed: WhatIf
+    found: Preview
+    name: str
+    warnings: tuple[str, ...]
+    live: frozenset[str]
+
+
+def check_assignor(cluster: ClusterSettings, choice: AssignorChoice) -> Assignor:
+    """Load the chosen assignor.
+
+    Raises `WhatIfError` for one that may not be chosen, `AssignorError` for options that it refuses.
+    """
+    if choice.name not in allowed_assignors(cluster):
+        raise WhatIfError(
+            f"assignor {choice.name!r} may not be chosen here; there are: {', '.join(allowed_assignors(cluster))}. "
+            "For one of your own, name it in clusters.yaml as 'assignor' or 'shadow_assignor', or use 'muster plan'"
+        )
+    return load_assignor(choice.name, choice.options)
+
+
+def plan_what_if(
+    board: Board, sources: Sources, request: WhatIfRequest, in_force: AssignorSettings
+) -> Previewed:
+    """Plan as `request` supposes.
+
+    Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, and `AssignorError`.
+    """
+    membership = _membership(board)
+    own = load_assignor(in_force.name, in_force.options)
+    other = (
+        check_assignor(board.collected.settings, request.assignor) if request.assignor is not None else None
+    )
+    supposed = what_if(
+        request.without,
+        [*map(_joining, request.joining), *_more(request.more, board.lines.keys())],
+        list(request.partitions.items()),
+        other,
+        membership,
+        board.unreadable,
+    )
+    for topic, count in request.partitions.items():
+        if count > MOST_PARTITIONS:
+            raise WhatIfError(f"topic {topic!r}: {count} partitions are more than {MOST_PARTITIONS}")
+    with _one_at_a_time:
+        reader = CircumstancesReader(
+            cast("Store", _Racks(sources)),
+            cast("Discovery", _Decided(board)),
+            _Asked(board).poll,
+            lambda: board.collected.at,
+            1.0,
+        )
+        known = reader.read(board.snapshots, membership.live, other or own)
+        found = preview(board.snapshots.values(), membership, own, known.circumstances, supposed)
+    return Previewed(supposed, found, _name(found), tuple(known.warnings), frozenset(membership.live))
+
+
+MOST_PARTITIONS = 10_000
+"""Partitions that a topic may be supposed to have."""
+
+
+def what_if_answer(
+    board: Board, request: WhatIfRequest, previewed: Previewed, *, assignor_lever: str
+) -> WhatIfAnswer:
+    """What the page shows of a preview. `assignor_lever` says why an assignor cannot be changed, '' if it can."""
+    found = previewed.found
+    moves = _moves(found)
+    reasons = Counter(move.reason for move in moves)
+    shares = sorted(
+        (share for share in found.shares if share.before != share.after),
+        key=lambda share: (-abs(share.after - share.before), share.consumer),
+    )
+    return WhatIfAnswer(
+        plan=previewed.name,
+        assignor=found.assignor,
+        held=found.held,
+        moved=len(moves),
+        moves=grouped_moves(moves, len(moves))[:MOST_MOVES],
+        reasons=sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:100],
+        shares=[
+            ShareEntry(consumer=s.consumer, before=s.before, after=s.after, weight=s.weight, zone=s.zone)
+            for s in shares[:MOST_MOVES]
+        ],
+        share_count=len(shares),
+        before=_balance(found.before),
+        after=_balance(found.after),
+        impossible_pins=list(found.impossible_pins[:100]),
+        under_way=sorted(found.under_way)[:100],
+        unreadable=dict(board.unreadable),
+        warnings=list(previewed.warnings[:100]),
+        as_pins=_as_pins(request, previewed),
+        as_assignor=_as_assignor(request, assignor_lever),
+    )
+
+
+def pins_of(previewed: Previewed) -> dict[tuple[str, str], frozenset[int]]:
+    """The pins that bring the plan about: partitions by topic and consumer."""
+    pins: dict[tuple[str, str], set[int]] = {}
+    for move in previewed.found.moves:
+        if move.target is not None:
+            pins.setdefault((move.topic, move.target), set()).add(move.partition)
+    return {key: frozenset(partitions) for key, partitions in sorted(pins.items())}
+
+
+def _as_pins(request: WhatIfRequest, previewed: Previewed) -> Applicable:
+    moves = [move for move in previewed.found.moves if move.target is not None]
+    strangers = sorted({move.target for move in moves if move.target is not None} - previewed.live)
+    if not moves:
+        return Applicable(possible=False, why_not="nothing would move")
+    if request.partitions:
+        return Applicable(possible=False, why_not="partitions that are only supposed cannot be pinned")
+    if strangers:
+        return Applicable(possible=False, why_not=f"consumer {strangers[0]} is only supposed to be there")
+    if len(moves) > MOST_PINS:
+        return Applicable(
+            possible=False,
+            why_not=f"{len(moves)} partitions would be pinned, the most is {MOST_PINS}; change the assignor, or the "
+            "consumers' weights, for as many",
+        )
+    return Applicable(possible=True)
+
+
+def _as_assignor(request: WhatIfRequest, assignor_lever: str) -> Applicable:
+    if request.assignor is None:
+        return Applicable(possible=False, why_not="no other assignor was supposed")
+    if request.model_copy(update={"assignor": None}) != WhatIfRequest():
+        return Applicable(possible=False, why_not="more than another assignor was supposed")
+    return Applicable(possible=not assignor_lever, why_not=assignor_lever)
+
+
+def _membership(board: Board) -> Membership:
+    consul = board.collected.consul
+    if board.collected.topics is None or consul is None:
+        errors = [source.error for source in board.collected.health if not source.reachable]
+        raise NothingReadError("; ".join(errors) or "nothing was read yet; try again")
+    if consul.members.membership is None:
+        raise NothingReadError(f"Consul's answer is not to be trusted now: {consul.members.doubt}")
+    return consul.members.membership
+
+
+def _joining(consumer: JoiningConsumer) -> Joining:
+    try:
+        check_id(consumer.consumer)
+        topics = frozenset(map(check_topic, consumer.topics)) if consumer.topics else None
+    except WireError as error:
+        raise WhatIfError(str(error)) from error
+    given: dict[str, Any] = {
+        "weight": consumer.weight,
+        "priority": consumer.priority,
+        "zone": consumer.zone,
+        "topics": topics,
+    }
+    return Joining(consumer.consumer, {key: value for key, value in given.items() if value is not None})
+
+
+def _more(count: int, taken: Collection[str]) -> list[Joining]:
+    """So many new consumers, under names that nobody has."""
+    found: list[Joining] = []
+    number = 0
+    while len(found) < count:
+        number += 1
+        if (name := f"new-{number}") not in taken:
+            found.append(Joining(name, {}))
+    return found
+
+
+def _moves(found: Preview) -> list[Move]:
+    return [Move(m.topic, m.partition, m.source, m.target, m.reason.text) for m in found.moves]
+
+
+def _name(found: Preview) -> str:
+    """The same for the same moves under the same assignor."""
+    moves = [[m.topic, m.partition, m.source, m.target] for m in found.moves]
+    return hashlib.sha256(json.dumps([found.assignor, moves]).encode()).hexdigest()[:16]
+
+
+def _balance(balance: Balance) -> BalanceEntry:
+    return BalanceEntry(
+        consumers=balance.consumers,
+        partitions=balance.partitions,
+        least=balance.least,
+        most=balance.most,
+        unowned=balance.unowned,
+        words=str(balance),
+    )
+
+
+class _Racks:
+    """A store that only knows racks."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        """From ZooKeeper."""
+        return self._sources.racks(topics)
+
+
+class _Decided:
+    """Service discovery that only knows what people decided, as it was read."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def decisions(self) -> Decisions:
+        """From the reading."""
+        consul = self._board.collected.consul
+        return consul.decisions if consul is not None else NOTHING_DECIDED
+
+
+class _Asked:
+    """The consumers' answers, as they were read."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def poll(
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,  # noqa: ARG002 - they were asked already
+    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+        """From the reading."""
+        collected = self._board.collected
+        return {
+            c.id: collected.statuses.get(c.id)
+            or StatusFailure(c.id, collected.failures.get(c.id, "its status was not read yet"))
+            for c in consumers
+        }

@@ -1,0 +1,80 @@
+"""Topics that persons subscribed or unsubscribed, in Consul's KV, on top of clusters.yaml.
+
+- `muster/[CLUSTER]/topics/subscribed/names/[TOPIC]`: `{"who": ..., "when": ..., "why": ...}`
+- `muster/[CLUSTER]/topics/subscribed/patterns/[PATTERN]`: the same and `pattern`; in the key's name it is
+  percent-encoded, and `pattern` counts
+- `muster/[CLUSTER]/topics/unsubscribed/names/...` and `.../unsubscribed/patterns/...`: the same
+
+A topic's name stands in the key, so a name counts whatever the key holds: somebody meant it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+from muster.core.subscription import TopicDecision
+from muster.core.wire import WireError, check_topic
+from muster.edges.consul_keys import Key, Keys, iso, read_object, said
+
+TOPICS = "topics"
+SUBSCRIBED = "subscribed"
+UNSUBSCRIBED = "unsubscribed"
+NAMES = "names"
+PATTERNS = "patterns"
+_DEPTH = 3
+"""subscribed or unsubscribed, names or patterns, and the name."""
+
+
+class SubscriptionKeys(Keys):
+    """The keys of one cluster, with those on topics. Raises `ConsulError` as `Keys` does."""
+
+    def decide_topic(
+        self, selector: str, *, pattern: bool, subscribed: bool, by: str, why: str, at: float
+    ) -> bool:
+        """Subscribe or unsubscribe a topic, or a pattern. False if that stands already: who did it first stays."""
+        value = {"who": by, "when": iso(at), "why": why}
+        if pattern:
+            value["pattern"] = selector
+        return self._api.put_key(self._topic_key(selector, pattern, subscribed), json.dumps(value), cas=0)
+
+    def undo_topic(self, selector: str, *, pattern: bool, subscribed: bool) -> bool:
+        """Take such a decision back, also one that cannot be read; False if there is none."""
+        return self._remove(self._topic_key(selector, pattern, subscribed))
+
+    def _topic_key(self, selector: str, pattern: bool, subscribed: bool) -> str:
+        name = quote(selector, safe="") if pattern else check_topic(selector)
+        how = SUBSCRIBED if subscribed else UNSUBSCRIBED
+        return f"{self.prefix}{TOPICS}/{how}/{PATTERNS if pattern else NAMES}/{name}"
+
+
+def read_topic_decision(rest: str, key: Key) -> TopicDecision:
+    """The decision in `key`, whose name ends in `rest`. Raises `WireError` if it cannot be told what it is about."""
+    parts = rest.split("/")
+    if (
+        len(parts) != _DEPTH
+        or parts[0] not in (SUBSCRIBED, UNSUBSCRIBED)
+        or parts[1] not in (NAMES, PATTERNS)
+    ):
+        raise WireError(
+            f"its name ends in {rest!r}, expected is [subscribed|unsubscribed]/[names|patterns]/[NAME]"
+        )
+    value = read_object(key.value)
+    pattern = parts[1] == PATTERNS
+    if pattern:
+        selector = value.get("pattern") if value is not None else None
+        if not isinstance(selector, str):
+            raise WireError(f"holds {key.value[:100]!r}, expected is a JSON object with 'pattern'")
+        try:
+            re.compile(selector)
+        except re.error as error:
+            raise WireError(f"pattern {selector!r} is not a regular expression: {error}") from error
+    else:
+        selector = check_topic(parts[2])
+    return TopicDecision(
+        **said(value or {"why": f"key {key.name} holds no JSON object"}),
+        selector=selector,
+        pattern=pattern,
+        subscribed=parts[0] == SUBSCRIBED,
+    )

@@ -1,0 +1,104 @@
+"""`/muster/metrics` and `/muster/targets`, for the application that Airflow's API server mounts at `/muster`.
+
+Prometheus cannot log in to Airflow: its tokens end after a day or so. So these two have a token of their own, the
+password of the Airflow connection `muster_metrics`, and answer 403 while there is no such connection. The token opens
+nothing else, and nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Response, status
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import SecretStr
+
+from muster.airflow.connections import ConnectionSettingsError
+from muster.cli.connections import status_token
+from muster.monitoring.exporter import Exporter, RunsReader
+from muster.monitoring.reading import Place, Runs
+from muster.monitoring.targets import TargetsUnknownError, targets
+from muster.settings.clusters import SettingsError
+
+log = logging.getLogger(__name__)
+
+CONNECTION = "muster_metrics"
+"""The Airflow connection whose password Prometheus has to send."""
+MARGIN = 0.5
+"""Seconds of Prometheus's own deadline that are left for the answer to be written and sent."""
+WITHIN = 9.5
+"""Seconds, where Prometheus does not say its deadline: the default one, with the margin taken off."""
+
+Token = Callable[[], SecretStr | None]
+
+
+def connection_token() -> SecretStr | None:
+    """The token in the Airflow connection `muster_metrics`. Raises `ConnectionSettingsError` without one."""
+    return status_token(CONNECTION)
+
+
+def airflow_runs(cluster: str) -> Runs:
+    """As `muster.airflow.coordinator_runs.read_runs`, importing Airflow's models when it is first asked."""
+    from muster.airflow.coordinator_runs import read_runs  # noqa: PLC0415
+
+    return read_runs(cluster)
+
+
+def metrics_router(token: Token = connection_token, read_runs: RunsReader | None = airflow_runs) -> APIRouter:
+    """The two routes. `token` gives the bearer token that they ask for."""
+    exporter = Exporter(read_runs)
+
+    def authorized(authorization: Annotated[str, Header()] = "") -> None:
+        try:
+            wanted = token()
+        except ConnectionSettingsError as error:
+            log.warning("metrics are refused: %s", error)
+            raise HTTPException(
+                status.HTTP_403_FORBIDDEN,
+                f"metrics are switched off; create the Airflow connection {CONNECTION!r} with a token as its "
+                "password (Admin > Connections), and send it: Authorization: Bearer ...",
+            ) from None
+        sent = authorization.encode()
+        if wanted is None or not secrets.compare_digest(sent, f"Bearer {wanted.get_secret_value()}".encode()):
+            raise HTTPException(
+                status.HTTP_401_UNAUTHORIZED,
+                f"this needs the bearer token of the Airflow connection {CONNECTION!r}: Authorization: Bearer ...",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+    router = APIRouter(dependencies=[Depends(authorized)], tags=["metrics"])
+
+    # Plain functions: FastAPI runs them in threads, so a server that hangs holds up no other request.
+    @router.get("/metrics")
+    def metrics(
+        cluster: Annotated[list[str] | None, Query()] = None,
+        partitions: bool = True,
+        x_prometheus_scrape_timeout_seconds: Annotated[float | None, Header()] = None,
+    ) -> Response:
+        """All metrics, or those of `cluster`; without `partitions` none that are by partition."""
+        try:
+            text = exporter.text(cluster or (), partitions, _within(x_prometheus_scrape_timeout_seconds))
+        except SettingsError as error:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(error)) from error
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/targets")
+    def discover(cluster: Annotated[list[str] | None, Query()] = None) -> list[dict[str, Any]]:
+        """The consumers' status pages. After an error Prometheus goes on with those that it knows."""
+        try:
+            return targets(exporter.readings(cluster or (), [Place.CONSUL], WITHIN))
+        except (SettingsError, TargetsUnknownError) as error:
+            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(error)) from error
+
+    return router
+
+
+def _within(said: float | None) -> float:
+    return WITHIN if said is None else max(MARGIN, said - MARGIN)
+
+
+router = metrics_router()
+"""What the application at `/muster` includes: `app.include_router(muster.monitoring.routes.router)`."""
