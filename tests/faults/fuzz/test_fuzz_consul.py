@@ -23,7 +23,7 @@ from muster.edges.consul_keys import UnreadableKeyError
 from muster.edges.consul_members import parse_agent_registration, parse_registrations
 from muster.settings.connections import ConsulSettings
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts
+from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
 from tests.faults.model.process import SETTINGS
@@ -150,7 +150,16 @@ def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolate
 
 
 @examples(500)
-@given(st.lists(mangled_values(ENTRY["Service"]), min_size=1, max_size=3))
+@given(
+    st.lists(
+        mangled_values(ENTRY["Service"])
+        | st.tuples(st.sampled_from(sorted(ENTRY["Service"]["Meta"])), odd_values).map(
+            lambda odd: {**ENTRY["Service"], "Meta": {**ENTRY["Service"]["Meta"], odd[0]: odd[1]}}
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
     cluster = Cluster({"good": 3}, good=("good",))
     entries = [service.entry() for service in cluster.servers.services.values()]
