@@ -23,7 +23,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-faults bench-assignors picture check quick format lock clean
+.PHONY: help env fetch up down status demo test test-faults bench-assignors picture screenshots check quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors
+
+screenshots: fetch ## Make docs/images anew: the dashboard on a real stack, in Chromium (root installs it on Debian)
+	@$(PYTHON) -m docs.pictures.dashboard
 
 check: env ## Formatter, linter, strict types and the quick tests
 	$(VENV)/bin/ruff format --check .

@@ -102,7 +102,7 @@ def around() -> Cluster:
 @contextmanager
 def put_in_place(cluster: Cluster, module: Any, discovery: str, store: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lever_forms if module is placement else module, discovery, lambda _: cluster.discovery)
+        patch.setattr(module, discovery, lambda _: cluster.discovery)
         patch.setattr(module, store, lambda _: cluster.store)
         # What a lever has done is noted in its run, of which there is none here.
         patch.setattr(lever_forms, "told", lambda outcome: dict(outcome.values))
@@ -138,14 +138,14 @@ def test_any_parameter_of_any_form(lever: str, odd: dict[str, Any]) -> None:
     notes: list[str] = []
     context = {
         "params": params,
-        "dag_run": SimpleNamespace(triggering_user_name="ann"),
+        "dag_run": SimpleNamespace(triggering_user_name="ann", dag_id="d", run_id="r"),
+        "run_id": "r",
         "ti": SimpleNamespace(
             dag_id=f"muster_{lever}", xcom_push=lambda _, value: notes.append(json.dumps(value))
         ),
         "task": SimpleNamespace(outlets=[]),
     }
-    with put_in_place(cluster, placement, "discovery", "_store"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lever_forms, "get_current_context", lambda: context)
+    with put_in_place(cluster, lever_forms, "discovery", "store"):
         try:
             values = pull(context)
         except REFUSALS as refusal:
