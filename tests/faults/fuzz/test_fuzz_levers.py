@@ -104,6 +104,8 @@ def put_in_place(cluster: Cluster, module: Any, discovery: str, store: str) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, discovery, lambda _: cluster.discovery)
         patch.setattr(module, store, lambda _: cluster.store)
+        # What a lever has done is noted in its run, of which there is none here.
+        patch.setattr(lever_forms, "told", lambda outcome: dict(outcome.values))
         yield
 
 
@@ -114,7 +116,7 @@ def unharmed(cluster: Cluster, keys: dict[str, Any]) -> None:
     assert not cluster.errors
 
 
-@examples(700)
+@examples(350)
 @given(
     st.sampled_from(sorted(LEVERS)),
     st.dictionaries(st.sampled_from(sorted(GOOD)), texts | odd_values, min_size=1, max_size=2),
@@ -195,7 +197,7 @@ def command_lines() -> st.SearchStrategy[list[str]]:
     return line()
 
 
-@examples(500)
+@examples(250)
 @given(command_lines())
 def test_any_command_line(line: list[str]) -> None:
     count("command line")
