@@ -38,7 +38,7 @@ class AirflowAccess:
 
 
 def airflow_dashboard() -> Application:
-    """The application, as `plugins/muster.py` has it mounted."""
+    """The application, as `plugins/muster_dashboard.py` has it mounted."""
     return create_app(Answers(), AirflowAccess())
 
 
