@@ -13,7 +13,7 @@ from airflow.sdk import Param, get_current_context
 
 from muster.airflow.lever_events import leave_event
 from muster.airflow.run_notes import OURS, leave_note
-from muster.levers.outcome import Outcome, Word
+from muster.levers.outcome import Outcome, Word, brief
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def _sorted(clusters: Clusters) -> list[tuple[str, ClusterSettings]]:
 
 
 def asked(context: Context, name: str) -> str:
-    """What the run's form says under `name`."""
-    return str(context["params"][name]).strip()
+    """What the run's form says under `name`. Raises `LeverError` for what is too long to be meant."""
+    return brief(name, str(context["params"][name])).strip()
 
 
 def asked_cluster(context: Context) -> ClusterSettings:

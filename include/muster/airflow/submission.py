@@ -119,7 +119,7 @@ class Submission:
                 watch=TaskRef(**value["watch"]) if value.get("watch") else None,
                 application=str(value.get("application", "")),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))
             return None
 

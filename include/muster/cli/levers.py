@@ -20,7 +20,7 @@ from muster.cli.errors import explained
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.levers import isolation, placement
-from muster.levers.outcome import Outcome, Word
+from muster.levers.outcome import Outcome, Word, brief
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -39,6 +39,8 @@ def _lever(pull: Lever) -> Callable[..., None]:
     def command(cluster: str, reason: str, by: str, as_text: bool, **asked: Any) -> None:
         with explained():
             settings = load_clusters()[cluster]
+            for what, text in asked.items():
+                brief(what, str(text))
             outcome = pull(settings, Word(by, reason, time.time()), **asked)
         click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
 

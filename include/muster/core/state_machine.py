@@ -182,6 +182,7 @@ class _Step:
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
+        self._believe_the_assignment()
         self.taken_away = frozenset(self.to_close)
         self.settled = self.state is None or self.state.state is State.STABLE
         self.moves: list[Move] = []
@@ -198,6 +199,12 @@ class _Step:
             # Nobody knows yet whether those who own something also run it.
             self.to_start.update({p: c for p, c in self.owners.items() if c in self.live})
         return self._transition()
+
+    def _believe_the_assignment(self) -> None:
+        """Where the two nodes contradict each other, which no coordinator writes, the one that consumers obey counts:
+        what it gives to somebody is to start there, and is not to be closed there."""
+        self.to_start |= {p: self.owners[p] for p in self.to_start.keys() & self.owners.keys()}
+        self.to_close = {p: c for p, c in self.to_close.items() if self.owners.get(p) != c}
 
     def _absent(self) -> dict[str, float]:
         """The absent owners and standbys, and when each was first seen absent; none without a `rebalance_delay`."""
@@ -243,12 +250,12 @@ class _Step:
                 continue
             del self.to_close[partition]
             target = self.to_start.get(partition)
-            if target is not None and not self._gone(target):
+            if target is not None and partition not in self.owners and not self._gone(target):
                 self.owners[partition] = target
 
     def _reports_closed(self, consumer: str, partition: int) -> bool:
         status = self.statuses.get(consumer)
-        if consumer not in self.live or status is None or partition in self.owners:
+        if consumer not in self.live or status is None:
             return False
         topic = self.snapshot.topic
         return status.has_seen(topic, self.before.epoch) and partition not in status.on(topic).held
