@@ -39,7 +39,7 @@ class AirflowAccess:
 
 
 def airflow_dashboard() -> Application:
-    """The application, as `plugins/muster.py` has it mounted."""
+    """The application, as `plugins/muster_dashboard.py` has it mounted."""
     app = create_app(Answers(), AirflowAccess())
     app.include_router(metrics)  # with a token of its own instead of Airflow's permissions
     return app
