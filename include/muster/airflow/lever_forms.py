@@ -9,8 +9,10 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param
+from airflow.sdk import Param, get_current_context
 
+from muster.airflow.lever_events import leave_event
+from muster.airflow.run_notes import OURS, leave_note
 from muster.levers.outcome import Outcome, Word, brief
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
@@ -85,7 +87,14 @@ def discovery(cluster: ClusterSettings) -> Discovery:
 
 
 def told(outcome: Outcome) -> dict[str, Any]:
-    """Log what was done, line by line; the values become the task's return value."""
+    """Log what was done, line by line, and leave it as the run's note and an Asset event.
+
+    The values become the task's return value.
+    """
+    context = get_current_context()
     for line in outcome.lines:
         log.info("%s", line)
+    lever = context["ti"].dag_id.removeprefix(OURS)
+    leave_note(context, outcome.lines[0])
+    leave_event(context, lever, outcome.values, outcome.lines[0])
     return dict(outcome.values)
