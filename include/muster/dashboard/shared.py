@@ -63,22 +63,28 @@ class Watched:
         """Seconds since somebody last looked."""
         return self._monotonic() - self._asked
 
-    def board(self) -> Board | None:
-        """The newest reading; None if there is none in time, because nothing could be read yet."""
+    def begin(self) -> None:
+        """Begin a new reading if the newest is too old, and do not wait for it."""
         with self._lock:
             self._asked = self._monotonic()
             if self._board is not None and self._asked < self._due:
-                return self._board
+                return
             if self._running is None or self._running.done():
                 self._running = self._pool.submit(self._read)
                 self._began = time.monotonic()
+
+    def board(self) -> Board | None:
+        """The newest reading; None if there is none in time, because nothing could be read yet."""
+        self.begin()
+        with self._lock:
             running, old = self._running, self._board
+            fresh = old is not None and self._asked < self._due
             patience = PATIENCE if old is not None else FIRST_PATIENCE
             left = self._began + patience - time.monotonic()
+        if fresh or running is None:
+            return old
         wait([running], max(0.0, left))
-        if running.done():
-            return running.result()
-        return old
+        return running.result() if running.done() else old
 
     def expire(self) -> None:
         """Have the next one who looks start a new reading: something was changed."""
