@@ -5,6 +5,7 @@ from typing import Any
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import coordination_levers
+from muster.airflow.lever_events import LEVERS
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
@@ -52,7 +53,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def pause() -> dict[str, object]:
         """Write the pause to Consul."""
         return coordination_levers.pause(get_current_context())
@@ -68,7 +69,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def resume() -> dict[str, object]:
         """Remove the pause from Consul."""
         return coordination_levers.resume(get_current_context())
@@ -84,7 +85,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def rebalance() -> dict[str, object]:
         """Write the request to Consul; the coordinator removes it when it is carried out."""
         return coordination_levers.rebalance(get_current_context())
@@ -100,7 +101,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def assignor() -> dict[str, object]:
         """Write the choice to Consul, or remove it."""
         return coordination_levers.assignor(get_current_context())

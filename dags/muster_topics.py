@@ -5,6 +5,7 @@ from typing import Any
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import topics
+from muster.airflow.lever_events import LEVERS
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
@@ -36,7 +37,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def subscribe() -> dict[str, object]:
         """Write the subscription to Consul."""
         return topics.subscribe(get_current_context())
@@ -52,7 +53,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def unsubscribe() -> dict[str, object]:
         """Write the removal to Consul."""
         return topics.unsubscribe(get_current_context())

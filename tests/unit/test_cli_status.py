@@ -39,7 +39,9 @@ class Consul:
         return self.world.decisions()
 
     def isolated(self) -> dict[str, IsolationEntry]:
-        return {c: IsolationEntry(c, "ann", 0.0, "it is slow") for c in self.world.isolated}
+        return {
+            c: IsolationEntry(consumer=c, by="ann", at=0.0, why="it is slow") for c in self.world.isolated
+        }
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
+from muster.airflow.lever_events import leave_event
+from muster.airflow.run_notes import OURS, leave_note
 from muster.levers.outcome import Outcome, Word, brief
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
@@ -108,12 +110,18 @@ def store(cluster: ClusterSettings) -> TopicStore:
 
 
 def told(context: Context, cluster: ClusterSettings, outcome: Outcome) -> dict[str, Any]:
-    """Note what was done in the cluster's history, and log it line by line; the values become the task's return
-    value."""
+    """Note what was done in the cluster's history, log it line by line, and leave it as the run's note and an Asset
+    event.
+
+    The values become the task's return value.
+    """
     from muster.levers.audit import recorded  # noqa: PLC0415
 
     run = context["dag_run"]
     outcome = recorded(outcome, lambda: store(cluster), f"{run.dag_id} {run.run_id}")
     for line in outcome.lines:
         log.info("%s", line)
+    lever = context["ti"].dag_id.removeprefix(OURS)
+    leave_note(context, outcome.lines[0])
+    leave_event(context, lever, outcome.values, outcome.lines[0])
     return dict(outcome.values)

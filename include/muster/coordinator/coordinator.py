@@ -233,11 +233,11 @@ class Coordinator:
     def compute_assignment(self) -> PlanReport:
         """Say what `advance` would begin with, and write nothing."""
         view = self._view()
-        if view.held:
+        if view.held or view.membership is None:
             return PlanReport(
                 held=view.held, errors=view.errors, warnings=view.warnings, states=view.states()
             )
-        statuses, _ = self._ask(view)
+        statuses, failures = self._ask(view)
         transitions = self._transitions(view, statuses)
         under_way = view.under_way()
         steps = {
@@ -251,6 +251,7 @@ class Coordinator:
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
             warnings=view.warnings,
+            stuck=self._stuck(view, self._waiting(view, view.membership, statuses, failures)),
             assignor=str(view.decisions.assignor or ""),
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
@@ -311,6 +312,21 @@ class Coordinator:
             else:
                 self.pause(delay)
                 delay = min(delay * 2, LAST_POLL)
+
+    def stuck(self) -> list[Waiting]:
+        """Who holds up a topic for longer than the cluster's `stuck_after`; writes nothing."""
+        view = self._view()
+        if view.held or view.membership is None:
+            return []
+        statuses, failures = self._ask(view)
+        waiting = self._waiting(view, view.membership, statuses, failures)
+        now = self.clock()
+        return [
+            each
+            for topic, found in waiting.items()
+            for each in found
+            if stuck_message(view.snapshots[topic], found, now, self.cluster.stuck_after)
+        ]
 
     def subscription(self, decisions: Decisions) -> Subscription:
         """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
@@ -474,10 +490,12 @@ def open_coordinator(
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
     status_token: SecretStr | None = None,
+    by: str = "",
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
 
-    `status_token` is the bearer token of the consumers' status pages, if they ask for one.
+    `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
+    for the history: a DAG and its run.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
@@ -485,7 +503,7 @@ def open_coordinator(
     assignor = load_assignor(cluster.assignor.name, cluster.assignor.options)
     lister = kafka.TopicLister(kafka_settings)
     try:
-        with zookeeper.TopicStore(zookeeper_settings, cluster.name) as store:
+        with zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store:
             discovery = consul.Discovery.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
             yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)

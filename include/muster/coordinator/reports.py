@@ -91,9 +91,10 @@ class ConsumersReport(_Report):
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
-    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `shadow` is None where no
-    assignor is named for it. `assignor` is what a person chose in the place of clusters.yaml's, and `asked` who asked
-    for a rebalance now; '' if nobody did. `states` is how many topics are in which state."""
+    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
+    `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
+    place of clusters.yaml's, and `asked` who asked for a rebalance now; '' if nobody did. `states` is how many topics
+    are in which state."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class PlanReport(_Report):
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
     shadow: ShadowReport | None = None
     assignor: str = ""
     asked: str = ""

@@ -172,6 +172,7 @@ class _Step:
         self.state = snapshot.state
         self.live = membership.live
         self.isolated = membership.isolated
+        self.isolated_by = membership.isolated_by
         self.statuses = statuses
         self.targets = targets
         self.now = now
@@ -227,7 +228,10 @@ class _Step:
         return consumer not in self.live and consumer not in self.missing
 
     def _why_gone(self, consumer: str) -> str:
-        return f"consumer {consumer} {'was isolated' if consumer in self.isolated else 'left'}"
+        if consumer not in self.isolated:
+            return f"consumer {consumer} left"
+        by = self.isolated_by.get(consumer)
+        return f"consumer {consumer} was isolated" + (f" by {by}" if by else "")
 
     def _let_go_of_vanished(self) -> None:
         present = self.partitions

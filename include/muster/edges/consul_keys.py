@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from muster.core.decided import Decided
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 
@@ -32,13 +33,10 @@ class UnreadableKeyError(ConsulError):
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationEntry:
-    """Who isolated a consumer, when (seconds since the epoch, 0 if unknown) and why."""
+class IsolationEntry(Decided):
+    """Somebody isolated a consumer."""
 
     consumer: str
-    by: str
-    at: float
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Keys:
             value = _object(key.value)
             why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
             entries[consumer] = IsolationEntry(
-                consumer, str(value.get("who", "unknown")), seconds(value.get("when")), why
+                consumer=consumer, by=str(value.get("who", "unknown")), at=seconds(value.get("when")), why=why
             )
         return entries
 

@@ -151,12 +151,15 @@ def _registration(entry: _Entry) -> Registration:
     )
 
 
-def to_membership(registered: Iterable[Registration], isolated: Iterable[str]) -> Membership:
-    """Who is live: passing, and neither isolated by a key (`isolated`) nor in maintenance."""
+def to_membership(registered: Iterable[Registration], isolated: Mapping[str, str]) -> Membership:
+    """Who is live: passing, and neither isolated by a key (`isolated`: with who did it, and why) nor in
+    maintenance."""
     registrations = list(registered)
     out = frozenset(isolated) | {r.id for r in registrations if r.maintenance}
     return Membership(
-        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out}, isolated=out
+        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out},
+        isolated=out,
+        isolated_by=dict(isolated),
     )
 
 

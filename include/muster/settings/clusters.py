@@ -25,9 +25,10 @@ from pydantic import (
     model_validator,
 )
 
-from muster.core.subscription import Subscription, TopicDecision, check_pattern
+from muster.core.subscription import Subscription, TopicDecision, check_pattern, subscription
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
+from muster.settings.retention import RetentionSettings
 
 DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
 LONGEST_NAME = 200
@@ -120,7 +121,7 @@ class TopicsSettings(_Settings):
 
     def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
         """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
-        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
+        return subscription(self.names, self.patterns, decided, doubt)
 
 
 class ConsumersSettings(_Settings):
@@ -172,6 +173,13 @@ def as_text(value: Any) -> Any:
     }
 
 
+class NotifierSettings(_Settings):
+    """An Airflow notifier by the dotted path of its class, and what it is made with."""
+
+    notifier: Annotated[str, AfterValidator(_dotted)]
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
 class ClusterSettings(_Settings):
     """One cluster. `name` is its key in the file. Durations are in seconds once read."""
 
@@ -192,6 +200,8 @@ class ClusterSettings(_Settings):
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
+    on_stuck: tuple[NotifierSettings, ...] = ()
+    """Who is told when `advance_state`, `fetch_partitions` or `fetch_consumers` fails."""
     rebalance_delay: Duration = 0.0
     fencing: bool = True
     """Whether Kafka refuses the commits of consumers that were replaced."""
@@ -201,6 +211,15 @@ class ClusterSettings(_Settings):
     @classmethod
     def _names(cls, value: Any) -> Any:
         return {"names": value} if isinstance(value, list | tuple) else value
+
+    @field_validator("on_stuck", mode="before")
+    @classmethod
+    def _notifiers(cls, value: Any) -> Any:
+        return (
+            [{"notifier": v} if isinstance(v, str) else v for v in value]
+            if isinstance(value, list)
+            else value
+        )
 
     @field_validator("assignor", "shadow_assignor", mode="before")
     @classmethod
@@ -214,11 +233,15 @@ class ClusterSettings(_Settings):
 
 @dataclass(frozen=True)
 class Clusters:
-    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not."""
+    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not.
+
+    `retention` is None if that entry is wrong, and `errors` says why: then nothing is to be deleted.
+    """
 
     path: Path
     clusters: dict[str, ClusterSettings] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    retention: RetentionSettings | None = None
 
     def __getitem__(self, name: str) -> ClusterSettings:
         """Return the cluster `name`, or raise `SettingsError` saying what is wrong and which there are."""
@@ -240,7 +263,10 @@ def _shown(part: str | int) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def _explain(path: Path, cluster: str, error: ValidationError) -> str:
+def _explain(
+    path: Path, cluster: str, error: ValidationError, model: type[BaseModel] = ClusterSettings
+) -> str:
+    where = f"cluster {cluster!r}" if model is ClusterSettings else f"'{cluster}'"
     lines = []
     for item in error.errors(include_url=False):
         key = ".".join(map(_shown, item["loc"])) or "(the whole entry)"
@@ -251,18 +277,24 @@ def _explain(path: Path, cluster: str, error: ValidationError) -> str:
         )
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"]))
-        lines.append(f"{path}: cluster {cluster!r}, key '{key}': {message}{given}")
+            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"], model))
+        lines.append(f"{path}: {where}, key '{key}': {message}{given}")
     return "\n".join(lines)
 
 
-def _allowed(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = ClusterSettings
+def _allowed(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return sorted(set(model.model_fields) - {"name"} if model is ClusterSettings else set(model.model_fields))
+
+
+def _with_retention(path: Path, entry: Any) -> Clusters:
+    try:
+        return Clusters(path, retention=RetentionSettings.model_validate({} if entry is None else entry))
+    except ValidationError as error:
+        return Clusters(path, errors={"retention": _explain(path, "retention", error, RetentionSettings)})
 
 
 def load_clusters(path: Path | None = None) -> Clusters:
@@ -285,11 +317,12 @@ def load_clusters(path: Path | None = None) -> Clusters:
         raise SettingsError(
             f"{path}: expected a top-level key 'clusters' with one entry a cluster; docs/settings.md shows it"
         )
-    if extra := sorted(repr(str(key)[:100]) for key in content if key != "clusters"):
+    if extra := sorted(repr(str(key)[:100]) for key in content if key not in {"clusters", "retention"}):
         raise SettingsError(
-            f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' is allowed, take the others out"
+            f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' and 'retention' are allowed, take "
+            "the others out"
         )
-    result = Clusters(path)
+    result = _with_retention(path, content.get("retention"))
     services: dict[str, str] = {}
     for key, entry in content["clusters"].items():
         name = str(key)[:LONGEST_NAME]
