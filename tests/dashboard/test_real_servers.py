@@ -210,7 +210,6 @@ def test_the_timeline_tells_of_rebalances(looking: Looking) -> None:
 
 
 def test_the_timeline_tells_who_pulled_which_lever(looking: Looking) -> None:
-    pytest.importorskip("muster.levers.audit", reason="levers note nothing in the history yet")
     looking.post("levers/isolate", consumer="b", reason="it is slow")
     looking.post("levers/pin", topic="t", partitions="0-1", consumer="a", reason="its cache is there")
     pin, isolate = looking.get("/timeline")["entries"][:2]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from muster.core.decisions import Decisions, Pin
+from muster.core.history import Lever
 from muster.dashboard import what_if as planning
 from muster.dashboard.levers import LeverEdges
 from muster.settings.clusters import ClusterSettings
@@ -44,30 +45,31 @@ class Store:
     """The world's store, as far as levers need it."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self.told: list[object] = []
+        self.world = world
+        self.told: list[Lever] = []
 
     def snapshots(self):  # type: ignore[no-untyped-def]
-        return self._world.store.snapshots()
+        return self.world.store.snapshots()
 
-    def append_history(self, entry: object) -> int:
+    def append_history(self, entry: Lever) -> int:
         self.told.append(entry)
         return len(self.told)
 
 
 @pytest.fixture
-def dashboard() -> Dashboard:
+def store() -> Store:
     world = World()
     world.join("a", "b", "c")
     settle(world, KAFKA, "sticky")
-    found = Dashboard(world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
+    return Store(world)
+
+
+@pytest.fixture
+def dashboard(store: Store) -> Dashboard:
+    found = Dashboard(store.world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
 
     def edges(_: ClusterSettings) -> LeverEdges:
-        @contextmanager
-        def store():  # type: ignore[no-untyped-def]
-            yield Store(world)
-
-        return LeverEdges(Pinning(found), store)  # type: ignore[arg-type]
+        return LeverEdges(Pinning(found), lambda: nullcontext(store))  # type: ignore[arg-type]
 
     found.answers.open_edges = edges
     return found
@@ -161,7 +163,9 @@ def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: 
     assert dashboard.post("/c/what-if", {"assignor": named}, user="viewer")["assignor"] == "sticky"
 
 
-def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dashboard: Dashboard) -> None:
+def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(
+    dashboard: Dashboard, store: Store
+) -> None:
     shown = what_if(dashboard, assignor={"name": "range"})
     asked = {
         "reason": "dealt out in turn",
@@ -194,6 +198,7 @@ def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dash
     )
     assert Counter((pin.topic, pin.partition, pin.consumer) for pin in pins.values()) == wanted
     assert {(pin.by, pin.why) for pin in pins.values()} == {("admin", "dealt out in turn")}
+    assert {(entry.what, entry.who, entry.via) for entry in store.told} == {("pin", "admin", "dashboard")}
     # And so they show at once.
     assert dashboard.get("/c")["summary"]["pinned"] == shown["moved"]
     # And the coordinator's runs bring about just what was shown.

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from muster.cli.connections import consul_settings, zookeeper_settings
@@ -27,6 +25,7 @@ from muster.dashboard.models import (
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.levers import assignor, coordination, isolation, placement
+from muster.levers.audit import recorded
 from muster.levers.outcome import Outcome, Word
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
@@ -128,11 +127,7 @@ def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, 
     Raises `LeverError` and the errors of ZooKeeper and Consul; then nothing was done, or part of it where a lever
     says so.
     """
-    outcome = LEVERS[lever](edges, cluster, asked, word)
-    if find_spec("muster.levers.audit") is None:
-        return outcome
-    noted: Outcome = import_module("muster.levers.audit").recorded(outcome, edges.store, VIA)
-    return noted
+    return recorded(LEVERS[lever](edges, cluster, asked, word), edges.store, VIA)
 
 
 def lever_states(board: Board) -> list[LeverState]:
