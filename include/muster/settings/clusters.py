@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from muster.core.subscription import Subscription, TopicDecision, check_pattern
+from muster.core.subscription import Subscription, TopicDecision, check_pattern, subscription
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
 from muster.settings.retention import RetentionSettings
@@ -121,7 +121,7 @@ class TopicsSettings(_Settings):
 
     def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
         """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
-        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
+        return subscription(self.names, self.patterns, decided, doubt)
 
 
 class ConsumersSettings(_Settings):
@@ -144,7 +144,7 @@ class ConsumersSettings(_Settings):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     metadata: dict[str, str] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted anew."""
