@@ -1,7 +1,8 @@
 """Muster's dashboard in Airflow's navigation and on the pages of its DAGs (Airflow's plugin interface).
 
 This file is read by every part of Airflow, so it imports nothing heavy: the dashboard itself, with the clients of
-ZooKeeper, Consul and Kafka, is imported by the API server at the first request to it.
+ZooKeeper, Consul and Kafka, is imported by the API server at the first request to it. Airflow imports it under the
+file's own name, which must therefore not be that of the package `muster`.
 """
 
 from typing import ClassVar

@@ -186,7 +186,9 @@ def test_isolation_says_who_when_and_why_and_ends(
     membership = discovery.members().membership
     assert membership is not None
     assert membership.isolated == {"one", "never-seen"}
-    assert discovery.isolated()["one"] == IsolationEntry("one", "anna", 1_700_000_000.5, "disk full")
+    assert discovery.isolated()["one"] == IsolationEntry(
+        consumer="one", by="anna", at=1_700_000_000.5, why="disk full"
+    )
 
     assert discovery.restore("one")
     assert not discovery.restore("one")

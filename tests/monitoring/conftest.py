@@ -1,4 +1,4 @@
-"""The stack whose metrics are looked at: ZooKeeper, Consul, Kafka, two consumers, the coordinator's real DAG runs
+"""The stack whose metrics are looked at: ZooKeeper, Consul, Kafka, two consumers, real runs of the coordinator's DAG
 with a StatsD server, `/muster/metrics` beside Airflow's database, and a real Prometheus with the configuration that
 Muster ships. One for all tests that ask for `stack`.
 """
@@ -119,6 +119,7 @@ def stack(
             "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
             "AIRFLOW__CORE__UNIT_TEST_MODE": "false",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
             "AIRFLOW__METRICS__STATSD_ON": "true",
             "AIRFLOW__METRICS__STATSD_PORT": str(statsd.port),
@@ -170,7 +171,7 @@ def prometheus(stack: Stack, eventually: Eventually) -> Iterator[Prometheus]:
     folder.mkdir()
     example = (ROOT / "monitoring" / "prometheus.yml").read_text()
     address = stack.metrics_url.removeprefix("http://")
-    for written, here in (("airflow.example:8080", address), (": 15s", ": 1s")):
+    for written, here in (("airflow.example:8080", address), (": 15s", ": 3s")):
         assert written in example
         example = example.replace(written, here)
     (folder / "prometheus.yml").write_text(example)

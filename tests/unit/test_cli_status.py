@@ -35,7 +35,9 @@ class Consul:
         return Members(found.membership, registered, 1, found.doubt)
 
     def isolated(self) -> dict[str, IsolationEntry]:
-        return {c: IsolationEntry(c, "ann", 0.0, "it is slow") for c in self.world.isolated}
+        return {
+            c: IsolationEntry(consumer=c, by="ann", at=0.0, why="it is slow") for c in self.world.isolated
+        }
 
 
 @pytest.fixture

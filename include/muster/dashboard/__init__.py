@@ -43,6 +43,6 @@ each viewer would hold a connection of the API server open, rights would be chec
 tend to collect them.
 
 What the page must know of where it is: Airflow shows it in an iframe whose sandbox allows scripts, forms and
-downloads, but no new windows and no leading the window above elsewhere; the Content-Security-Policy takes scripts and
-styles from `static/` only, so no `style=` in HTML (setting `element.style.x` from a script is fine).
+downloads, but no new windows, and not to lead the window above elsewhere. The Content-Security-Policy takes scripts
+and styles from `static/` only, so no `style=` in HTML (setting `element.style.x` from a script is fine).
 """

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.dashboard.board import Board
 from muster.dashboard.models import (
     AssignorLever,
     ConsumerLever,
@@ -26,12 +26,13 @@ from muster.dashboard.models import (
 )
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
-from muster.levers import isolation, placement
-from muster.levers.outcome import LeverError, Outcome, Word
+from muster.levers import assignor, coordination, isolation, placement
+from muster.levers.outcome import Outcome, Word
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
 
-HISTORY_VIA = "dashboard"
+VIA = "dashboard"
+"""Where a lever was pulled, for the cluster's history."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +89,22 @@ def _include(edges: LeverEdges, cluster: ClusterSettings, asked: ExclusionLever,
 
 
 def _pause(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").pause(edges.discovery, cluster, word))
+    return coordination.pause(edges.discovery, cluster, word)
 
 
 def _resume(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").resume(edges.discovery, cluster, word))
+    return coordination.resume(edges.discovery, cluster, word)
 
 
 def _rebalance(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    return _outcome(_module("coordination").rebalance_now(edges.discovery, cluster, word))
+    return coordination.rebalance_now(edges.discovery, cluster, word)
 
 
 def _assignor(edges: LeverEdges, cluster: ClusterSettings, asked: AssignorLever, word: Word) -> Outcome:
-    lever, choice = _module("assignor"), asked.assignor
+    choice = asked.assignor
     if choice is None:
-        return _outcome(lever.clear_assignor(edges.discovery, cluster, word))
-    return _outcome(lever.set_assignor(edges.discovery, cluster, choice.name, choice.options, word))
+        return assignor.clear_assignor(edges.discovery, cluster, word)
+    return assignor.set_assignor(edges.discovery, cluster, choice.name, choice.options, word)
 
 
 LEVERS: Mapping[str, Pull] = {
@@ -120,37 +121,30 @@ LEVERS: Mapping[str, Pull] = {
 }
 """By the name in the path."""
 
-_ELSEWHERE = {
-    "pause": "coordination",
-    "resume": "coordination",
-    "rebalance": "coordination",
-    "assignor": "assignor",
-}
-
 
 def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, word: Word) -> Outcome:
-    """Pull a lever. Raises `LeverError` and the errors of ZooKeeper and Consul."""
-    if why_not := unavailable(lever):
-        raise LeverError(why_not)
-    return LEVERS[lever](edges, cluster, asked, word)
+    """Pull a lever, and note it in the cluster's history.
+
+    Raises `LeverError` and the errors of ZooKeeper and Consul; then nothing was done, or part of it where a lever
+    says so.
+    """
+    outcome = LEVERS[lever](edges, cluster, asked, word)
+    if find_spec("muster.levers.audit") is None:
+        return outcome
+    noted: Outcome = import_module("muster.levers.audit").recorded(outcome, edges.store, VIA)
+    return noted
 
 
-def unavailable(lever: str) -> str:
-    """Why a lever cannot be pulled in this version, '' if it can."""
-    module = _ELSEWHERE.get(lever)
-    if module is None or find_spec(f"muster.levers.{module}") is not None:
-        return ""
-    return f"this version of Muster has no lever '{lever}'"
-
-
-def lever_states() -> list[LeverState]:
-    """Every lever, and whether it can be pulled."""
-    return [LeverState(lever=lever, available=not (w := unavailable(lever)), why_not=w) for lever in LEVERS]
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"muster.levers.{name}")
-
-
-def _outcome(outcome: Outcome) -> Outcome:
-    return outcome
+def lever_states(board: Board) -> list[LeverState]:
+    """Every lever, and whether it can be pulled now."""
+    consul = board.collected.consul
+    paused = consul is not None and consul.decisions.paused is not None
+    why_not = {
+        "pause": "coordination is paused already" if paused else "",
+        "resume": "" if paused else "coordination is not paused",
+        "rebalance": "coordination is paused; resume it first" if paused else "",
+    }
+    return [
+        LeverState(lever=lever, available=not why_not.get(lever), why_not=why_not.get(lever, ""))
+        for lever in (*LEVERS, "apply")
+    ]

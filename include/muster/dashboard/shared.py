@@ -91,6 +91,7 @@ class Watched:
     def _read(self) -> Board:
         began = self._monotonic()
         board = Board(self._collector.collect())
+        board.prepare()
         ended = self._monotonic()
         with self._lock:
             self._board = board
@@ -102,8 +103,15 @@ class Watched:
 class Shared:
     """All clusters that somebody looks at. `open_sources` gives the servers of one."""
 
-    def __init__(self, open_sources: Callable[[ClusterSettings], Sources]) -> None:
+    def __init__(
+        self,
+        open_sources: Callable[[ClusterSettings], Sources],
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._open = open_sources
+        self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._watched: dict[str, Watched] = {}
 
@@ -114,7 +122,9 @@ class Shared:
             if found is None or found.settings != settings:
                 if found is not None:
                     found.close()
-                found = self._watched[settings.name] = Watched(settings, self._open(settings))
+                found = self._watched[settings.name] = Watched(
+                    settings, self._open(settings), self._clock, self._monotonic
+                )
             for name, other in list(self._watched.items()):
                 if other is not found and other.idle > IDLE:
                     other.close()

@@ -18,14 +18,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from textwrap import shorten
 from typing import Any
 
+from muster.core.decided import Decided
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 
-LONGEST_WHY = 200
-"""Characters of why somebody isolated a consumer that stand in the reason of a move."""
 LAST_MOMENT = 253_370_764_800.0
 """Seconds since the epoch at the end of the year 9998: what can be written again in any time zone."""
 
@@ -35,18 +33,10 @@ class UnreadableKeyError(ConsulError):
 
 
 @dataclass(frozen=True, slots=True)
-class IsolationEntry:
-    """Who isolated a consumer, when (seconds since the epoch, 0 if unknown) and why."""
+class IsolationEntry(Decided):
+    """Somebody isolated a consumer."""
 
     consumer: str
-    by: str
-    at: float
-    why: str
-
-    def said(self) -> str:
-        """`ann: why` on one line and not too long; semicolons separate the reasons of a topic."""
-        why = shorten(self.why.replace(";", ","), LONGEST_WHY, placeholder="...")
-        return f"{self.by}: {why}" if why else self.by
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,7 @@ class Keys:
             value = _object(key.value)
             why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
             entries[consumer] = IsolationEntry(
-                consumer, str(value.get("who", "unknown")), seconds(value.get("when")), why
+                consumer=consumer, by=str(value.get("who", "unknown")), at=seconds(value.get("when")), why=why
             )
         return entries
 

@@ -5,6 +5,7 @@ Levers, forms and commands are the real ones; ZooKeeper and Consul are in memory
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -132,14 +133,25 @@ def test_any_parameter_of_any_form(lever: str, odd: dict[str, Any]) -> None:
             accepted = False  # flagged before the run; but a run that is triggered otherwise may have it all the same
     cluster = around()
     keys = dict(cluster.servers.keys)
-    context = {"params": params, "dag_run": SimpleNamespace(triggering_user_name="ann")}
-    with put_in_place(cluster, placement, "discovery", "_store"):
+    notes: list[str] = []
+    context = {
+        "params": params,
+        "dag_run": SimpleNamespace(triggering_user_name="ann"),
+        "ti": SimpleNamespace(
+            dag_id=f"muster_{lever}", xcom_push=lambda _, value: notes.append(json.dumps(value))
+        ),
+        "task": SimpleNamespace(outlets=[]),
+    }
+    with put_in_place(cluster, placement, "discovery", "_store"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lever_forms, "get_current_context", lambda: context)
         try:
             values = pull(context)
         except REFUSALS as refusal:
             assert 20 < len(str(refusal)) < 3_000, "what is wrong, in words"
             assert cluster.servers.keys == keys, "nothing was written"
+            assert not notes
         else:
+            assert len(notes) == 1, "the run's note"
             assert values["cluster"] == "c"
             assert values["reason"] == str(params["reason"]).strip()
             assert cluster.servers.keys != keys, f"accepted {accepted}, but nothing was done"

@@ -71,6 +71,7 @@ CLUSTER: dict[str, Any] = {
     "schedule_interval": 2,
     "advance_budget": "20s",
     "stuck_after": "5m",
+    "on_stuck": [{"notifier": "a.b.Notifier", "options": {"to": "x"}}],
     "rebalance_delay": 0,
     "fencing": True,
     "status_timeout": "2s",

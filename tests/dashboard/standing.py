@@ -1,0 +1,186 @@
+"""A dashboard over a simulated world: the application with readings that a test controls, and users by a header."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Header, HTTPException
+from fastapi.testclient import TestClient
+
+from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage
+from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
+from muster.core.wire import WireError
+from muster.core.wire_racks import Racks
+from muster.dashboard.access import Visitor
+from muster.dashboard.answers import Answers
+from muster.dashboard.app import create_app
+from muster.dashboard.levers import LeverEdges, open_levers
+from muster.dashboard.sources import Offsets
+from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
+from muster.edges.kafka import KafkaError, TopicPartition
+from muster.edges.status import StatusFailure
+from muster.edges.zookeeper import ZooKeeperError
+from muster.settings.clusters import Clusters, ClusterSettings
+from tests.unit.simulated import World
+from tests.unit.test_interrupted_writes import cluster
+
+
+@dataclass
+class SimulatedSources:
+    """The world's servers; `down` names those that are out of reach, `reads` counts the calls."""
+
+    world: World
+    offsets_now: Offsets = field(default_factory=Offsets)
+    down: set[str] = field(default_factory=set)
+    reads: Counter[str] = field(default_factory=Counter)
+    history_page: HistoryPage = field(default_factory=HistoryPage)
+    closed: int = 0
+    version: str = "0.1.0"
+
+    def _read(self, what: str, server: str, error: type[Exception]) -> None:
+        self.reads[what] += 1
+        if server in self.down:
+            raise error(f"{server} is out of reach; look whether it runs")
+
+    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
+        self.reads["snapshots"] += 1
+        return self.world.store.snapshots()
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        self.reads["racks"] += 1
+        return self.world.store.racks(topics)
+
+    def members(self) -> Members:
+        self._read("members", "consul", ConsulError)
+        found = self.world.members()
+        live = found.membership.live if found.membership is not None else {}
+        registered = {
+            c: Registration(c, "10.0.0.1", 80, passing=c in live, incarnation="one")
+            for c, there in self.world.consumers.items()
+            if there.alive
+        }
+        return replace(found, registered=registered)
+
+    def isolated(self) -> Mapping[str, IsolationEntry]:
+        self._read("isolated", "consul", ConsulError)
+        return {c: IsolationEntry(c, "ann", 5.0, "it is slow") for c in self.world.isolated}
+
+    def decisions(self) -> Decisions:
+        self._read("decisions", "consul", ConsulError)
+        return self.world.decisions()
+
+    def poll(
+        self, consumers: Iterable[Consumer], timeout: float
+    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+        self.reads["poll"] += 1
+        asked = list(consumers)
+        if "consumers" in self.down:
+            return {c.id: StatusFailure(c.id, "connection refused") for c in asked}
+        details = ConsumerDetails(host="h1", version=self.version, doing="running", started_at=100.0)
+        return {
+            c: replace(answer, details=details) if isinstance(answer, ConsumerStatus) else answer
+            for c, answer in self.world.poll(asked, timeout).items()
+        }
+
+    def offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        self._read("offsets", "kafka", KafkaError)
+        return self.offsets_now
+
+    def history(self, limit: int, before: int | None) -> HistoryPage:
+        self._read("history", "zookeeper", ZooKeeperError)
+        return self.history_page
+
+    def addresses(self) -> Mapping[str, str]:
+        return {"zookeeper": "zk:2181", "consul": "http://consul:8500", "kafka": "k:9092"}
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def _visitor(
+    user: str, rights: Mapping[str, tuple[set[str], set[str]]], cluster: str | None, edit: bool
+) -> Visitor:
+    if user not in rights:
+        raise HTTPException(401, "Not authenticated")
+    read, write = rights[user]
+    allowed = write if edit else read
+    if (cluster is not None and cluster not in allowed) or not allowed:
+        raise HTTPException(403, "Forbidden")
+    return Visitor(user, read.__contains__, write.__contains__)
+
+
+class ByHeader:
+    """`X-User` says who it is: `admin` may do everything, `viewer` look, `other` look at cluster d only."""
+
+    rights: Mapping[str, tuple[set[str], set[str]]] = {
+        "admin": ({"c", "d"}, {"c", "d"}),
+        "viewer": ({"c", "d"}, set()),
+        "other": ({"d"}, {"d"}),
+    }
+
+    @property
+    def visitor(self) -> Callable[..., Any]:
+        def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
+            return _visitor(x_user, self.rights, None, edit=False)
+
+        return visitor
+
+    @property
+    def reader(self) -> Callable[..., Any]:
+        def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+            return _visitor(x_user, self.rights, cluster, edit=False)
+
+        return reader
+
+    @property
+    def editor(self) -> Callable[..., Any]:
+        def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+            return _visitor(x_user, self.rights, cluster, edit=True)
+
+        return editor
+
+
+OURS = {"X-Muster-Request": "1", "Content-Type": "application/json"}
+"""The headers of a POST from the page itself."""
+
+
+class Dashboard:
+    """The application over one world, which is cluster `c`."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: Mapping[str, object] | None = None,
+        edges: Callable[[ClusterSettings], LeverEdges] = open_levers,
+        static: str | None = None,
+        errors: Mapping[str, str] | None = None,
+    ) -> None:
+        self.world = world
+        self.sources = SimulatedSources(world)
+        self.settings = cluster(settings or {})
+        self.clusters = Clusters(Path("clusters.yaml"), {"c": self.settings}, dict(errors or {}))
+        self.answers = Answers(
+            lambda: self.clusters, lambda _: self.sources, edges, clock=world.clock, monotonic=world.clock
+        )
+        self.app = create_app(self.answers, ByHeader(), static)
+        self.http = TestClient(self.app)
+
+    def look_again(self) -> None:
+        """Have the next request read everything anew, Kafka too."""
+        self.world.now += 10
+        self.answers.shared.watched(self.settings).expire()
+
+    def get(self, path: str, user: str = "admin", status: int = 200, **params: Any) -> Any:
+        answer = self.http.get(f"/api/clusters{path}", params=params, headers={"X-User": user})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: object, user: str = "admin", status: int = 200) -> Any:
+        answer = self.http.post(f"/api/clusters{path}", json=body, headers={"X-User": user, **OURS})
+        assert answer.status_code == status, answer.text
+        return answer.json()
