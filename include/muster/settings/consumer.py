@@ -52,7 +52,7 @@ class ConsumerSettings(BaseModel):
     advertise: str = ""
     port: Annotated[int, Field(ge=0, lt=65536)] = 0
     trigger_interval: Annotated[float, Field(ge=0)] = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Annotated[float, Field(gt=0)] = 1.0
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""

@@ -65,7 +65,7 @@ class SourcePartitions(_Message):
     asked: int
     topics: dict[str, TopicSource]
     kafka: dict[str, str] = Field(default_factory=dict, repr=False)
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     operation_timeout: Annotated[float, Field(gt=0)] = 10.0
 
 
