@@ -75,7 +75,7 @@ class FaultStack:
         self.journal.mkdir()
         self._write_clusters()
         for server in (*self.ensemble, self.consul, self.kafka, *self.airflow.components):
-            server.start_timeout = START_TIMEOUT  # type: ignore[misc]
+            server.start_timeout = START_TIMEOUT
         before = dict(os.environ)
         try:
             with ThreadPoolExecutor() as pool:

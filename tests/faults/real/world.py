@@ -51,6 +51,11 @@ class Window:
     flowed: float = 0.0
     doubled: int = 0
 
+    @property
+    def seconds(self) -> float:
+        """Until all partitions flowed again; if they never did, until that was given up."""
+        return (self.flowed or self.ended) - self.began
+
 
 @dataclass
 class World:
@@ -155,7 +160,7 @@ class World:
             window.ended = time.time()
             window.doubled = self.journal.doubled(window.began, window.ended)
             print(
-                f"{name}: flowed again after {window.flowed - window.began:.1f} s, "
+                f"{name}: flowed again after {window.seconds:.1f} s, "
                 f"{window.doubled} delivered twice, {window.ended - window.began:.1f} s in all"
             )
 
@@ -238,7 +243,7 @@ class World:
                     sum(self._lost_in(window, lost) for window in of_it),
                     sum(window.doubled for window in of_it),
                     sum(self.commits.went_back(window.began, window.ended) for window in of_it),
-                    round(max(window.flowed - window.began for window in of_it), 1),
+                    round(max(window.seconds for window in of_it), 1),
                     of_it[0].planned,
                 )
             )
