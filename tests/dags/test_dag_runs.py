@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from muster.core.history import Lever
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -417,6 +418,58 @@ def test_a_pin_of_what_is_not_there_is_refused(
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
     assert not discovery.decisions().pins
+
+
+def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    coordinate,
+    topic,
+    cluster_name: str,
+    start_consumer,
+    discovery: Discovery,
+    zookeeper: ZooKeeperSettings,
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    start_consumer("one")
+    assert coordinate().state == "success"
+    said = {"cluster": cluster_name, "reason": "release"}
+
+    def pull(dag_id: str, **form: Any) -> Run:
+        file = "muster_topics.py" if "subscribe" in dag_id else "muster_coordination.py"
+        return run_dag(file, dag_id, said | form)
+
+    assert pull("muster_unsubscribe", topic=topic, kind="name").state == "success"
+    assert pull("muster_pause").state == "success"
+    held = coordinate()
+    assert (held.tasks["fetch_partitions"], held.tasks["compute_assignment"]) == ("skipped", "skipped")
+    assert "status quo kept: paused by dag_test since " in held.log
+    assert pull("muster_rebalance").state == "failed", "it is paused"
+    assert pull("muster_resume").state == "success"
+
+    closed = coordinate()
+    [(_, event)] = closed.events
+    assert [change["after"] for change in event["changes"]][-1] == "Initial"
+    assert event["reasons"] == ["unsubscribed by dag_test: release"]
+    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+        assert store.topics() == []
+        levers = [record.entry for record in reversed(store.history().records)]
+    told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, Lever)]
+    assert told == [(name, "dag_test", f"muster_{name}") for name in ("unsubscribe", "pause", "resume")]
+
+    assert pull("muster_subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
+    assert pull("muster_subscribe", topic=topic, kind="name").state == "success"
+    assert pull("muster_assignor", assignor="range", options={}).state == "success"
+    again = coordinate()
+    assert "planned with assignor range by dag_test since " in again.log
+    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+    assert pull("muster_assignor", assignor="sticky", options={"no": 1}).state == "failed"
+    assert pull("muster_assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
+    assert discovery.decisions().assignor is None
+    assert pull("muster_rebalance").state == "success"
+    asked = coordinate()
+    assert asked.tasks["advance_state"] == "skipped"
+    assert "rebalance asked for by dag_test: release; there is nothing to move" in asked.log
 
 
 def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(

@@ -68,7 +68,9 @@ class SimulatedSources:
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
         self._read("isolated", "consul", ConsulError)
-        return {c: IsolationEntry(c, "ann", 5.0, "it is slow") for c in self.world.isolated}
+        return {
+            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
+        }
 
     def decisions(self) -> Decisions:
         self._read("decisions", "consul", ConsulError)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from muster.core.decisions import Decisions, Pin
+from muster.dashboard import what_if as planning
 from muster.dashboard.levers import LeverEdges
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
@@ -132,6 +133,15 @@ def test_nothing_supposed_is_what_the_next_run_would_do(dashboard: Dashboard) ->
 )
 def test_suppositions_that_do_not_fit(dashboard: Dashboard, asked: dict[str, Any], words: str) -> None:
     assert words in dashboard.post("/c/what-if", asked, status=409)["detail"]
+
+
+def test_previews_wait_for_each_other_but_not_for_long(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "PATIENCE", 0.01)
+    with planning._one_at_a_time:
+        assert "ask again" in dashboard.post("/c/what-if", {}, status=503)["detail"]
+    dashboard.post("/c/what-if", {})
 
 
 def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: Any) -> None:

@@ -1,4 +1,7 @@
-"""A whole stack of its own for the end-to-end test, with a cluster of two consumers."""
+"""A whole stack of its own for the end-to-end tests, with a cluster of two consumers; started once for all of them.
+
+`__init__.py` makes this folder the package that the fixture's scope names.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ class World:
         return self.view.describe(TOPIC)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("e2e")
     clusters = folder / "clusters.yaml"

@@ -159,7 +159,10 @@ def stack(
         made.produce(lonely, 40)
         first = made.coordinate()
         assert first["state"] == "success", first
-        made.metrics_url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        port = next(
+            line.strip() for line in server.stdout if line.strip().isdigit()
+        )  # Airflow logs there too
+        made.metrics_url = f"http://127.0.0.1:{port}"
         yield made
 
 

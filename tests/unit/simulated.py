@@ -188,6 +188,8 @@ class SimulatedConsumer:
         """One round: notice the assignment, let go what was taken away, start what was given."""
         if self.stuck or not self.alive:
             return
+        for topic in self.seen.keys() - store.nodes.keys():
+            self._drop(topic)
         for topic, node in store.nodes.items():
             try:
                 assignment = wire.parse_assignment(node.data, topic)
@@ -205,6 +207,14 @@ class SimulatedConsumer:
             self.closing |= gone
             self.starting |= mine - self.running - self.closing
             self.seen[topic] = assignment.epoch
+
+    def _drop(self, topic: str) -> None:
+        """The topic's nodes are gone."""
+        held = {tp for tp in self.running | self.starting if tp[0] == topic}
+        self.running -= held
+        self.starting -= held
+        self.closing = {tp for tp in self.closing if tp[0] != topic} | held
+        del self.seen[topic]
 
     def status(self) -> ConsumerStatus:
         topics = {t for t, _ in self.running | self.starting | self.closing} | self.seen.keys()

@@ -14,7 +14,7 @@ from muster.cli.connections import read_variable
 from muster.cli.what_if import PairType
 from muster.consumer import predecessor
 from muster.core import wire
-from muster.core.assignors import AssignorError, load_assignor
+from muster.core.assignors import BUILT_IN, AssignorError, load_assignor
 from muster.core.decisions import Decisions, Pin
 from muster.core.model import (
     Consumer,
@@ -26,11 +26,13 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
+from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import Policy, advance
 from muster.core.wire import WireError
 from muster.edges.consul_http import ConsulError, read_answer
 from muster.edges.consul_keys import iso, read_object, seconds
+from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.levers.outcome import LeverError, Word
 from muster.settings.clusters import SettingsError, load_clusters
@@ -134,6 +136,24 @@ def test_a_port_that_is_none_costs_one_answer_and_not_all() -> None:
 def test_a_predecessor_at_an_impossible_address_is_silent_rather_than_the_end_of_the_waiting() -> None:
     for address, port in (("a..b", 80), ("a" * 70 + ".b", 80), ("127.0.0.1", 99_999), ("::1]", 80)):
         assert isinstance(predecessor.ask(predecessor.Older("i", address, port)), str)
+
+
+@pytest.mark.parametrize("weight", ["1e308", "5e-324", "0.0001", "inf", "-1"])
+def test_a_weight_that_nobody_can_mean_ends_no_planning(weight: str) -> None:
+    """Two consumers whose weights add up to infinity had every assignor fail, for all topics."""
+    taken = to_consumer(Registration("x", meta={"weight": weight}))
+    assert taken.weight == 1.0
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_the_greatest_and_the_least_weight_can_be_planned_with(name: str) -> None:
+    consumers = {
+        c: Consumer(c, weight=weight)
+        for c, weight in (("a", LEAST_WEIGHT), ("b", GREATEST_WEIGHT), ("c", GREATEST_WEIGHT))
+    }
+    topics = [TopicSnapshot(topic, frozenset(range(7))) for topic in "tu"]
+    planned = plan(topics, consumers, load_assignor(name))
+    assert {owner for topic in planned.values() for owner in topic.values()} <= {"a", "b", "c"}
 
 
 def test_a_note_of_a_submission_with_an_impossible_number_is_no_note() -> None:

@@ -3,8 +3,8 @@
 The outcome of a task is chosen for what a person sees in the grid of runs:
 
 - nothing to do: `advance_state` is skipped;
-- something may have to be done but must not be (no consumer is live, or Consul's word is not to be trusted):
-  `compute_assignment` is skipped, and its log says why;
+- something may have to be done but must not be (the cluster is paused, no consumer is live, or Consul's word is not
+  to be trusted): `compute_assignment` is skipped, and its log says why; of a paused cluster `fetch_partitions` too;
 - a step of a rebalance was written: `advance_state` succeeds, with an Asset event;
 - ZooKeeper or Consul is out of reach: the tasks that noticed fail, and nothing is written;
 - Kafka is out of reach, or a topic is missing or unreadable: `fetch_partitions` fails, the run goes on with the
@@ -69,12 +69,15 @@ def run_of(context: Context) -> str:
 def fetch_partitions(name: str, context: Context) -> None:
     """Bring the partition lists in ZooKeeper up to date with Kafka.
 
-    Raises `AirflowFailException` when the work that could be done is done and something is wrong, naming it.
+    Raises `AirflowFailException` when the work that could be done is done and something is wrong, naming it, and
+    `AirflowSkipException` while the cluster is paused.
     """
     with open_cluster(load_clusters()[name], context) as coordinator:
         report = coordinator.fetch_partitions()
     CoordinatorStats(name).partitions(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
+    if report.held:
+        raise AirflowSkipException(f"status quo kept: {report.held}")
     log.info("%d topic(s) in Kafka belong to cluster %s", report.topics, name)
     for topic in report.new_topics:
         log.info("topic %s: new", topic)
@@ -97,7 +100,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     """
     cluster = load_clusters()[name]
     consul = consul_settings(cluster.consul)
-    stop_abandoned(Discovery(consul, cluster.name, cluster.consul_service), context["ti"].get_task_states)
+    stop_abandoned(Discovery.of(consul, cluster), context["ti"].get_task_states)
     with open_cluster(cluster, context) as coordinator:
         report = coordinator.fetch_consumers(cluster.tick)
     CoordinatorStats(name).consumers(report)
@@ -123,6 +126,10 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
     stats.plan(plan, sum(passed))
     context["ti"].xcom_push(REPORT, plan.as_dict())
     _warn_of(plan.warnings)
+    if plan.assignor:
+        log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)
+    if plan.asked:
+        log.info("%s", plan.asked)
     if plan.shadow is not None:
         log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
     if plan.stuck and not question_is_open(name, context):
@@ -231,6 +238,8 @@ def _warn_of(warnings: Iterable[str]) -> None:
 
 
 def _idle(report: AdvanceReport | None) -> str:
+    if report is not None and report.asked:
+        return f"{report.asked}; there is nothing to move"
     if report is not None and report.held:
         return f"status quo kept: {report.held}"
     if report is not None and report.waiting:

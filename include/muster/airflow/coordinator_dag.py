@@ -19,15 +19,16 @@ _DOC = """
 
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
-nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **Pausing this DAG holds
-everything still**: consumers go on with what they have.
+nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **To hold everything
+still**, use `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have.
+`muster_assignor` puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
 What you see, and what to do:
 
 - `advance_state` **skipped**: nothing to do, or nothing could be written yet and its log says for whom it waits.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
-- `compute_assignment` **skipped**: the status quo is kept, because no consumer is live or Consul's answer is not to
-  be trusted; its log says which. `muster_consumers__{name}` starts consumers.
+- `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
+  Consul's answer is not to be trusted; its log says which. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
 - `advance_state` **failed**: a topic is not Stable for longer than {stuck:g} s. The message names topic, consumer and

@@ -12,13 +12,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 from muster.airflow.connections import consul_settings, zookeeper_settings
 from muster.airflow.coordination import open_cluster
 from muster.airflow.lever_events import leave_event
+from muster.airflow.lever_forms import store
 from muster.airflow.run_notes import leave_note
 from muster.coordinator.stuck import holds_up, questions
-from muster.core.history import Lever
 from muster.core.readable import readable
 from muster.edges.consul import Discovery
-from muster.edges.zookeeper import TopicStore, ZooKeeperError
+from muster.edges.zookeeper import TopicStore
 from muster.levers import isolation
+from muster.levers.audit import recorded
 from muster.levers.outcome import Word
 from muster.settings.clusters import load_clusters
 
@@ -55,16 +56,12 @@ def isolate(name: str, consumer: str, who: str, seconds: float, context: Context
     word = Word(who, why, time.time())
     discovery = Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
     outcome = isolation.isolate(discovery, cluster, consumer, word)
+    via = f"{context['ti'].dag_id} {context['run_id']}"
+    outcome = recorded(outcome, lambda: store(cluster), via)
     for line in outcome.lines:
         log.info("%s", line)
     leave_note(context, outcome.lines[0])
     leave_event(context, "isolate", outcome.values, outcome.lines[0])
-    via = f"{context['ti'].dag_id} {context['run_id']}"
-    try:
-        with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as store:
-            store.append_history(Lever(word.at, who, "isolate", why, via, {"consumer": consumer}))
-    except ZooKeeperError as error:
-        log.warning("the history of cluster %s does not have it: %s", name, error)
     return dict(outcome.values)
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from muster.core.supposition import ATTRIBUTES, Joining
 from muster.core.wire import WireError, check_id, check_topic
+from muster.edges.consul_members import GREATEST_WEIGHT
 
 
 class JoiningType(click.ParamType[Joining]):
@@ -47,8 +48,8 @@ def _weight(text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not 0 < weight < math.inf:
-        raise ValueError(f"weight {text!r} is not a number above 0")
+    if not 0 < weight <= GREATEST_WEIGHT:
+        raise ValueError(f"weight {text!r} is not a number above 0 and up to {GREATEST_WEIGHT:g}")
     return weight
 
 

@@ -35,7 +35,7 @@ from muster.core.model import Consumer, ConsumerStatus, Membership, State, Topic
 from muster.core.planner import plan
 from muster.core.readable import readable
 from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
-from muster.core.subscription import Subscription, TopicDecision, subscription
+from muster.core.subscription import Subscription, TopicDecision
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.clusters import ClusterSettings
@@ -330,15 +330,13 @@ class Coordinator:
 
     def subscription(self, decisions: Decisions) -> Subscription:
         """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
-        topics = self.cluster.topics
-        return subscription(topics.names, topics.patterns, decisions.subscriptions, decisions.topics_in_doubt)
+        return self.cluster.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
 
     def _view(self) -> View:
         snapshots, errors = readable(self.store.snapshots())
         decisions = self.discovery.decisions()
         members = self.discovery.members()
-        reads = self.subscription(decisions)
-        leaving = {topic: reason for topic in snapshots if (reason := reads.lets_go(topic))}
+        leaving = self.subscription(decisions).leaving(snapshots)
         policy = Policy(0.0) if decisions.rebalance is not None else self.policy
         view = View(
             snapshots,
@@ -506,7 +504,7 @@ def open_coordinator(
     lister = kafka.TopicLister(kafka_settings)
     try:
         with zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store:
-            discovery = consul.Discovery(consul_settings, cluster.name, cluster.consul_service)
+            discovery = consul.Discovery.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
             yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
     finally:

@@ -59,7 +59,7 @@ class Discovery(Protocol):
         """All that persons decided about the cluster."""
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:
-        """A request for a rebalance was carried out; False if it is gone, or another one has taken its place."""
+        """A request for a rebalance was carried out; False if another one has taken its place, which stands."""
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""

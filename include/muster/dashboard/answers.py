@@ -82,6 +82,9 @@ class Answers:
         except SettingsError as error:
             return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
         names = sorted(name for name in found.clusters.keys() | found.errors.keys() if visitor.may_read(name))
+        for name in names:
+            if name in found.clusters:
+                self.shared.watched(found.clusters[name]).begin()  # all at once: their waits are not added up
         return ClustersAnswer(
             user=visitor.name, clusters=[self._summary(found, name, visitor) for name in names]
         )

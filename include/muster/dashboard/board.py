@@ -205,7 +205,15 @@ class Board:
 
     def prepare(self) -> None:
         """Work out what takes longest, where its time counts as part of the reading."""
-        _ = self.overview, self.holdings, self.lag_unknown
+        _ = self.overview, self.holdings, self.totals, self.lag_unknown
+
+    @cached_property
+    def totals(self) -> tuple[int | None, float | None]:
+        """Lag and rate over all topics; None where nothing is known."""
+        of_topics = [self.lag_of(topic) for topic in self.cells]
+        lags = [lag for lag, _ in of_topics if lag is not None]
+        rates = [rate for _, rate in of_topics if rate is not None]
+        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
 
     @cached_property
     def lag_unknown(self) -> int:

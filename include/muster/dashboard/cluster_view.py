@@ -92,7 +92,6 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
     for cells in board.cells.values():
         partition_states.update(cells.counts)
     partitions = sum(partition_states.values())
-    measured = collected.measured
     state, since = _state(board)
     return ClusterSummary(
         name=collected.settings.name,
@@ -107,10 +106,10 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
         partition_states=dict(partition_states),
         pinned=sum(len(p) for p in board.pins.values()),
         consumers=_counts(board),
-        lag=sum(measured.lag.values()) if measured.lag else None,
+        lag=board.totals[0],
         lag_unknown=board.lag_unknown,
-        rate=round(sum(measured.rate.values()), 1) if measured.rate else None,
-        consumed_rate=measured.consumed_rate,
+        rate=board.totals[1],
+        consumed_rate=collected.measured.consumed_rate,
         last_rebalance=_last_rebalance(board),
         assignor=in_force(board).name,
         problems=found[:AT_A_GLANCE],

@@ -51,8 +51,18 @@ _one_at_a_time = threading.Lock()
 """Planning a large cluster takes a processor for a second: it is not to take all of the API server's."""
 
 
+MOST_SUPPOSED = 200_000
+"""Partitions that all topics together may be supposed to have."""
+PATIENCE = 3.0
+"""Seconds that a preview waits for another one: whoever waits holds a thread of the API server."""
+
+
 class NothingReadError(RuntimeError):
     """There is nothing to plan from, because a server could not be read; the message says which."""
+
+
+class BusyError(RuntimeError):
+    """Another preview is being planned; ask again in a moment."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,8 @@ def plan_what_if(
 ) -> Previewed:
     """Plan as `request` supposes.
 
-    Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, and `AssignorError`.
+    Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, `AssignorError`, and
+    `BusyError`.
     """
     membership = _membership(board)
     own = load_assignor(in_force.name, in_force.options)
@@ -100,10 +111,11 @@ def plan_what_if(
         membership,
         board.unreadable,
     )
-    for topic, count in request.partitions.items():
-        if count > MOST_PARTITIONS:
-            raise WhatIfError(f"topic {topic!r}: {count} partitions are more than {MOST_PARTITIONS}")
-    with _one_at_a_time:
+    if (asked := sum(request.partitions.values())) > MOST_SUPPOSED:
+        raise WhatIfError(f"{asked} partitions are supposed, which are more than {MOST_SUPPOSED}")
+    if not _one_at_a_time.acquire(timeout=PATIENCE):
+        raise BusyError("another preview is being planned; ask again in a moment")
+    try:
         reader = CircumstancesReader(
             cast("Store", _Racks(sources)),
             cast("Discovery", _Decided(board)),
@@ -116,6 +128,8 @@ def plan_what_if(
         held = _could_be_pins(request, found, membership.live) == "" and _held_by_pins(
             board, membership, own, reader.read(board.snapshots, membership.live, own).circumstances, found
         )
+    finally:
+        _one_at_a_time.release()
     return Previewed(found, _name(found), held, tuple(known.warnings), frozenset(membership.live))
 
 
@@ -130,10 +144,6 @@ def _held_by_pins(
     snapshots = board.snapshots.values()
     planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins))
     return all(planned.get(topic, {}) == dict(owners) for topic, owners in found.owners.items())
-
-
-MOST_PARTITIONS = 10_000
-"""Partitions that a topic may be supposed to have."""
 
 
 def what_if_answer(board: Board, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:

@@ -24,6 +24,7 @@ from muster.edges.consul_members import (
     to_membership,
 )
 from muster.edges.consul_wait import WaitIndex, wait_for_change
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 __all__ = [
@@ -63,6 +64,11 @@ class Discovery(DecisionKeys):
         super().__init__(ConsulApi(settings), cluster)
         self.service = check_id(service, "Consul service")
         self._pause = pause
+
+    @classmethod
+    def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> Discovery:
+        """The consumers and keys of a cluster of clusters.yaml."""
+        return cls(settings, cluster.name, cluster.consul_service)
 
     def members(self) -> Members:
         """Who is registered, live and isolated, or why that cannot be told. See the module on empty lists."""

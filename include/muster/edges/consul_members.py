@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 NODE_MAINTENANCE = "_node_maintenance"
 SERVICE_MAINTENANCE = "_service_maintenance:"
 LONGEST_OUTPUT = 500
+LEAST_WEIGHT, GREATEST_WEIGHT = 0.001, 1_000_000.0
+"""Beyond these a weight is a slip of the finger, and shares that are counted with it are no numbers any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,8 @@ def _weight(consumer: str, text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not math.isfinite(weight) or weight <= 0:
-        _warn_metadata(consumer, "weight", text, "a number above 0", "1")
+    if not LEAST_WEIGHT <= weight <= GREATEST_WEIGHT:  # nor is a NaN
+        _warn_metadata(consumer, "weight", text, f"a number from {LEAST_WEIGHT} to {GREATEST_WEIGHT:g}", "1")
         return 1.0
     return weight
 

@@ -104,6 +104,8 @@ class TopicStore:
     def topics(self) -> list[str]:
         """The names of the topic nodes, in order."""
         deadline = self._session.deadline()
+        if self._read_only and self._missing(self._assignments, deadline):
+            return []
         return sorted(self._children(self._assignments, deadline))
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:

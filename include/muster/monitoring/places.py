@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from muster.cli.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.core.readable import readable
-from muster.core.subscription import TopicDecision, subscription
+from muster.core.subscription import TopicDecision
 from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.zookeeper import TopicStore
@@ -88,8 +88,7 @@ class KafkaReader:
     def _read(self, settings: KafkaSettings) -> Offsets:
         lister = self._lister = self._lister or TopicLister(settings)
         group = self._group = self._group or GroupOffsets(settings, self._cluster.group_id)
-        topics = self._cluster.topics
-        subscribed = subscription(topics.names, topics.patterns, self._decided())
+        subscribed = self._cluster.topics.read_with(self._decided())
         found = {
             topic: partitions
             for topic, partitions in lister.list_partitions().items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from muster.core.subscription import Subscription, TopicDecision, check_pattern, subscription
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
 from muster.settings.retention import RetentionSettings
@@ -45,14 +47,6 @@ def _identifier(value: str) -> str:
 def _dotted(value: str) -> str:
     if not _DOTTED.fullmatch(value):
         raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
-    return value
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{value[:100]!r} is not a regular expression: {error}") from error
     return value
 
 
@@ -113,7 +107,7 @@ class TopicsSettings(_Settings):
     """Topics by name, and by regular expressions that must match the whole name."""
 
     names: tuple[Annotated[str, AfterValidator(check_topic)], ...] = ()
-    patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
 
     @model_validator(mode="after")
     def _some(self) -> TopicsSettings:
@@ -123,9 +117,11 @@ class TopicsSettings(_Settings):
 
     def includes(self, topic: str) -> bool:
         """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
-        if topic in self.names:
-            return True
-        return not topic.startswith("__") and any(re.fullmatch(p, topic) for p in self.patterns)
+        return self.read_with(()).includes(topic)
+
+    def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
+        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
+        return subscription(self.names, self.patterns, decided, doubt)
 
 
 class ConsumersSettings(_Settings):

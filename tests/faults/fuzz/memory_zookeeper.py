@@ -95,7 +95,8 @@ class MemoryClient:
         return self._one(("set", path, data, -1))
 
     def create_async(self, path: str, data: bytes = b"", sequence: bool = False) -> Result:
-        return self._one(("create", self.named(path, sequence), data, -1))
+        made = self.named(path, sequence)
+        return Result(made, self.apply(("create", made, data, -1)))
 
     def delete_async(self, path: str) -> Result:
         return self._one(("delete", path, b"", -1))

@@ -23,7 +23,7 @@ from muster.edges.consul_keys import UnreadableKeyError
 from muster.edges.consul_members import parse_agent_registration, parse_registrations
 from muster.settings.connections import ConsulSettings
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts
+from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
 from tests.faults.model.process import SETTINGS
@@ -70,7 +70,7 @@ decisions = st.tuples(
 )
 
 
-@examples(250)
+@examples(150)
 @given(st.lists(decisions, min_size=3, max_size=8), st.sampled_from(("sticky", "range", "co-partitioned")))
 def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assignor: str) -> None:
     # Consumer a carries "keep" whatever the keys say of the other topics: nobody isolates or excludes "a" and "b".
@@ -97,7 +97,7 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
         told(error, "Consul key muster/c/")
 
 
-@examples(500)
+@examples(300)
 @given(mangled(STOP), mangled(SUBMITTED), mangled(WORD), mangled(WORD))
 def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: bytes, excluded: bytes) -> None:
     cluster = Cluster({}, good=())
@@ -149,8 +149,17 @@ def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolate
     assert "x" not in cluster.servers.services
 
 
-@examples(500)
-@given(st.lists(mangled_values(ENTRY["Service"]), min_size=1, max_size=3))
+@examples(300)
+@given(
+    st.lists(
+        mangled_values(ENTRY["Service"])
+        | st.tuples(st.sampled_from(sorted(ENTRY["Service"]["Meta"])), odd_values).map(
+            lambda odd: {**ENTRY["Service"], "Meta": {**ENTRY["Service"]["Meta"], odd[0]: odd[1]}}
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
     cluster = Cluster({"good": 3}, good=("good",))
     entries = [service.entry() for service in cluster.servers.services.values()]
@@ -180,7 +189,7 @@ def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
     cluster.settles()
 
 
-@examples(1500)
+@examples(1000)
 @given(mangled([ENTRY]), mangled(ENTRY))
 def test_answers_that_are_not_consuls(health: bytes, own: bytes) -> None:
     settings = ConsulSettings()

@@ -61,7 +61,7 @@ class Driver:
         return {b"authorization": f"Bearer {self.token}".encode(), b"content-type": b"application/json"}
 
 
-@examples(500)
+@examples(250)
 @given(mangled(PLANNED))
 def test_any_plan(body: bytes) -> None:
     count("local API")
@@ -84,7 +84,7 @@ headers = st.one_of(odd_texts.map(lambda t: t.encode("latin-1", "replace")), st.
 )
 
 
-@examples(300)
+@examples(150)
 @given(
     headers,
     st.sampled_from(("GET", "POST", "DELETE")),

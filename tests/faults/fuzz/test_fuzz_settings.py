@@ -193,7 +193,7 @@ def usable(cluster: Any) -> None:
 def test_any_value_of_any_key(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
 
-    @examples(450)
+    @examples(300)
     @given(entries())
     def play(entry: str) -> None:
         check(path, "bad", (GOOD + f"  bad: {entry}\n").encode("utf-8", "surrogatepass"))
@@ -220,7 +220,7 @@ def test_any_name_of_a_cluster(tmp_path: Path) -> None:
 def test_any_file(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
 
-    @examples(250)
+    @examples(150)
     @given(
         mangled(
             {
@@ -252,7 +252,7 @@ CONNECTION = {
 }
 
 
-@examples(600)
+@examples(400)
 @given(
     mangled(CONNECTION)
     | odd_texts.map(lambda t: f"generic://u:pw-secret@{t}/?acl={t}".encode("utf-8", "replace"))
@@ -276,7 +276,7 @@ def test_any_connection_in_the_environment(value: bytes) -> None:
             assert "pw-secret" not in str(error)
 
 
-@examples(500)
+@examples(300)
 @given(mangled(json.loads(SETTINGS.model_dump_json())))
 def test_any_settings_of_a_consumer(value: bytes) -> None:
     text = value.decode("utf-8", "replace").replace("\x00", "?")

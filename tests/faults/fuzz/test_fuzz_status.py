@@ -129,7 +129,7 @@ def pages() -> Iterator[Pages]:
 
 def test_no_answer_costs_another(pages: Pages) -> None:
     # Twelve real connections an example, one of them always good.
-    @examples(90)
+    @examples(60)
     @given(st.lists(responses(), min_size=11, max_size=11))
     def ask(answers: list[bytes]) -> None:
         pages.answers[:] = [response(GOOD), *answers]
@@ -167,7 +167,7 @@ def test_strange_addresses_are_told_and_not_asked(places: list[tuple[str, int]])
         assert isinstance(predecessor.ask(predecessor.Older("i", address, port)), str)
 
 
-@examples(1500)
+@examples(1000)
 @given(mangled(STATUS))
 def test_a_status_is_read_as_it_says_or_refused(body: bytes) -> None:
     count("status answer")
@@ -181,7 +181,7 @@ def test_a_status_is_read_as_it_says_or_refused(body: bytes) -> None:
         assert all(load.lag is None or load.lag >= 0 for load in status.loads.values())
 
 
-@examples(250)
+@examples(150)
 @given(st.lists(mangled_values(STATUS), min_size=4, max_size=4), odd_texts)
 def test_one_that_talks_rubbish_holds_up_only_what_is_its_own(bodies: list[Any], incarnation: str) -> None:
     cluster = Cluster({"good": 3, "theirs": 2}, good=("good",))

@@ -53,7 +53,7 @@ names = odd_texts.filter(
 )
 
 
-@examples(300)
+@examples(200)
 @given(st.lists(nodes, min_size=3, max_size=8))
 def test_rotten_topics_are_left_alone_and_the_others_go_on(
     rotten: list[tuple[bytes, bytes | None, bytes | None]],

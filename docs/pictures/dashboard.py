@@ -1,0 +1,146 @@
+"""`make screenshots`: the pictures of the dashboard in the README, from a real stack with consumers at work.
+
+The stack is started for them and stopped at the end. What is shown has happened: a consumer is isolated and restored,
+a partition is pinned, by the page's own buttons.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import httpx
+
+from devstack.chromium import DESKTOP, PHONE, Browser
+from devstack.progress import step
+from devstack.showcase import CLUSTER, Showcase
+
+IMAGES = Path(__file__).resolve().parents[1] / "images"
+PATIENCE = 180.0
+"""Seconds for a rebalance, on a machine that is busy."""
+
+
+def log_in(browser: Browser, url: str, user: str, password: str) -> None:
+    """Log in to the Airflow at `url` by its token, as its own page keeps it. Raises `httpx.HTTPError` if refused."""
+    answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, trust_env=False)
+    answer.raise_for_status()
+    browser.driver.get(f"{url}/muster/")  # a cookie can only be set where one is
+    browser.driver.add_cookie({"name": "_token", "value": answer.json()["access_token"], "path": "/"})
+
+
+def pull(browser: Browser, button: str, reason: str, **fields: str) -> None:
+    """Press the button with this text or name, fill in the dialog and confirm; returns when it is done."""
+    browser.click(
+        f'button[aria-label="{button}"], button', None if browser.all(f'[aria-label="{button}"]') else button
+    )
+    browser.one("dialog[open]")
+    for name, value in fields.items():
+        field = browser.one(f'dialog [name="{name}"]')
+        field.clear()
+        field.send_keys(value)
+    browser.one("dialog textarea").send_keys(reason)
+    browser.click("dialog button[type=submit]")
+    browser.eventually(lambda: not browser.all("dialog"), 30, f"{button}: the dialog closes")
+
+
+class Photographer:
+    """Goes through the pages of one cluster and keeps pictures of them in `folder`."""
+
+    def __init__(self, browser: Browser, url: str, folder: Path) -> None:
+        self.browser = browser
+        self.page = f"{url}/muster/#/clusters/{CLUSTER}"
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Have something happen that is worth a look."""
+        browser = self.browser
+        browser.open(self.page)
+        self._stable()
+        browser.open(f"{self.page}/consumers")
+        pull(browser, f"Isolate {CLUSTER}-3", "its disk is failing")
+        self._stable()
+        browser.open(f"{self.page}/consumers")
+        pull(browser, f"Restore {CLUSTER}-3", "disk replaced")
+        self._stable()
+        browser.open(f"{self.page}/topics/flights")
+        pull(browser, "Pin…", "close to its cache", partitions="0-1", consumer=f"{CLUSTER}-2")
+        self._stable()
+
+    def take(self) -> None:
+        """Every picture."""
+        self._shot("overview-light", "", self._matrix)
+        self._shot("overview-dark", "", self._matrix, dark=True)
+        self._shot("overview-phone", "", self._matrix, phone=True)
+        self._shot("consumers-light", "/consumers", lambda: self.browser.one("table.data .share"))
+        self._shot("timeline-light", "/timeline", lambda: self.browser.one(".happening"))
+        self._shot(
+            "timeline-phone-dark", "/timeline", lambda: self.browser.one(".happening"), dark=True, phone=True
+        )
+        self._shot("what-if-light", f"/what-if?without={CLUSTER}-1", lambda: self.browser.one(".shares"))
+
+    def _shot(
+        self, name: str, page: str, ready: Callable[[], object], *, dark: bool = False, phone: bool = False
+    ) -> None:
+        self.browser.size(PHONE if phone else (DESKTOP[0], 860), 1.5 if phone else 1)
+        self.browser.dark(dark)
+        self.browser.open(f"{self.page}{page}")
+        ready()
+        self.browser.says("read just now")
+        self.browser.shot(self.folder / f"dashboard-{name}.png")
+
+    def _matrix(self) -> None:
+        self.browser.one(".m-cell.is-running")
+
+    def _stable(self) -> None:
+        """Wait until the page says that all is stable, with every partition running."""
+        self.browser.open(self.page)
+
+        def well() -> bool:
+            text = self.browser.text()
+            waiting = ("Rebalancing", "starting\n", "closing\n", "unassigned\n")
+            return (
+                "Stable for" in text
+                and bool(self.browser.all(".state-filter"))
+                and not any(
+                    self.browser.all(f".state-filter.is-{one}")
+                    for one in ("starting", "closing", "unassigned", "unknown")
+                )
+                and waiting[0] not in text
+            )
+
+        self.browser.eventually(well, PATIENCE, "everything runs")
+
+
+@click.command()
+@click.option("--url", default="", help="An Airflow with the showcase on it; without one a stack is started.")
+@click.option("--password", default="", help="Of its user admin.")
+@click.option("--folder", type=click.Path(path_type=Path), default=IMAGES, show_default=True)
+def main(url: str, password: str, folder: Path) -> None:
+    """Make the pictures anew."""
+    if url:
+        _photograph(url, password, folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="muster-showcase-") as place, Showcase(Path(place)) as showcase:
+        _photograph(showcase.stack.airflow.url, showcase.password(), folder)
+
+
+def _photograph(url: str, password: str, folder: Path) -> None:
+    with (
+        step("Pictures of the dashboard") as progress,
+        tempfile.TemporaryDirectory(prefix="muster-chromium-") as profile,
+    ):
+        browser = Browser(Path(profile))
+        try:
+            log_in(browser, url, "admin", password)
+            photographer = Photographer(browser, url, folder)
+            photographer.prepare()
+            photographer.take()
+        finally:
+            browser.close()
+        progress.result = f"in {folder}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+/** The cluster in sight, for what is done from anywhere on the page. */
+
+/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
+
+/** @type {{cluster: ClusterAnswer | null, refresh: () => void}} */
+const context = { cluster: null, refresh: () => {} };
+
+/** @param {ClusterAnswer | null} cluster @param {() => void} refresh asks the server at once */
+export function setContext(cluster, refresh) {
+  context.cluster = cluster;
+  context.refresh = refresh;
+}
+
+/** The cluster in sight as last read, null before. */
+export function clusterInSight() {
+  return context.cluster;
+}
+
+/** Ask the server at once. */
+export function refresh() {
+  context.refresh();
+}
+
+/**
+ * Whether the user may pull `lever` now: null if not at all (then it is not shown), else why not at present, or ''.
+ * @param {ClusterAnswer | null} cluster @param {string} lever
+ * @returns {string | null}
+ */
+export function whyNot(cluster, lever) {
+  if (!cluster?.summary.may_edit) return null;
+  const state = cluster.levers.find((one) => one.lever === lever);
+  return !state || state.available ? "" : state.why_not || "this cannot be done at present";
+}

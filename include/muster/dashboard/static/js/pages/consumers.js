@@ -1,0 +1,84 @@
+/** The consumers of a cluster, a row each. */
+
+import { age } from "../ages.js";
+import { of } from "../api.js";
+import { whyNot } from "../context.js";
+import { h, setText } from "../dom.js";
+import { number, rate } from "../format.js";
+import { button, chip, empty } from "../parts.js";
+import { patchInside } from "../patch.js";
+import { RemoteList } from "../remote_list.js";
+import { href } from "../router.js";
+import { link, text } from "../table.js";
+
+/** @typedef {import("../types.js").ConsumerRow} ConsumerRow */
+/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
+
+/**
+ * @param {string} cluster @param {URLSearchParams} query @param {() => void} refresh
+ * @returns {import("../views.js").View}
+ */
+export function consumersView(cluster, query, refresh) {
+  /** @type {ClusterAnswer | null} */
+  let known = null;
+  /** @type {import("../table.js").Column<ConsumerRow>[]} */
+  const columns = [
+    { id: "consumer", label: "Consumer", by: true, class: "name", show: link((row) => row.consumer, (row) => href(cluster, "consumers", row.consumer)) },
+    { id: "state", label: "State", by: true, width: "8.5rem", show: (cell, row) => patchInside(cell, chip(row.state)) },
+    { id: "partitions", label: "Partitions", by: true, class: "number", width: "6.5rem", show: partitionsCell },
+    { id: "share", label: "Load", class: "wide", width: "7.5rem", hint: "Its partitions, by weight, over the average: 1 is its fair share", show: (cell, row) => patchInside(cell, share(row.share)) },
+    { id: "lag", label: "Lag", by: true, class: "number", width: "6.5rem", hint: "Records not yet consumed", show: text((row) => number(row.lag)) },
+    { id: "rate", label: "Arriving", by: true, class: "number wide", width: "6.5rem", show: text((row) => rate(row.rate)) },
+    { id: "host", label: "Host", by: true, class: "wide", width: "9rem", show: text((row) => row.host || row.address || "–") },
+    { id: "version", label: "Version", class: "wide", width: "5rem", show: text((row) => row.version || "–") },
+    { id: "incarnation", label: "Incarnation", class: "wide mono", width: "6.5rem", hint: "Which start of it this is", show: (cell, row) => { setText(cell, row.incarnation.slice(0, 8) || "–"); cell.title = row.incarnation; } },
+    { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "6.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
+    { id: "error", label: "Error", class: "wide error-cell", width: "16%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
+    { id: "levers", label: "", class: "levers", width: "7.5rem", show: (cell, row) => patchInside(cell, ...leverButtons(row, known)) },
+  ];
+  const list = new RemoteList({
+    path: of(cluster, "consumers"), what: "consumers", one: "consumer", columns, key: (row) => row.consumer,
+    states: ["live", "isolated", "not passing", "gone", "unknown"].map((state) => [state, state]),
+    sort: { column: "state", down: false },
+    none: (filtered) => (filtered
+      ? empty("No consumer is like that.", h("a", { href: href(cluster, "consumers"), text: "Show all consumers" }))
+      : empty("No consumer is live.", "Start them: unpause and trigger the DAG ",
+        h("a", { href: new URL(`../dags/muster_consumers__${encodeURIComponent(cluster)}`, document.baseURI).href, text: `muster_consumers__${cluster}`, data: { airflow: "" } }), ".")),
+  }, query, refresh);
+  return {
+    title: [cluster, "Consumers"],
+    element: list.element,
+    load: () => list.load(),
+    draw: (now) => {
+      known = now;
+      list.draw(now);
+    },
+    query: (changed) => list.changed(changed),
+  };
+}
+
+/** @param {HTMLElement} cell @param {ConsumerRow} row */
+function partitionsCell(cell, row) {
+  const under = [row.starting ? `${row.starting} starting` : "", row.closing ? `${row.closing} closing` : ""].filter(Boolean).join(", ");
+  setText(cell, `${number(row.partitions)}${under ? " ↻" : ""}`);
+  cell.title = [`${number(row.running)} running`, under, row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ");
+}
+
+/** How much it has, against its fair share, as a bar and a number. @param {number | null} share */
+export function share(share) {
+  if (share === null) return h("span", { class: "muted", text: "–" });
+  return h(
+    "span", { class: "share", title: `${share.toFixed(2)} times its fair share` },
+    h("span", { class: "share-bar", "aria-hidden": "true" }, h("span", { class: share > 1.5 ? "much" : "", style: { width: `${Math.min(100, share * 50)}%` } })),
+    h("span", { text: `${share.toFixed(2)}×` }),
+  );
+}
+
+/** Isolate or restore, as it stands. @param {ConsumerRow} row @param {ClusterAnswer | null} known */
+export function leverButtons(row, known) {
+  const lever = row.state === "isolated" ? "restore" : "isolate";
+  const why = whyNot(known, lever);
+  if (why === null || row.state === "gone") return [];
+  const label = lever === "restore" ? "Restore…" : "Isolate…";
+  return [button(label, lever, { consumer: row.consumer }, { kind: "small", whyNot: why, name: `${label.slice(0, -1)} ${row.consumer}` })];
+}

@@ -1,0 +1,102 @@
+/** One topic: how it stands and why, and the matrix of all its partitions. */
+
+import { age } from "../ages.js";
+import { of, read } from "../api.js";
+import { whyNot } from "../context.js";
+import { h } from "../dom.js";
+import { number, plural, rate, short } from "../format.js";
+import { MatrixBox } from "../matrix_box.js";
+import { banner, button, chip, figure, figures, pairText, partitions, saidBy } from "../parts.js";
+import { patchInside } from "../patch.js";
+import { href } from "../router.js";
+
+/** @typedef {import("../types.js").TopicAnswer} TopicAnswer */
+/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
+
+/**
+ * @param {string} cluster @param {string} topic
+ * @returns {import("../views.js").View}
+ */
+export function topicView(cluster, topic) {
+  const box = new MatrixBox(cluster, { headings: false });
+  const top = h("div", { class: "stack" });
+  const note = h("p", { class: "note" });
+  const element = h(
+    "div", { class: "stack" }, top,
+    h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h2", { text: "Partitions by consumer" }), note), box.element),
+  );
+  /** @type {TopicAnswer | null} */
+  let answer = null;
+  return {
+    title: [cluster, "Topics", topic],
+    element,
+    load: async () => {
+      const got = await read(of(cluster, "topics", topic));
+      answer = got.body;
+      return { readAt: got.readAt, ttl: got.body.freshness.ttl };
+    },
+    draw: (known) => {
+      if (!answer) return;
+      patchInside(top, ...drawn(answer, cluster, known));
+      note.textContent = `${plural(answer.row.partitions, "partition")}, ${plural(answer.consumers.length, "consumer")}`;
+      box.show([answer], [], known);
+    },
+  };
+}
+
+/** @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
+function drawn(answer, cluster, known) {
+  const { row } = answer;
+  const exclude = whyNot(known, "exclude");
+  const pin = whyNot(known, "pin");
+  return [
+    row.error ? banner("critical", "unreadable", h("p", {}, h("b", { text: "This topic cannot be read, and is left alone. " }), row.error)) : null,
+    row.stuck ? banner("critical", "stuck", h("p", { text: row.stuck })) : null,
+    h(
+      "section", { class: "panel", data: { key: "topic" }, "aria-label": `Topic ${row.topic}` },
+      h(
+        "header", { class: "panel-head item-head" },
+        h("h2", { class: "item", text: row.topic }), chip(row.state), h("span", { class: "muted" }, "for ", age(row.since, "for")),
+        h("div", { class: "actions" },
+          pin === null ? null : button("Pin…", "pin", { topic: row.topic, consumers: /** @type {any} */ (answer.consumers.slice(0, 200)) }, { kind: "small", whyNot: pin }),
+          exclude === null ? null : button("Exclude a consumer…", "exclude", { topic: row.topic, consumers: /** @type {any} */ (answer.consumers.slice(0, 200)) }, { kind: "small", whyNot: exclude }),
+          h("a", { class: "button small", href: href(cluster, "timeline", null, { topic: row.topic }), text: "Timeline" })),
+      ),
+      figures(
+        figure("Partitions", number(row.partitions), row.pinned ? `${number(row.pinned)} pinned` : ""),
+        figure("Owners", number(row.owners)),
+        figure("Lag", short(row.lag), "records"),
+        figure("Arriving", rate(row.rate)),
+        figure("Epoch", number(row.epoch), "plans so far"),
+        figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),
+      ),
+      row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
+      answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
+        "li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }),
+        h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ` is to ${one.phase} ${partitions(one.partitions)}: ${one.why}`),
+      ))) : null,
+      decisions(answer, cluster, known),
+    ),
+  ].filter((one) => one !== null);
+}
+
+/** Pins and exclusions of this topic. @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
+function decisions(answer, cluster, known) {
+  const unpin = whyNot(known, "unpin");
+  const include = whyNot(known, "include");
+  if (!answer.pins.length && !answer.exclusions.length) return null;
+  return h(
+    "ul", { class: "problems decisions" },
+    answer.pins.map((one) => h(
+      "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "◆" }),
+      h("span", {}, `${partitions(one.partitions)} pinned to `, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ": ", saidBy(one.said, age(one.said.at)),
+        one.obstacle ? h("b", { class: "error", text: ` Not obeyed now: ${one.obstacle}` }) : ""),
+      unpin === null ? null : button("Unpin…", "unpin", { topic: one.topic, partitions: pairText(one.partitions).replaceAll(" ", "") }, { kind: "small", whyNot: unpin }),
+    )),
+    answer.exclusions.map((one) => h(
+      "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "⊘" }),
+      h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), " is kept from this topic: ", saidBy(one.said, age(one.said.at))),
+      include === null ? null : button("Include…", "include", { consumer: one.consumer, topic: one.topic }, { kind: "small", whyNot: include }),
+    )),
+  );
+}

@@ -1,0 +1,143 @@
+/** The small parts that pages are put together from. All are plain elements, to be patched in (patch.js). */
+
+import { h } from "./dom.js";
+import { number } from "./format.js";
+import { look, PARTITION_STATES, sign, word } from "./states.js";
+
+/** @typedef {import("./dom.js").Child} Child */
+
+/**
+ * A state as a chip: colour, sign and word.
+ * @param {string} state @param {string} [text] instead of the state's own word
+ */
+export function chip(state, text = word(state)) {
+  return h("span", { class: `chip ${look(state)}` }, h("span", { class: "sign", "aria-hidden": "true", text: sign(state) }), text);
+}
+
+/**
+ * A section with a heading.
+ * @param {string} title @param {{note?: Child, actions?: Child[], class?: string, key?: string}} more
+ * @param {...(Child | Child[])} children
+ */
+export function panel(title, more, ...children) {
+  return h(
+    "section",
+    { class: `panel ${more.class ?? ""}`.trim(), data: { key: more.key ?? title } },
+    h(
+      "header",
+      { class: "panel-head" },
+      h("h2", { text: title }),
+      more.note ? h("p", { class: "note" }, more.note) : null,
+      more.actions?.length ? h("div", { class: "actions" }, more.actions) : null,
+    ),
+    ...children,
+  );
+}
+
+/**
+ * One figure with its name.
+ * @param {string} name @param {Child} value @param {Child} [below]
+ */
+export function figure(name, value, below) {
+  return h(
+    "div", { class: "figure", data: { key: name } },
+    h("dt", { text: name }),
+    h("dd", {}, h("span", { class: "value" }, value), below ? h("span", { class: "below" }, below) : null),
+  );
+}
+
+/** @param {...Child} figures */
+export function figures(...figures) {
+  return h("dl", { class: "figures" }, ...figures);
+}
+
+/**
+ * How many are in each state, as a bar and in words.
+ * @param {Record<string, number>} counts by state @param {string} what "partitions"
+ * @param {string[]} [order] the states in the order of the bar
+ */
+export function stateBar(counts, what, order = ["R", "S", "C", "?", "U"]) {
+  const there = order.filter((state) => counts[state]);
+  const total = there.reduce((sum, state) => sum + counts[state], 0);
+  const words = there.map((state) => `${number(counts[state])} ${word(state)}`).join(", ");
+  return h(
+    "span", { class: "state-bar", role: "img", "aria-label": `${what}: ${words || "none"}`, title: words },
+    there.map((state) => h("span", { class: look(state), style: { "flex-grow": String(counts[state] / total) } })),
+  );
+}
+
+/** The same in words, with a sign each. @param {Record<string, number>} counts @param {string[]} [order] */
+export function stateWords(counts, order = ["R", "S", "C", "?", "U"]) {
+  return h(
+    "span", { class: "state-words" },
+    order.filter((state) => counts[state]).map((state) => h(
+      "span", { class: look(state), data: { key: state } },
+      h("b", { text: number(counts[state]) }), ` ${word(state)}`,
+    )),
+  );
+}
+
+/** What the letters and colours of the matrix mean. */
+export function legend() {
+  const entries = ["R", "S", "C", "U", "?"].map((letter) => PARTITION_STATES[letter]);
+  return h(
+    "ul", { class: "legend", "aria-label": "What the letters mean" },
+    entries.map((one) => h(
+      "li", { title: one.means }, h("span", { class: `swatch is-${one.look}`, "aria-hidden": "true", text: one.letter }), one.name,
+    )),
+    h("li", { title: "a person fixed it to this consumer" }, h("span", { class: "swatch is-running pinned", "aria-hidden": "true", text: "R" }), "pinned"),
+    h("li", { title: "who is to have it next" }, h("span", { class: "swatch to-have", "aria-hidden": "true", text: "→" }), "to have it next"),
+    h("li", { title: "ready to take it over" }, h("span", { class: "swatch standby", "aria-hidden": "true", text: "s" }), "standby"),
+  );
+}
+
+/**
+ * Nothing to show, and what to do about it.
+ * @param {string} what @param {...Child} next
+ */
+export function empty(what, ...next) {
+  return h("div", { class: "empty" }, h("p", { class: "what", text: what }), next.length ? h("p", {}, ...next) : null);
+}
+
+/**
+ * A message across the page.
+ * @param {"critical" | "warning" | "info" | "paused"} level @param {string} key @param {...Child} children
+ */
+export function banner(level, key, ...children) {
+  const signs = { critical: "✕", warning: "▲", info: "i", paused: "‖" };
+  return h(
+    "div", { class: `banner ${level}`, data: { key } },
+    h("span", { class: "sign", "aria-hidden": "true", text: signs[level] }), h("div", {}, ...children),
+  );
+}
+
+/** Partition numbers in words. @param {[number, number][]} pairs @returns {string} "partitions 0-3, 7" */
+export function partitions(pairs) {
+  const count = pairs.reduce((sum, [first, last]) => sum + last - first + 1, 0);
+  return `${count === 1 ? "partition" : "partitions"} ${pairText(pairs)}`;
+}
+
+/** @param {[number, number][]} pairs @returns {string} "0-3, 7" */
+export function pairText(pairs) {
+  return pairs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
+}
+
+/** Who decided something, when and why. @param {{by: string, at: number | null, why: string}} said @param {Child} when */
+export function saidBy(said, when) {
+  return h("span", { class: "said" }, h("q", { text: said.why || "no reason given" }), " ", h("span", { class: "muted" }, `${said.by || "nobody named"}, `, when));
+}
+
+/**
+ * A button that does something (actions.js), with what it needs.
+ * @param {string} label @param {string} action @param {Record<string, string>} [needs]
+ * @param {{kind?: "plain" | "danger" | "primary" | "small", whyNot?: string, name?: string}} [more]
+ *   `whyNot`: it cannot be used now; `name` for screen readers where the label alone does not say enough
+ */
+export function button(label, action, needs = {}, more = {}) {
+  return h("button", {
+    type: "button", class: `button ${more.kind ?? "plain"}`, text: label,
+    "aria-label": more.name, "aria-disabled": more.whyNot ? "true" : null, title: more.whyNot,
+    data: { action, needs: JSON.stringify(needs), ...(more.whyNot ? { whyNot: more.whyNot } : {}) },
+  });
+}
+

@@ -1,0 +1,54 @@
+/** The states of partitions, topics, consumers and clusters: their names, letters and looks. */
+
+/**
+ * @typedef {object} Look
+ * @property {string} name in words
+ * @property {string} look the CSS class `is-[look]`, which has the colour and pattern
+ * @property {string} letter
+ * @property {string} means
+ */
+
+/** By letter, worst first. @type {Record<string, Look>} */
+export const PARTITION_STATES = {
+  U: { name: "unassigned", look: "unassigned", letter: "U", means: "in nobody's hands" },
+  "?": { name: "unknown", look: "unknown", letter: "?", means: "has an owner who cannot be asked or is not live" },
+  C: { name: "closing", look: "closing", letter: "C", means: "taken from an owner who has not let go of it yet" },
+  S: { name: "starting", look: "starting", letter: "S", means: "has an owner who does not report it running yet" },
+  R: { name: "running", look: "running", letter: "R", means: "its owner reports it running" },
+};
+
+/** @type {Record<string, string>} */
+const LOOKS = {
+  // topics
+  Stable: "running", Starting: "starting", Closing: "closing", Initial: "starting", Unreadable: "unassigned",
+  // clusters
+  Rebalancing: "starting", Empty: "quiet", Unknown: "quiet",
+  ok: "running", rebalancing: "starting", warning: "closing", critical: "unassigned", unknown: "unknown",
+  // consumers
+  live: "running", isolated: "pinned", "not passing": "closing", gone: "unassigned",
+};
+
+/** @type {Record<string, string>} */
+const WORDS = {
+  ok: "Healthy", rebalancing: "Rebalancing", warning: "Needs a look", critical: "Needs action", unknown: "Not known",
+};
+
+/** @type {Record<string, string>} signs, so that a state is told by shape too */
+const SIGNS = {
+  running: "✓", starting: "↻", closing: "▲", unassigned: "✕", pinned: "◆", quiet: "·", unknown: "?",
+};
+
+/** @param {string} state of anything @returns {string} the CSS class that has its colours */
+export function look(state) {
+  return `is-${PARTITION_STATES[state]?.look ?? LOOKS[state] ?? "quiet"}`;
+}
+
+/** @param {string} state @returns {string} as people say it */
+export function word(state) {
+  return WORDS[state] ?? PARTITION_STATES[state]?.name ?? state;
+}
+
+/** @param {string} state @returns {string} */
+export function sign(state) {
+  return SIGNS[LOOKS[state] ?? "quiet"];
+}

@@ -1,0 +1,84 @@
+/** A topic's answer, which is in columns, as rows of the matrix. Pure. */
+
+/** @typedef {import("./types.js").TopicAnswer} TopicAnswer */
+
+/**
+ * One partition.
+ * @typedef {object} PartitionRow
+ * @property {string} topic
+ * @property {number} partition
+ * @property {string} state a letter
+ * @property {string | null} owner
+ * @property {string | null} source who is to close it
+ * @property {string | null} target who is to have it next
+ * @property {number | null} lag
+ * @property {number | null} rate
+ * @property {number | null} committed
+ * @property {number | null} end
+ * @property {import("./types.js").PinEntry | null} pin
+ * @property {string[]} standbys
+ */
+
+/** @param {TopicAnswer} answer @returns {PartitionRow[]} by partition number */
+export function partitionRows(answer) {
+  const who = (/** @type {number[]} */ column, /** @type {number} */ i) => answer.consumers[column[i] ?? -1] ?? null;
+  const pins = pinsByPartition(answer.pins);
+  return numbers(answer.partitions).map((partition, i) => ({
+    topic: answer.row.topic,
+    partition,
+    state: answer.state[i],
+    owner: who(answer.owner, i),
+    source: who(answer.source, i),
+    target: who(answer.target, i),
+    lag: answer.lag[i] ?? null,
+    rate: answer.rate[i] ?? null,
+    committed: answer.committed[i] ?? null,
+    end: answer.end[i] ?? null,
+    pin: pins.get(partition) ?? null,
+    standbys: answer.standbys[partition] ?? [],
+  }));
+}
+
+/** Every number of ranges, in their order. @param {[number, number][]} pairs */
+export function numbers(pairs) {
+  return pairs.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_, i) => first + i));
+}
+
+/** @param {import("./types.js").PinEntry[]} pins */
+function pinsByPartition(pins) {
+  return new Map(pins.flatMap((pin) => numbers(pin.partitions).map((partition) => /** @type {const} */ ([partition, pin]))));
+}
+
+/**
+ * How a partition shows in the column of `consumer` (null: the column of nobody); null where it does not.
+ * @param {PartitionRow} row @param {string | null} consumer
+ * @returns {{state: string, role: "owner" | "target" | "standby", letter: string} | null}
+ */
+export function cellOf(row, consumer) {
+  if (consumer === null) {
+    return row.owner === null && row.source === null ? { state: row.state, role: "owner", letter: row.state } : null;
+  }
+  // Who is to close it still has it, though it is no longer assigned to him.
+  if (row.source === consumer) return { state: "C", role: "owner", letter: "C" };
+  if (row.owner === consumer) return { state: row.state === "C" ? "S" : row.state, role: "owner", letter: row.state === "C" ? "S" : row.state };
+  if (row.target === consumer) return { state: row.state, role: "target", letter: "→" };
+  if (row.standbys.includes(consumer)) return { state: row.state, role: "standby", letter: "s" };
+  return null;
+}
+
+/**
+ * A partition in words, as it shows in the column of `consumer`.
+ * @param {PartitionRow} row @param {string | null} consumer @param {(state: string) => string} word
+ */
+export function spoken(row, consumer, word) {
+  const cell = cellOf(row, consumer);
+  const where = `${row.topic} partition ${row.partition}, ${consumer ?? "nobody"}`;
+  if (!cell) return `${where}: nothing`;
+  if (cell.role === "target") return `${where}: is to have it next`;
+  if (cell.role === "standby") return `${where}: standby`;
+  const parts = [word(cell.state)];
+  if (row.pin) parts.push(`pinned to ${row.pin.consumer}`);
+  if (row.lag !== null) parts.push(`lag ${row.lag}`);
+  if (row.rate !== null) parts.push(`${row.rate.toFixed(1)} records a second`);
+  return `${where}: ${parts.join(", ")}`;
+}

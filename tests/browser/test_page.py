@@ -1,0 +1,412 @@
+"""What a person sees and does on the page, in a real Chromium, over pretended clusters in every state."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from selenium.webdriver import Keys
+
+from devstack.chromium import PHONE, Browser
+from muster.dashboard import models
+from tests.browser.checks import ask
+from tests.browser.conftest import SHOTS
+from tests.browser.scenes import NASTY
+from tests.browser.site import STATIC, Site
+
+PIN = {"partitions": "0-3,7", "consumer": "flights-2"}
+PAGES = {
+    "clusters": "#/",
+    "overview": "#/clusters/flights",
+    "topics": "#/clusters/flights/topics",
+    "topic": "#/clusters/flights/topics/flights",
+    "consumers": "#/clusters/flights/consumers",
+    "consumer": "#/clusters/flights/consumers/flights-3",
+    "timeline": "#/clusters/flights/timeline",
+    "what-if": "#/clusters/flights/what-if?without=flights-2&more=1",
+    "decisions": "#/clusters/flights/decisions",
+    "out-of-reach": "#/clusters/orders",
+    "empty": "#/clusters/audit",
+    "paused": "#/clusters/billing",
+}
+
+
+def settle(browser: Browser) -> None:
+    browser.eventually(lambda: ask(browser, "settled"), 10, "the page has what it shows")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
+def test_every_page_fits_and_can_be_read(browser: Browser, site: Site, dark: bool, phone: bool) -> None:
+    """No page is wider than the window, every text has contrast, every control has a name; nothing breaks the CSP."""
+    browser.dark(dark)
+    if phone:
+        browser.size(PHONE, 2)
+    for name, address in PAGES.items():
+        browser.open(site.url + address)
+        settle(browser)
+        browser.shot(SHOTS / f"{name}-{'dark' if dark else 'light'}-{'phone' if phone else 'desktop'}.png")
+        assert browser.overflow() == [], name
+        assert ask(browser, "unreadable") == [], name
+        assert ask(browser, "nameless") == [], name
+
+
+def test_a_cluster_at_a_glance(browser: Browser, site: Site) -> None:
+    browser.open(site.url)
+    cards = browser.eventually(lambda: browser.all(".cluster-card"), 10, "cards")
+    assert [card.find_element("css selector", "h2").text for card in cards] == [
+        "flights",
+        "audit",
+        "orders",
+        "billing",
+    ]
+    flights = cards[0].text
+    for words in (
+        "Needs action",
+        "1 Closing, 2 Stable, 1 Unreadable",
+        "1 isolated",
+        "consumer flights-4 was isolated",
+        "topic 'weather' cannot be read",
+    ):
+        assert words in flights
+    assert "Coordination paused" in cards[3].text
+    assert "migration of the payments database tonight" in cards[3].text
+    assert "ZooKeeper (zk-1:2181,zk-2:2181) cannot be reached" in cards[2].text
+
+
+def test_the_matrix_tells_each_state_by_letter_colour_and_words(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/flights")
+    browser.one(".m-cell.is-running")
+
+    def cell(partition: int, consumer: str) -> tuple[str, str, str]:
+        found = browser.one(f'.m-cell[aria-label^="flights partition {partition}, {consumer}:"]')
+        return str(found.get_attribute("class")), found.text[:1], str(found.get_attribute("aria-label"))
+
+    assert cell(0, "flights-1")[1] == "R"
+    assert cell(3, "flights-2")[:2] == ("m-cell is-starting", "S")
+    assert cell(4, "flights-1")[:2] == ("m-cell is-closing", "C")
+    assert cell(4, "flights-3")[:2] == ("m-cell to-have", "→")
+    assert cell(7, "nobody")[:2] == ("m-cell is-unassigned", "U")
+    assert cell(8, "flights-4")[:2] == ("m-cell is-unknown", "?")
+    assert cell(0, "flights-2")[:2] == ("m-cell standby", "s")
+    classes, letter, words = cell(1, "flights-2")
+    assert (classes, letter) == ("m-cell is-running pinned", "R")
+    assert "pinned to flights-2, lag 41, 53.0 records a second" in words
+    assert len(set(ask(browser, "looks"))) == 5
+
+
+def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/flights")
+    browser.click(".state-filter.is-running")
+    browser.eventually(lambda: not browser.all(".m-cell.is-running"), 5, "running ones are hidden")
+    assert browser.one(".state-filter.is-running").get_attribute("aria-pressed") == "false"
+    browser.click('.m-cell[aria-label^="flights partition 7, nobody"]')
+    detail = browser.one(".partition-detail").text
+    for words in ("flights partition 7:\nunassigned", "To have it next\nflights-2", "15,211", "Pin…"):
+        assert words in detail
+
+
+def test_what_cannot_be_reached_is_said_with_its_age(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/orders")
+    browser.says("ZooKeeper (zk-1:2181,zk-2:2181) cannot be reached for 1 min")
+    browser.says("no session within 10 s; is it up, and is the address right?")
+    browser.says("Consul (127.0.0.1:8500) cannot be reached")
+    assert re.search(r"What is shown of it was read 1 min \d+ s ago", browser.text())
+    assert "Kafka" not in browser.text()
+    browser.says("View only")
+    assert not browser.all("[data-action=pause], [data-action=isolate]")
+
+
+def test_a_server_that_stops_answering_is_noticed_and_comes_back(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/billing")
+    browser.says("6")
+    site.down = 500
+    browser.says("it is down, as the test wishes")
+    browser.says("What is shown was read")
+    browser.one(".fresh-line.failed")
+    site.down = 401
+    browser.says("You are logged out of Airflow.")
+    site.down = None
+    browser.one(".fresh-line.live")
+    assert "What is shown was read" not in browser.text()
+
+
+def test_a_paused_cluster_is_said_to_be_paused_on_every_page(browser: Browser, site: Site) -> None:
+    for page in (
+        "",
+        "/topics",
+        "/topics/invoices",
+        "/consumers",
+        "/consumers/billing-1",
+        "/timeline",
+        "/what-if",
+        "/decisions",
+    ):
+        browser.open(f"{site.url}#/clusters/billing{page}")
+        browser.says("Coordination of billing is paused.")
+        assert browser.one(".banner.paused .detail").text.startswith(
+            "migration of the payments database tonight ben, 1 h 30 min ago"
+        )
+        browser.one(".cluster-line .chip.paused")
+
+
+def test_an_empty_cluster_says_what_to_do_next(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/audit")
+    browser.says("No consumer is live, so nobody reads.")
+    browser.says("muster_consumers__audit")
+    browser.says("The cluster has no topic yet.")
+    browser.says("muster_coordinator__audit unpaused? It looks every 20 s.")
+    for page, words in (
+        ("topics", "The cluster has no topic yet."),
+        ("consumers", "No consumer is live."),
+        ("timeline", "Nothing has happened yet."),
+    ):
+        browser.open(f"{site.url}#/clusters/audit/{page}")
+        browser.says(words)
+
+
+def test_words_of_users_are_shown_as_they_are(browser: Browser, site: Site) -> None:
+    for page in ("timeline", "decisions", "consumers/flights-4"):
+        browser.open(f"{site.url}#/clusters/flights/{page}")
+        browser.says(NASTY)
+        assert not browser.all("main img, #banners img")
+    assert "owned" not in browser.driver.title
+
+
+def test_isolate_and_restore(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/consumers")
+    browser.click('button[aria-label="Isolate flights-2"]')
+    dialog = browser.one("dialog[open]")
+    browser.says("9 partitions would move")
+    assert "closes its partitions, commits their offsets and idles" in dialog.text
+    assert browser.focused()["tag"] == "textarea"
+    browser.click("dialog button", "Isolate flights-2")
+    browser.says("Say why: whoever reads the audit will want to know.")
+    assert site.pulled == []
+    browser.press("refuse me")
+    browser.click("dialog button", "Isolate flights-2")
+    browser.says("the lever cannot be pulled so, as the test wishes")
+    reason = browser.one("dialog textarea")
+    reason.clear()
+    reason.send_keys(f"slow disk {NASTY}")
+    browser.shot(SHOTS / "dialog-isolate.png")
+    browser.click("dialog button", "Isolate flights-2")
+    browser.eventually(lambda: not browser.all("dialog"), 5, "the dialog closes")
+    assert site.pulled == [("flights", "isolate", {"consumer": "flights-2", "reason": f"slow disk {NASTY}"})]
+    browser.one(".toast", "isolate of flights: slow disk")
+    browser.click('button[aria-label="Restore flights-2"]')
+    browser.press("disk replaced")
+    browser.press(Keys.TAB, Keys.TAB, Keys.ENTER)
+    browser.eventually(lambda: len(site.pulled) == 2, 5, "restored by keys alone")
+    assert site.pulled[1][1] == "restore"
+    browser.click(".tabs a", "Timeline")
+    browser.says("anna restored flights-2: disk replaced")
+
+
+@pytest.mark.parametrize(
+    ("page", "button", "fields", "lever", "sent"),
+    [
+        ("", "Pause coordination…", {}, "pause", {}),
+        ("", "Rebalance now…", {}, "rebalance", {}),
+        ("/topics/flights", "Pin…", PIN, "pin", {"topic": "flights", **PIN}),
+        ("/topics/flights", "Unpin…", {}, "unpin", {"topic": "flights", "partitions": "1-2"}),
+        ("/consumers/flights-1", "Exclude from a topic…", {"topic": "airports"}, "exclude",
+         {"consumer": "flights-1", "topic": "airports"}),
+        ("/consumers/flights-1", "Include…", {}, "include", {"consumer": "flights-1", "topic": "delays"}),
+    ],
+)  # fmt: skip
+def test_every_lever_asks_for_a_reason_and_sends_what_was_said(
+    browser: Browser,
+    site: Site,
+    page: str,
+    button: str,
+    fields: dict[str, str],
+    lever: str,
+    sent: dict[str, str],
+) -> None:
+    browser.open(f"{site.url}#/clusters/flights{page}")
+    browser.click("button", button)
+    browser.one("dialog[open]")
+    for name, value in fields.items():
+        field = browser.one(f'dialog [name="{name}"]')
+        field.clear()
+        field.send_keys(value)
+    browser.one("dialog textarea").send_keys("because")
+    browser.click("dialog button[type=submit]")
+    browser.eventually(lambda: site.pulled, 5, "the lever is pulled")
+    assert site.pulled == [("flights", lever, {**sent, "reason": "because"})]
+
+
+def test_a_lever_that_cannot_be_pulled_says_why(browser: Browser, site: Site) -> None:
+    site.clusters["flights"].unavailable = {"isolate": "Consul is out of reach; see its banner"}
+    browser.open(f"{site.url}#/clusters/flights/consumers/flights-1")
+    button = browser.one("button", "Isolate…")
+    assert button.get_attribute("aria-disabled") == "true"
+    button.click()
+    browser.one(".toast.warning", "Consul is out of reach; see its banner")
+    assert not browser.all("dialog")
+
+
+def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/what-if")
+    browser.says("Suppose something, and see what would move.")
+    browser.one("#what-if-assignor").send_keys("range")
+    browser.one("#what-if-more").clear()
+    browser.one("#what-if-more").send_keys("1", Keys.ENTER)
+    browser.one("h2", "partitions would move")
+    assert "assignor=range" in browser.driver.current_url
+    browser.says("planned with range")
+    browser.click("button", "Change the assignor…")
+    browser.one("dialog textarea").send_keys("range suits the joins")
+    browser.click("dialog button[type=submit]")
+    browser.eventually(lambda: site.pulled, 5, "applied")
+    _, lever, body = site.pulled[0]
+    assert lever == "apply"
+    assert body == {
+        "what_if": {"without": [], "more": 1, "assignor": {"name": "range"}},
+        "plan": "plan-1",
+        "way": "assignor",
+        "reason": "range suits the joins",
+    }
+    models.ApplyLever(**body)
+
+
+def test_the_timeline_puts_steps_together(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/timeline")
+    items = browser.eventually(lambda: browser.all(".happening"), 10, "what happened")
+    said = [item.text.replace("\n", " ") for item in items]
+    assert "under way" in said[0]
+    assert "anna isolated flights-4: disk is failing" in said[1]
+    assert "consumer flights-3 joined flights · 4 partitions moved · took 5.6 s" in said[2]
+    assert "closing 2.2 s starting 3.4 s" in said[2]
+    browser.click(".happening:nth-child(3) summary")
+    browser.says("partitions 0-3 flights-1 → flights-3")
+    browser.one('input[aria-label="Only this topic"]').send_keys("nothing", Keys.ENTER)
+    browser.says("Nothing is known of that.")
+    assert "topic=nothing" in browser.driver.current_url
+
+
+def test_links_lead_deep_and_the_back_button_goes_back(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics?search=air")
+    browser.says("1 topic of this kind")
+    browser.click("a", "airports")
+    browser.one("h2.item", "airports")
+    assert browser.driver.title == "airports · Topics · flights · Muster"
+    browser.click(".tabs a", "Consumers")
+    browser.one('button[aria-label="Isolate flights-1"]')
+    browser.driver.back()
+    browser.one("h2.item", "airports")
+    browser.driver.back()
+    browser.says("1 topic of this kind")
+    assert browser.one("input[type=search]").get_attribute("value") == "air"
+    browser.open(f"{site.url}#/clusters/nowhere")
+    browser.says("there is no cluster 'nowhere' that you may read")
+    browser.open(f"{site.url}#/clusters/flights/nothing")
+    browser.says('There is no page "nothing".')
+
+
+def test_everything_can_be_done_with_the_keyboard(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/flights")
+    browser.one(".m-cell.is-running")
+    browser.press(Keys.TAB)
+    assert browser.focused()["text"] == "Skip to the content"
+    seen = []
+    for _ in range(40):
+        browser.press(Keys.TAB)
+        now = browser.focused()
+        seen.append(now["text"].split("\n")[0] or now["name"])
+        assert now["outlined"], f"the focus on {now} cannot be seen"
+        if "m-cell" in now["class"]:
+            break
+    for words in ("Muster", "Hold", "Pause coordination…", "Topics", "Pin…", "8 running"):
+        assert any(words in one for one in seen), f"{words} cannot be reached by Tab: {seen}"
+    assert "m-cell" in browser.focused()["class"], "one Tab stop leads into the matrix"
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.focused()["name"].startswith("flights partition 0, flights-1: running")
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    assert browser.focused()["name"].startswith("flights partition 1, flights-2: running, pinned")
+    browser.press(Keys.END)
+    assert browser.focused()["name"].startswith("flights partition 1, flights-4")
+    browser.press(Keys.PAGE_DOWN, Keys.ENTER)
+    browser.says("partition 11: running")
+    here = browser.focused()["name"]
+    browser.eventually(lambda: site.not_modified > 3, 10, "it has been asked again meanwhile")
+    assert browser.focused()["name"] == here, "the focus stays while the page updates itself"
+    browser.click("button", "Pause coordination…")
+    browser.press(Keys.ESCAPE)
+    browser.eventually(lambda: not browser.all("dialog"), 5, "Escape closes the dialog")
+    assert browser.focused()["text"] == "Pause coordination…", "the focus goes back to where it was"
+
+
+def test_skip_link_and_rows_by_arrow_keys(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics")
+    browser.one("table.data a", "flights")
+    browser.press(Keys.TAB, Keys.ENTER)
+    assert browser.focused()["id"] == "main"
+    assert browser.driver.current_url.endswith("#/clusters/flights/topics"), "the address stays"
+    browser.one("table.data a").send_keys(Keys.ARROW_DOWN)
+    first = browser.focused()["text"]
+    browser.press(Keys.END)
+    assert browser.focused()["text"] not in {"", first}
+    browser.press(Keys.ENTER)
+    browser.one("h2.item")
+
+
+def test_an_update_shows_by_itself_and_can_be_held(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/airports")
+    browser.one("h2.item", "airports")
+    site.clusters["flights"].topics["airports"].partitions[2].state = "S"
+    browser.one(".m-cell.is-starting")
+    browser.click("button", "Hold")
+    browser.one(".fresh-line.held")
+    site.clusters["flights"].topics["airports"].partitions[2].state = "R"
+    before = site.not_modified
+    browser.says("read 3 s ago")
+    assert site.not_modified == before
+    browser.one(".m-cell.is-starting")
+    browser.click("button", "Go live")
+    browser.eventually(lambda: not browser.all(".m-cell.is-starting"), 10, "the update")
+
+
+def test_it_takes_the_theme_of_airflow_around_it(browser: Browser, site: Site) -> None:
+    browser.open(site.url.replace("/muster/", "/framed"))
+    theme = "return document.querySelector('iframe').contentDocument?.documentElement.dataset.theme"
+    browser.eventually(lambda: browser.driver.execute_script(theme) == "dark", 10, "dark in Airflow's frame")
+    browser.driver.execute_script("document.documentElement.className = 'light'")
+    browser.eventually(lambda: browser.driver.execute_script(theme) == "light", 10, "and light as it changes")
+    assert all("sandbox" in one for one in browser.complaints())
+
+
+def test_the_types_in_the_code_are_those_of_the_models() -> None:
+    """js/types.js has every answer with exactly its fields."""
+    told = (STATIC / "js" / "types.js").read_text(encoding="utf-8")
+    blocks = dict(re.findall(r"@typedef \{object\} (\w+)\n(.*?)\*/", told, re.DOTALL))
+    answers = {
+        name: set(model.model_fields)
+        for name, model in vars(models).items()
+        if isinstance(model, type) and issubclass(model, models._Answer) and not name.startswith("_")
+    }
+    assert {
+        name: set(re.findall(r"@property \{.*\} (\w+)", text)) for name, text in blocks.items()
+    } == answers
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_parses_html() -> None:
+    """No network but the page's own, no HTML from strings, no inline style or script."""
+    for path in [*STATIC.rglob("*.js"), *STATIC.rglob("*.css"), STATIC / "index.html"]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), path
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|style=|<script(?![^>]*src=)|\son\w+=", page)
+
+
+def test_every_module_is_asked_for_at_once() -> None:
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'<link rel="modulepreload" href="static/(.*?)"', page)) | {
+        "js/app.js",
+        "js/types.js",
+    }
+    assert named == {str(path.relative_to(STATIC)) for path in STATIC.rglob("*.js")}

@@ -1,0 +1,229 @@
+"""A first visit to the dashboard, in a real Chromium, on the running stack: look, isolate, restore, read the audit.
+
+Told in order, as the other story of this folder: every step begins where the one before it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from devstack.chromium import DESKTOP, PHONE, Browser
+from docs.pictures.dashboard import log_in, pull
+from tests.browser.conftest import SHOTS, require_chromium
+from tests.conftest import Eventually
+from tests.e2e.conftest import PARTITIONS, TOPIC, NumberProducer, World
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
+
+CLUSTER = "numbers"
+REBALANCED = 90.0
+"""Seconds within which a rebalance is through and shown."""
+
+
+@pytest.fixture(scope="module")
+def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    require_chromium()
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    log_in(browser, world.stack.airflow.url, "admin", world.stack.airflow.passwords()["admin"])
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def records(world: World) -> Iterator[None]:
+    """Records flow while somebody looks."""
+    producer = NumberProducer(world.stack.kafka.address)
+    yield
+    producer.stop()
+
+
+def page(world: World, where: str = "") -> str:
+    return f"{world.stack.airflow.url}/muster/#/clusters/{CLUSTER}{where}"
+
+
+def columns(browser: Browser) -> dict[str, int]:
+    """How many partitions run with each consumer, as the matrix on the page shows it."""
+    running = [str(cell.get_attribute("aria-label")) for cell in browser.all(".m-cell.is-running")]
+    owners = [label.split(", ", 1)[1].split(":", 1)[0] for label in running]
+    return {owner: owners.count(owner) for owner in sorted(set(owners))}
+
+
+def shows(browser: Browser, world: World, expected: dict[str, int]) -> None:
+    """The matrix comes to show these shares by itself, without being loaded again."""
+    browser.eventually(
+        lambda: columns(browser) == expected, REBALANCED, f"{expected} on the page; {world.describe()}"
+    )
+
+
+def test_the_stack_is_at_rest(world: World, eventually: Eventually) -> None:
+    for dag in (f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"):
+        eventually(lambda dag=dag: world.api.has_dag(dag), 120, f"{dag} is parsed")
+        world.api.set_paused(dag, False)
+    eventually(lambda: world.shares() == [3, 3], 240, "3/3")
+
+
+def test_it_stands_in_airflows_navigation(browser: Browser, world: World) -> None:
+    browser.open(f"{world.stack.airflow.url}/plugin/muster")
+    frame = browser.one("iframe", timeout=60)
+    browser.driver.switch_to.frame(frame)
+    try:
+        browser.click(".cluster-card a", CLUSTER)
+        browser.one(".m-cell.is-running", timeout=30)
+        browser.driver.switch_to.default_content()
+        browser.eventually(
+            lambda: browser.driver.current_url.endswith(f"#/clusters/{CLUSTER}"), 10, "the address follows"
+        )
+        browser.shot(SHOTS / "real-in-airflow.png")
+        browser.driver.switch_to.frame(browser.one("iframe"))
+        browser.click("a[data-airflow]", "DAG")
+    finally:
+        browser.driver.switch_to.default_content()
+    browser.eventually(
+        lambda: f"/dags/muster_coordinator__{CLUSTER}" in browser.driver.current_url, 10, "a link leads out"
+    )
+
+
+def test_a_cluster_at_a_glance(browser: Browser, world: World) -> None:
+    browser.open(f"{world.stack.airflow.url}/muster/")
+    card = browser.one(".cluster-card", timeout=30)
+    browser.eventually(
+        lambda: "Healthy" in card.text and "1 Stable" in card.text, 60, f"healthy, not: {card.text}"
+    )
+    assert "Consumers live\n2" in card.text
+    assert "Last rebalance" in card.text
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "",
+        "/topics",
+        f"/topics/{TOPIC}",
+        "/consumers",
+        "/consumers/numbers-1",
+        "/timeline",
+        "/what-if?without=numbers-1",
+        "/decisions",
+    ],
+)
+def test_each_page(browser: Browser, world: World, where: str) -> None:
+    browser.complaints()
+    for size, name in ((DESKTOP, "desktop"), (PHONE, "phone")):
+        browser.size(size)
+        browser.open(page(world, where))
+        browser.eventually(
+            lambda: "Reading" not in browser.text() and browser.all(".cluster-line .chip"), 30, "the page"
+        )
+        browser.one(".m-cell, table.data tbody a, .happening, .reasons, .decision-list")
+        browser.shot(
+            SHOTS / f"real-{where.strip('/').split('?')[0].replace('/', '-') or 'overview'}-{name}.png"
+        )
+        assert browser.overflow() == []
+    browser.size(DESKTOP)
+    assert browser.complaints() == []
+
+
+def test_what_would_happen_is_shown_and_then_happens(browser: Browser, world: World) -> None:
+    browser.open(page(world, "/consumers"))
+    browser.click('button[aria-label="Isolate numbers-1"]')
+    browser.says("3 partitions would move: numbers-2 +3.", 30)
+    browser.press("\ue00c")  # Escape
+    pull(browser, "Isolate numbers-1", "its disk is failing")
+    browser.open(page(world))
+    shows(browser, world, {"numbers-2": PARTITIONS})
+    browser.says("1 isolated")
+    entry = world.discovery.isolated()["numbers-1"]
+    assert (entry.by, entry.why) == ("admin", "its disk is failing")
+
+
+def test_restore(browser: Browser, world: World) -> None:
+    browser.open(page(world, "/decisions"))
+    browser.says("its disk is failing")
+    pull(browser, "Restore numbers-1", "disk replaced")
+    browser.open(page(world))
+    shows(browser, world, {"numbers-1": 3, "numbers-2": 3})
+
+
+def test_pin_and_unpin(browser: Browser, world: World) -> None:
+    owner = world.view.topic(TOPIC)
+    assert owner is not None
+    assert owner.assignment is not None
+    other = "numbers-1" if owner.assignment.owners[0] == "numbers-2" else "numbers-2"
+    browser.open(page(world, f"/topics/{TOPIC}"))
+    pull(browser, "Pin…", "close to its cache", partitions="0", consumer=other)
+    label = (
+        f'.m-cell.is-running.pinned[aria-label^="{TOPIC} partition 0, {other}: running, pinned to {other}"]'
+    )
+    browser.one(label, timeout=REBALANCED)
+    pull(browser, "Unpin…", "the cache is gone")
+    browser.eventually(lambda: not browser.all(".m-cell.pinned"), REBALANCED, "no pin any more")
+
+
+def test_a_paused_cluster_is_paused_everywhere(browser: Browser, world: World) -> None:
+    browser.open(page(world))
+    pull(browser, "Pause coordination…", "maintenance tonight")
+    browser.says(f"Coordination of {CLUSTER} is paused.", 30)
+    browser.open(f"{world.stack.airflow.url}/muster/")
+    browser.says("Coordination is paused: maintenance tonight", 30)
+    browser.open(page(world, "/timeline"))
+    browser.says(f"Coordination of {CLUSTER} is paused.", 30)
+    pull(browser, "Resume coordination…", "maintenance is over")
+    browser.eventually(lambda: not browser.all(".banner.paused"), 30, "the banner goes")
+
+
+def test_rebalance_exclude_and_include(browser: Browser, world: World) -> None:
+    browser.open(page(world))
+    pull(browser, "Rebalance now…", "to be sure")
+    browser.open(page(world, "/consumers/numbers-1"))
+    pull(browser, "Exclude from a topic…", "no credentials", topic=TOPIC)
+    browser.open(page(world))
+    shows(browser, world, {"numbers-2": PARTITIONS})
+    browser.open(page(world, "/consumers/numbers-1"))
+    pull(browser, "Include…", "credentials are there")
+    browser.open(page(world))
+    shows(browser, world, {"numbers-1": 3, "numbers-2": 3})
+
+
+def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
+    browser.open(page(world, "/what-if?assignor=range"))
+    browser.one("h2", "move", 30)
+    pull(browser, "Change the assignor…", "range suits the joins")
+    browser.open(page(world, "/decisions"))
+    browser.says("range suits the joins", 30)
+    pull(browser, "Take back…", "back to sticky")
+    browser.says("sticky as clusters.yaml says", 30)
+
+
+def test_the_audit_tells_who_did_what_and_how_long_it_took(browser: Browser, world: World) -> None:
+    browser.open(page(world, "/timeline"))
+    for words in (
+        "admin isolated numbers-1: its disk is failing",
+        "admin restored numbers-1: disk replaced",
+        "consumer numbers-1 was isolated",
+        "3 partitions moved · took",
+        "admin paused coordination",
+        "admin resumed coordination",
+    ):
+        browser.says(words, 30)
+    browser.one(".happening.done .phase-bar")
+
+
+def test_a_viewer_sees_all_and_can_change_nothing(browser: Browser, world: World) -> None:
+    browser.driver.delete_all_cookies()
+    log_in(browser, world.stack.airflow.url, "viewer", world.stack.airflow.passwords()["viewer"])
+    browser.open(page(world, "/consumers"))
+    browser.says("View only", 30)
+    browser.one("table.data a", "numbers-1")
+    assert not browser.driver.find_elements(
+        By.CSS_SELECTOR, "[data-action]:not([data-action=hold]):not([data-action=again])"
+    )
+
+
+def test_without_a_login_nothing_is_shown(browser: Browser, world: World) -> None:
+    browser.open(page(world))
+    browser.one(".cluster-line .chip", timeout=30)
+    browser.driver.delete_all_cookies()
+    browser.says("You are logged out of Airflow.", 30)
