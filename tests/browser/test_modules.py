@@ -71,7 +71,11 @@ def test_patching_keeps_elements_and_what_the_user_did_with_them(use: Any) -> No
             const made = document.createElement(tag);
             return Object.assign(made, {textContent: text}), made.dataset.key = key, made;
           };
-          const make = (parts) => { const all = document.createElement('div'); all.append(...parts.map(one)); return all; };
+          const make = (parts) => {
+            const all = document.createElement('div');
+            all.append(...parts.map(one));
+            return all;
+          };
           const old = make([['p', 'a', '1'], ['details', 'b', '2'], ['p', 'c', '3']]);
           const [a, b, c] = old.children;
           b.open = true;
