@@ -23,7 +23,8 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-faults bench-assignors picture screenshots check quick format lock clean
+.PHONY: help env fetch up down status demo test test-faults bench-assignors bench-throughput picture screenshots check \
+  quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,11 +70,16 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 test: fetch ## Run all tests; they start servers of their own
 	@$(PYTHON) -m pytest $(PYTEST)
 
-test-faults: fetch ## The model of the whole system and its mutations; LONG=1: 50,000 histories instead of 2,000
-	@LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST)
+test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
+	@rm -f artifacts/faults.json
+	@status=0; LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
+	  $(PYTHON) -m tests.faults.real.matrix || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)
+
+bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
+	@$(PYTHON) -m benchmarks.throughput $(BENCH)
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors

@@ -3,6 +3,7 @@
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import isolation
+from muster.airflow.lever_events import LEVERS
 from muster.settings.clusters import load_clusters
 
 _FORM = isolation.form(load_clusters())
@@ -19,7 +20,7 @@ with DAG(
     tags=["muster", "by hand"],
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def isolate() -> dict[str, object]:
         """Write the isolation to Consul."""
         return isolation.isolate(get_current_context())
@@ -37,7 +38,7 @@ with DAG(
     tags=["muster", "by hand"],
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def restore() -> dict[str, object]:
         """Remove the isolation from Consul."""
         return isolation.restore(get_current_context())

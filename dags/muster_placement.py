@@ -5,6 +5,7 @@ from typing import Any
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import placement
+from muster.airflow.lever_events import LEVERS
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
@@ -23,7 +24,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def pin() -> dict[str, object]:
         """Write the pins to Consul."""
         return placement.pin(get_current_context())
@@ -38,7 +39,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def unpin() -> dict[str, object]:
         """Remove the pins from Consul."""
         return placement.unpin(get_current_context())
@@ -53,7 +54,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def exclude() -> dict[str, object]:
         """Write the exclusion to Consul."""
         return placement.exclude(get_current_context())
@@ -68,7 +69,7 @@ with DAG(
     **_BY_HAND,
 ):
 
-    @task
+    @task(outlets=[LEVERS])
     def include() -> dict[str, object]:
         """Remove the exclusion from Consul."""
         return placement.include(get_current_context())

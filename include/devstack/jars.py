@@ -1,4 +1,4 @@
-"""The jars of Kafka, ZooKeeper and YARN: fetched from Maven Central once, then kept in the cache."""
+"""The jars of Kafka, ZooKeeper, YARN and Spark's own Kafka source: from Maven Central once, then from the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def java() -> str:
 
 
 def jars(server: str) -> Path:
-    """Return the folder with the jars of `kafka`, `zookeeper` or `yarn`, after fetching them if need be.
+    """Return the folder with the jars of a profile of pom.xml, `kafka` say, after fetching them if need be.
 
     The folder's name has a hash of pom.xml, so another version there never meets old jars.
     """

@@ -6,6 +6,7 @@
 - `muster.coordinator`: one run of the coordinator: core and edges put together, without Airflow.
 - `muster.consumer`: the consumer job: agent and Spark source.
 - `muster.doctor`: whether a cluster has every connection, right and version that it needs.
+- `muster.dashboard`: the page in Airflow, and the API behind it.
 - `muster.handlers`: handlers that come with Muster.
 - `muster.airflow`: operator, trigger and task functions, the only part that imports Airflow.
 """

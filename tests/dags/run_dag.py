@@ -19,17 +19,23 @@ from typing import IO, Any
 
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models.asset import AssetEvent, AssetModel
+from airflow.models.dagrun import DagRunNote
 from airflow.models.xcom import XComModel
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
 
 def run(dag_file: str, dag_id: str, conf: str) -> None:
+    # As Airflow's task runner does when it starts; `dag.test()` leaves it out.
+    stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
     bag = DagBag(dag_file)
     if bag.import_errors:
         sys.exit(f"import errors: {bag.import_errors}")
     run = bag.dags[dag_id].test(run_conf=json.loads(conf))
     with create_session() as session:
+        note = session.scalar(select(DagRunNote.content).where(DagRunNote.dag_run_id == run.id))
         tasks = {
             ti.task_id if ti.map_index < 0 else f"{ti.task_id}[{ti.rendered_map_index}]": str(ti.state)
             for ti in run.get_task_instances(session=session)
@@ -45,6 +51,7 @@ def run(dag_file: str, dag_id: str, conf: str) -> None:
         json.dumps(
             {
                 "state": str(run.state),
+                "note": note,
                 "tasks": tasks,
                 "xcoms": xcoms,
                 "events": [[uri, extra] for uri, extra in events],

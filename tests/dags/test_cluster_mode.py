@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -169,6 +170,7 @@ TOKEN = str(uuid.uuid4())
 RECORDER = """#!/bin/sh
 # Stands for spark-submit where there is no Kubernetes: keeps what it was given.
 echo "$@" > "$RECORD/arguments"
+env > "$RECORD/environment"
 while [ $# -gt 0 ]; do
   if [ "$1" = --properties-file ]; then cp -p "$2" "$RECORD/properties"; echo "$2" > "$RECORD/name"; fi
   shift
@@ -178,7 +180,9 @@ echo "	 pod name: muster-c1-0f1e2d3c-driver"
 """
 
 
-def _submit(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consul: ConsulSettings) -> Submission:
+def _submit(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consul: ConsulSettings, **more: Any
+) -> Submission:
     monkeypatch.setenv(
         "AIRFLOW_CONN_ELSEWHERE", connection(conn_type="spark", host=host, extra={"deploy-mode": "cluster"})
     )
@@ -198,7 +202,9 @@ def _submit(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consul: 
         kafka=KafkaSettings(config={"bootstrap.servers": "k:9092"}),
         handler="muster.handlers.nothing",
     )
-    hook = SparkSubmitHook(conn_id="elsewhere", name="muster c c-1", conf={"spark.app.colour": "blue"})
+    hook = SparkSubmitHook(
+        conn_id="elsewhere", name="muster c c-1", conf={"spark.app.colour": "blue"}, **more
+    )
     return submit_to_cluster(hook, settings, str(LIGHT_CONSUMER), now=1.0)
 
 
@@ -222,6 +228,28 @@ def test_kubernetes_gets_the_job_and_nobody_waits_for_its_end(
     assert not Path((tmp_path / "name").read_text().strip()).exists()
     assert note.application == "muster-c1-0f1e2d3c-driver"
     assert note.log_hint == "kubectl logs muster-c1-0f1e2d3c-driver"
+
+
+@pytest.mark.parametrize(
+    ("host", "prefix"),
+    [("yarn", "spark.yarn.appMasterEnv."), ("k8s://https://cluster.example", "spark.kubernetes.driverEnv.")],
+)
+def test_environment_variables_of_the_operator_reach_the_driver_and_leave_spark_submit_its_own(
+    host: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consul: ConsulSettings
+) -> None:
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    variables = {"HADOOP_CONF_DIR": "/etc/hadoop\\a", "MOTD": "two\nlines"}
+    _submit(host, tmp_path, monkeypatch, consul, env_vars=variables)
+
+    properties = (tmp_path / "properties").read_text().splitlines()
+    assert f"{prefix}HADOOP_CONF_DIR=/etc/hadoop\\\\a" in properties
+    assert f"{prefix}MOTD=two\\nlines" in properties
+    assert any(line.startswith(f"{prefix}{VARIABLE}=") for line in properties)
+    environment = (tmp_path / "environment").read_text()
+    path = next(line for line in environment.splitlines() if line.startswith("PATH="))
+    assert path.startswith(f"PATH={tmp_path / 'bin'}{os.pathsep}")
+    assert path.endswith(str(Path(sys.executable).parent))
+    assert ("HADOOP_CONF_DIR=/etc/hadoop\\a" in environment) is (host == "yarn")
 
 
 def test_a_master_that_takes_no_python_driver_is_named(

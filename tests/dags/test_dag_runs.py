@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from muster.core.history import Lever
+from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -32,13 +34,14 @@ FOREIGN = ROOT / "tests" / "integration" / "foreign_consumer.py"
 
 
 class Run:
-    """What came of one DAG run: `state`, `tasks`, `xcoms`, `events` and the whole `log`."""
+    """What came of one DAG run: `state`, `note`, `tasks`, `xcoms`, `events` and the whole `log`."""
 
     def __init__(self, code: int, log: str) -> None:
         self.log = log
         assert code == 0, log
         found = json.loads(next(line for line in reversed(log.splitlines()) if line.startswith("{")))
         self.state: str = found["state"]
+        self.note: str | None = found["note"]
         self.tasks: dict[str, str] = found["tasks"]
         self.xcoms: dict[str, Any] = found["xcoms"]
         self.events: list[tuple[str, dict[str, Any]]] = found["events"]
@@ -52,8 +55,9 @@ def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     home = tmp_path_factory.mktemp("airflow")
     environment = {
         "AIRFLOW_HOME": str(home),
-        "PYTHONPATH": str(ROOT / "include"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
     }
@@ -182,6 +186,14 @@ def test_a_rebalance_is_written_and_audited_and_a_tick_skips(
     assert event["changes"][0]["before"] == "Initial"
     assert event["changes"][-1]["after"] == "Stable"
     assert event["summary"] in first.log
+    assert first.note == event["summary"]
+    assert event["run"].startswith(f"muster_coordinator__{cluster_name} ")
+    assert event["seconds"] > 0
+    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+        [rebalance] = events(store.history().records, time.time())
+    assert isinstance(rebalance, Rebalance)
+    assert (rebalance.by, rebalance.moved) == ((event["run"],), 4)
+    assert rebalance.ended is not None
     assert first.xcoms["advance_state.return_value"] == event
     assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
 
@@ -190,6 +202,7 @@ def test_a_rebalance_is_written_and_audited_and_a_tick_skips(
     assert tick.tasks["advance_state"] == "skipped"
     assert tick.state == "success"
     assert not tick.events
+    assert tick.note is None
 
     start_consumer("two")
     joined = coordinate()
@@ -257,11 +270,24 @@ def test_zookeeper_out_of_reach_fails_the_run(
 
 
 def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, consul, zookeeper
+    write_clusters: WriteClusters,
+    coordinate,
+    topic,
+    cluster_name,
+    start_consumer,
+    consul,
+    tmp_path: Path,
 ):
-    write_clusters(cluster_name, count=0, topics=[topic], stuck_after="1s", advance_budget="1s")
+    told = tmp_path / "told"
+    write_clusters(cluster_name, count=0, topics=[topic])
     process = start_consumer("one")
     coordinate()
+    notifier = {
+        "notifier": "tests.dags.told.Told",
+        "options": {"path": str(told), "text": "{{ ti.task_id }}"},
+    }
+    patient = {"stuck_after": "1s", "advance_budget": "1s", "on_stuck": [notifier]}
+    write_clusters(cluster_name, count=0, topics=[topic], **patient)
     # Frozen, but with a check that still passes as far as Consul is told.
     url = f"http://{consul.host}:{consul.port}/v1/agent"
     start_consumer("two")
@@ -275,12 +301,26 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
         coordinate()
         time.sleep(1)
         run = coordinate()
+        again = coordinate()
     finally:
         process.send_signal(18)
     assert run.tasks["advance_state"] == "failed"
     assert run.state == "failed"
-    assert topic in run.log
-    assert "isolate" in run.log
+    message = run.note or ""
+    for part in (
+        f"topic {topic} is ",
+        "longer than stuck_after (1 s)",
+        "consumer one does not",
+        "muster_isolate",
+    ):
+        assert part in message
+    assert message in run.log.replace("\\n", "\n")
+    [(uri, event)] = run.events
+    assert uri == f"muster://{cluster_name}/stuck"
+    assert event["stuck"][0].startswith(f"topic {topic} is ")
+    # Alerted once: the second failure in a row is no news.
+    assert again.tasks["advance_state"] == "failed"
+    assert told.read_text() == "advance_state\n"
 
 
 def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery):
@@ -291,6 +331,14 @@ def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, clu
     assert isolate.state == "success"
     entry = discovery.isolated()[consumer]
     assert (entry.by, entry.why) == ("dag_test", "swaps all day")
+    assert (
+        isolate.note
+        == f"consumer {consumer} of cluster {cluster_name} is isolated: swaps all day (by dag_test)"
+    )
+    [(uri, event)] = isolate.events
+    assert uri == f"muster://{cluster_name}/levers"
+    told = {"lever": "isolate", "who": "dag_test", "reason": "swaps all day", "consumer": consumer}
+    assert event | told == event
 
     restore = run_dag("muster_isolation.py", "muster_restore", form | {"reason": "has more memory"})
     assert restore.state == "success"
@@ -339,6 +387,7 @@ def test_pin_and_unpin(
     unpin = run_dag("muster_placement.py", "muster_unpin", form | {"partitions": "0-2"})
     assert unpin.state == "success"
     assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
+    assert [event["lever"] for _, event in unpin.events] == ["unpin"]
     assert discovery.decisions().pinned() == {known_topic: {7: consumer}}
 
 
@@ -369,6 +418,58 @@ def test_a_pin_of_what_is_not_there_is_refused(
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
     assert not discovery.decisions().pins
+
+
+def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    coordinate,
+    topic,
+    cluster_name: str,
+    start_consumer,
+    discovery: Discovery,
+    zookeeper: ZooKeeperSettings,
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    start_consumer("one")
+    assert coordinate().state == "success"
+    said = {"cluster": cluster_name, "reason": "release"}
+
+    def pull(dag_id: str, **form: Any) -> Run:
+        file = "muster_topics.py" if "subscribe" in dag_id else "muster_coordination.py"
+        return run_dag(file, dag_id, said | form)
+
+    assert pull("muster_unsubscribe", topic=topic, kind="name").state == "success"
+    assert pull("muster_pause").state == "success"
+    held = coordinate()
+    assert (held.tasks["fetch_partitions"], held.tasks["compute_assignment"]) == ("skipped", "skipped")
+    assert "status quo kept: paused by dag_test since " in held.log
+    assert pull("muster_rebalance").state == "failed", "it is paused"
+    assert pull("muster_resume").state == "success"
+
+    closed = coordinate()
+    [(_, event)] = closed.events
+    assert [change["after"] for change in event["changes"]][-1] == "Initial"
+    assert event["reasons"] == ["unsubscribed by dag_test: release"]
+    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+        assert store.topics() == []
+        levers = [record.entry for record in reversed(store.history().records)]
+    told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, Lever)]
+    assert told == [(name, "dag_test", f"muster_{name}") for name in ("unsubscribe", "pause", "resume")]
+
+    assert pull("muster_subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
+    assert pull("muster_subscribe", topic=topic, kind="name").state == "success"
+    assert pull("muster_assignor", assignor="range", options={}).state == "success"
+    again = coordinate()
+    assert "planned with assignor range by dag_test since " in again.log
+    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+    assert pull("muster_assignor", assignor="sticky", options={"no": 1}).state == "failed"
+    assert pull("muster_assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
+    assert discovery.decisions().assignor is None
+    assert pull("muster_rebalance").state == "success"
+    asked = coordinate()
+    assert asked.tasks["advance_state"] == "skipped"
+    assert "rebalance asked for by dag_test: release; there is nothing to move" in asked.log
 
 
 def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(

@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow import isolation, placement
+from muster.airflow import coordination_levers, isolation, placement, topics
 from muster.settings.clusters import load_clusters
 from tests.dags.conftest import WriteClusters
 
@@ -17,6 +17,7 @@ FORMS = {
     "pin": (placement.pin_form, ["cluster", "topic", "partitions", "consumer", "reason"]),
     "unpin": (placement.unpin_form, ["cluster", "topic", "partitions", "reason"]),
     "exclude": (placement.exclusion_form, ["cluster", "consumer", "topic", "reason"]),
+    "pause": (coordination_levers.form, ["cluster", "reason"]),
 }
 
 
@@ -64,3 +65,25 @@ def test_other_texts_are_flagged_before_the_run(text, clusters):
 def test_without_a_cluster_the_form_says_so(write_clusters, tmp_path):
     write_clusters("c1").write_text("clusters: {}")
     assert placement.pin_form(load_clusters())["cluster"].schema["enum"] == ["(none)"]
+
+
+def test_an_assignor_is_chosen_with_options_or_taken_back(clusters):
+    form = coordination_levers.assignor_form(clusters)
+    assert list(form) == ["cluster", "assignor", "options", "reason"]
+    assert form["assignor"].resolve() == coordination_levers.FROM_FILE
+    assert "load-aware" in form["assignor"].schema["examples"]
+    assert form["assignor"].resolve("my.Own") == "my.Own"
+    assert form["options"].resolve() == {}
+    assert form["options"].resolve({"budget": 3}) == {"budget": 3}
+    with pytest.raises(ParamValidationError):
+        form["options"].resolve("budget")
+    with pytest.raises(ParamValidationError):
+        form["reason"].resolve()
+
+
+def test_topics_are_named_or_matched(clusters):
+    form = topics.form(clusters)
+    assert list(form) == ["cluster", "topic", "kind", "reason"]
+    assert form["kind"].resolve() == "name"
+    with pytest.raises(ParamValidationError):
+        form["kind"].resolve("regex")

@@ -1,4 +1,5 @@
-"""What only a running Airflow shows: deferral, what ending a deferred task does, restarts, a changed consumer count.
+"""What only a running Airflow shows: deferral, what ending a deferred task does, restarts, a changed consumer count,
+notes on runs, a question to a person, pruning.
 
 The consumers are light ones; what happens to records in all this is the end-to-end test's business.
 """
@@ -6,25 +7,40 @@ The consumers are light ones; what happens to records in all this is the end-to-
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.airflow import Airflow
 from devstack.airflow_api import AirflowApi, wait_for
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
+from muster.core.history import Lever
 from muster.edges.consul import Discovery
-from muster.settings.connections import ConsulSettings
+from muster.edges.zookeeper import TopicStore
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.dags.conftest import LIGHT_CONSUMER, connection
+
+FOREIGN = Path(__file__).resolve().parents[1] / "integration" / "foreign_consumer.py"
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 CLUSTER = "running"
+AUDITED = "audited"
+"""A cluster with a coordinator, whose consumers know the protocol and share no code with Muster."""
+TOPIC = "audited-topic"
+COORDINATOR = f"muster_coordinator__{AUDITED}"
+STUCK = f"muster_stuck__{AUDITED}"
 DAG = f"muster_consumers__{CLUSTER}"
 SLOW = 120.0
 
@@ -54,8 +70,20 @@ class World:
                                 "graceful_timeout": "20s",
                                 "spark_conf": {"spark.ui.enabled": False},
                             },
-                        }
-                    }
+                        },
+                        AUDITED: {
+                            "consul_service": f"{AUDITED}-service",
+                            "group_id": "g",
+                            "topics": [TOPIC],
+                            "kafka": "audited_kafka",
+                            "zookeeper": "audited_zookeeper",
+                            "tick": "2s",
+                            "advance_budget": "2s",
+                            "stuck_after": "5s",
+                            "consumers": {"count": 0, "handler": "muster.handlers.nothing"},
+                        },
+                    },
+                    "retention": {"ticks": "1s", "failures": "1h", "rebalances": "1h"},
                 }
             )
         )
@@ -103,7 +131,12 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> Iterator[World]:
+def world(
+    tmp_path_factory: pytest.TempPathFactory,
+    consul: ConsulSettings,
+    zookeeper: ZooKeeperSettings,
+    kafka: KafkaSettings,
+) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("running-airflow")
     clusters = folder / "clusters.yaml"
     environment = {
@@ -115,6 +148,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> I
         "AIRFLOW_CONN_MUSTER_KAFKA": connection(
             conn_type="kafka", extra={"bootstrap.servers": "127.0.0.1:9"}
         ),
+        "AIRFLOW_CONN_AUDITED_ZOOKEEPER": connection(conn_type="generic", host=zookeeper.hosts),
+        "AIRFLOW_CONN_AUDITED_KAFKA": connection(conn_type="kafka", extra=kafka.config),
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
@@ -122,6 +157,15 @@ def world(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> I
     before = dict(os.environ)
     try:
         World(airflow, None, discovery, clusters).write(2)  # type: ignore[arg-type]
+        airflow.migrate()
+        airflow.api.choose_ports()
+        airflow.extra_environment["AIRFLOW_CONN_MUSTER_AIRFLOW"] = connection(
+            conn_type="http",
+            host="127.0.0.1",
+            port=airflow.api.port,
+            login="admin",
+            password=airflow.passwords()["admin"],
+        )
         airflow.start()
         with AirflowApi(airflow.url, "admin", airflow.passwords()["admin"]) as api:
             world = World(airflow, api, discovery, clusters)
@@ -219,3 +263,157 @@ def test_pausing_and_failing_the_run_stops_all_consumers_in_order(world: World):
     for submission in submissions:
         world.stopped_in_order(submission)
     assert world.run == run
+
+
+@pytest.fixture(scope="module")
+def discovery(consul: ConsulSettings) -> Discovery:
+    return Discovery(consul, AUDITED, f"{AUDITED}-service")
+
+
+Starter = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture(scope="module")
+def start(
+    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, discovery: Discovery
+) -> Iterator[Starter]:
+    """Start a consumer of the audited cluster."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        arguments = [
+            *(name, AUDITED, f"{AUDITED}-service", zookeeper.hosts, f"http://{consul.host}:{consul.port}"),
+            *(kafka.bootstrap_servers, "g"),
+        ]
+        process = subprocess.Popen(
+            [sys.executable, str(FOREIGN), *arguments], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        started.append(process)
+
+        def live() -> bool:
+            membership = discovery.members().membership
+            return membership is not None and name in membership.live
+
+        wait_for(f"{name} is live", live, SLOW)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def note(world: World, part: str) -> dict[str, Any]:
+    """Wait for a run of the coordinator whose note has `part`."""
+
+    def noted() -> dict[str, Any] | None:
+        runs = world.api.runs(COORDINATOR, 100)
+        return next((run for run in runs if part in (run["note"] or "")), None)
+
+    found: dict[str, Any] = world.eventually(noted, f"a run whose note says {part!r}")
+    return found
+
+
+def question(world: World, other_than: str = "") -> dict[str, Any]:
+    """Wait until a run other than that one asks a person something."""
+
+    def asked() -> dict[str, Any] | None:
+        found = world.api.request("GET", f"/dags/{STUCK}/dagRuns/~/hitlDetails")["hitl_details"]
+        waiting = [each for each in found if not each["response_received"]]
+        return next((w for w in waiting if w["task_instance"]["dag_run_id"] != other_than), None)
+
+    found: dict[str, Any] = world.eventually(asked, "a question is put")
+    return found
+
+
+def answer(world: World, run: str) -> dict[str, Any]:
+    """Wait until the run that asked is over; what came of it."""
+    world.eventually(lambda: world.api.run_state(STUCK, run) == "success", "the question's run is over")
+    path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/xcomEntries/return_value"
+    found: dict[str, Any] = world.api.request("GET", path, params={"map_index": 0, "deserialize": True})[
+        "value"
+    ]
+    return found
+
+
+def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
+    world: World, start: Starter, discovery: Discovery, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
+):
+    AdminClient(dict(kafka.config)).create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(20)
+    frozen = start("one")
+    world.eventually(
+        lambda: world.api.has_dag(COORDINATOR) and world.api.has_dag(STUCK), "the DAGs are parsed"
+    )
+    world.api.set_paused(COORDINATOR, False)
+    first = note(world, "first assignment")
+    assert first["state"] == "success"
+
+    def quiet() -> bool:
+        runs = world.api.runs(COORDINATOR)
+        return any(run["state"] == "success" and run["note"] is None for run in runs)
+
+    world.eventually(quiet, "a run that did nothing, and says nothing")
+    # A consumer that neither answers nor lets go, with nothing in Consul that says so.
+    frozen.send_signal(19)
+    api = discovery._api.settings
+    httpx.put(
+        f"http://{api.host}:{api.port}/v1/agent/service/register?replace-existing-checks=true",
+        json={"ID": "one", "Name": f"{AUDITED}-service", "Address": "127.0.0.1", "Port": 9},
+    ).raise_for_status()
+    start("two")
+    found = question(world)
+    run = found["task_instance"]["dag_run_id"]
+    assert found["subject"] == f"Isolate one of cluster {AUDITED}?"
+    assert found["options"] == ["Isolate one", "Wait"]
+    assert f"| {TOPIC} | Closing | close " in found["body"]
+    assert "If it were isolated, 2 partition(s) would move:" in found["body"]
+    assert note(world, "muster_isolate")["state"] == "failed"
+    path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/0/hitlDetails"
+    world.api.request("PATCH", path, json={"chosen_options": ["Isolate one"], "params_input": {}})
+    assert answer(world, run) == {"consumer": "one", "answer": "isolated", "by": "admin"}
+    assert discovery.isolated()["one"].by == "admin"
+    note(world, "one was isolated by admin")
+    with TopicStore(zookeeper, AUDITED, read_only=True) as store:
+        levers = [record.entry for record in store.history().records if isinstance(record.entry, Lever)]
+    assert [(lever.who, lever.what, lever.details, lever.via) for lever in levers] == [
+        ("admin", "isolate", {"consumer": "one"}, f"{STUCK} {run}")
+    ]
+    [event] = world.api.asset_events(STUCK)
+    assert (event["extra"]["who"], event["extra"]["lever"]) == ("admin", "isolate")
+
+    # Back again, it holds up what it is to start; somebody else isolates it, and the question closes by itself.
+    discovery.restore("one")
+    later = question(world, other_than=run)["task_instance"]["dag_run_id"]
+    discovery.isolate("one", by="ann", why="does not answer", at=time.time())
+    assert answer(world, later) == {"consumer": "one", "answer": "obsolete", "by": None}
+
+
+def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(world: World):
+    kept = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["note"]}
+    assert kept
+    world.api.set_paused(COORDINATOR, True)
+    finished = {"success", "failed"}
+    world.eventually(
+        lambda: all(r["state"] in finished for r in world.api.runs(COORDINATOR)), "no run is under way"
+    )
+    last = max(run["end_date"] for run in world.api.runs(COORDINATOR))
+    before = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["state"] == "success"}
+    ticks = before - {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["note"]}
+    assert ticks
+    others = {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}
+    logs = world.airflow.data_dir / "logs" / f"dag_id={COORDINATOR}"
+    assert all((logs / f"run_id={run}").is_dir() for run in ticks)
+    world.eventually(
+        lambda: time.time() > datetime.fromisoformat(last).timestamp() + 1, "the last tick is old enough"
+    )
+    world.api.set_paused("muster_pruning", False)
+    run = world.api.trigger("muster_pruning")
+    world.eventually(lambda: world.api.run_state("muster_pruning", run) in finished, "pruning is over")
+    assert world.api.run_state("muster_pruning", run) == "failed", "the history of a cluster is out of reach"
+    states = {ti["task_id"]: ti["state"] for ti in world.api.task_instances("muster_pruning", run)}
+    assert states == {"prune_runs": "success", "prune_logs": "success", "prune_histories": "failed"}
+    left = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100)}
+    assert not left & ticks
+    assert kept <= left
+    assert not any((logs / f"run_id={run}").exists() for run in ticks)
+    assert others == {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}

@@ -12,6 +12,7 @@ from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
 from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
@@ -19,16 +20,14 @@ from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.levers import LeverEdges, open_levers
-from muster.dashboard.recorded import HistoryPage, NoHistoryError
 from muster.dashboard.sources import Offsets
 from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
 from muster.edges.kafka import KafkaError, TopicPartition
 from muster.edges.status import StatusFailure
+from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings
 from tests.unit.simulated import World
 from tests.unit.test_interrupted_writes import cluster
-
-NOTHING_KEPT = NoHistoryError("no history here")
 
 
 @dataclass
@@ -39,7 +38,7 @@ class SimulatedSources:
     offsets_now: Offsets = field(default_factory=Offsets)
     down: set[str] = field(default_factory=set)
     reads: Counter[str] = field(default_factory=Counter)
-    history_page: HistoryPage | None = None
+    history_page: HistoryPage = field(default_factory=HistoryPage)
     closed: int = 0
     version: str = "0.1.0"
 
@@ -69,7 +68,9 @@ class SimulatedSources:
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
         self._read("isolated", "consul", ConsulError)
-        return {c: IsolationEntry(c, "ann", 5.0, "it is slow") for c in self.world.isolated}
+        return {
+            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
+        }
 
     def decisions(self) -> Decisions:
         self._read("decisions", "consul", ConsulError)
@@ -93,9 +94,7 @@ class SimulatedSources:
         return self.offsets_now
 
     def history(self, limit: int, before: int | None) -> HistoryPage:
-        self.reads["history"] += 1
-        if self.history_page is None:
-            raise NOTHING_KEPT
+        self._read("history", "zookeeper", ZooKeeperError)
         return self.history_page
 
     def addresses(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from muster.dashboard.access import Visitor
 from muster.dashboard.board import Board
 from muster.dashboard.shared import Watched
 from muster.dashboard.sources import Offsets
@@ -97,11 +98,19 @@ def test_no_consumer_answers(dashboard: Dashboard) -> None:
 def test_all_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: Dashboard) -> None:
     for path in ("", "/c", "/c/topics", "/c/topics/t", "/c/consumers", "/c/consumers/a"):
         dashboard.get(path, user="viewer")
-    once = {"snapshots": 1, "members": 1, "isolated": 1, "decisions": 1, "poll": 1, "offsets": 1}
+    once = {
+        "snapshots": 1,
+        "members": 1,
+        "isolated": 1,
+        "decisions": 1,
+        "poll": 1,
+        "offsets": 1,
+        "history": 1,
+    }
     assert dashboard.sources.reads == once
     dashboard.world.now += 3
     dashboard.get("")
-    assert dashboard.sources.reads == {**dict.fromkeys(once, 2), "offsets": 1}
+    assert dashboard.sources.reads == {**dict.fromkeys(once, 2), "offsets": 1, "history": 1}
 
 
 class Held(SimulatedSources):
@@ -154,6 +163,25 @@ def test_the_very_first_reading_is_not_waited_for_for_ever(
     assert (seen["health"], seen["freshness"]["read_at"]) == ("unknown", None)
     assert "still being read" in dashboard.get("/c", status=503)["detail"]
     held.let.set()
+
+
+def test_many_clusters_that_do_not_answer_are_waited_for_together(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    held = Held(dashboard.world)
+
+    def waited(_: object, __: float) -> None:
+        begun.append(sum(one._running is not None for one in dashboard.answers.shared._watched.values()))
+
+    monkeypatch.setattr("muster.dashboard.shared.wait", waited)
+    dashboard.answers.open_sources = lambda _: held
+    dashboard.answers.__post_init__()
+    dashboard.clusters.clusters.update({name: cluster({"name": name}) for name in ("c", "d", "e")})
+    found = dashboard.answers.clusters(Visitor("ann", lambda _: True, lambda _: True))
+    held.let.set()
+    assert [each.health for each in found.clusters] == ["unknown"] * 3
+    assert begun == [3, 3, 3], "all were begun before the first was waited for"
 
 
 def test_changed_settings_begin_anew_and_close_what_was_open(dashboard: Dashboard, eventually) -> None:  # type: ignore[no-untyped-def]

@@ -61,6 +61,17 @@ def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is
     assert dashboard.get("/c/topics/t")["rate"][:2] == [4.0, 0.0]
 
 
+def test_what_a_consumer_reports_of_a_topic_that_is_gone_does_not_count(dashboard: Dashboard) -> None:
+    world = dashboard.world
+    for consumer in world.consumers.values():
+        consumer.rates = {("t", p): 2.0 for p in range(7)} | {("gone", 0): 100.0}
+        if consumer.id == "a":
+            consumer.running.add(("gone", 0))
+    (seen,) = dashboard.get("")["clusters"]
+    assert seen["rate"] == 14.0
+    assert sum(row["rate"] or 0 for row in dashboard.get("/c/consumers")["consumers"]) == 14.0
+
+
 def test_the_matrix_of_a_topic_in_the_middle_of_a_rebalance(dashboard: Dashboard) -> None:
     world = dashboard.world
     # `d` joins, and its first partitions are closed by nobody yet: everybody is stuck.

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from muster.core.decisions import Decisions, Pin
+from muster.dashboard import what_if as planning
 from muster.dashboard.levers import LeverEdges
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.unit.simulated import World
 from tests.unit.test_interrupted_writes import Topics, settle
 
-KAFKA = Topics(t=7, u=5)
+KAFKA = Topics(t=6, u=6)
 
 
 class Pinning:
@@ -39,6 +40,21 @@ class Pinning:
         self._dashboard.world.decided = Decisions(pins)
 
 
+class Store:
+    """The world's store, as far as levers need it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.told: list[object] = []
+
+    def snapshots(self):  # type: ignore[no-untyped-def]
+        return self._world.store.snapshots()
+
+    def append_history(self, entry: object) -> int:
+        self.told.append(entry)
+        return len(self.told)
+
+
 @pytest.fixture
 def dashboard() -> Dashboard:
     world = World()
@@ -49,7 +65,7 @@ def dashboard() -> Dashboard:
     def edges(_: ClusterSettings) -> LeverEdges:
         @contextmanager
         def store():  # type: ignore[no-untyped-def]
-            yield world.store
+            yield Store(world)
 
         return LeverEdges(Pinning(found), store)  # type: ignore[arg-type]
 
@@ -72,7 +88,11 @@ def test_without_a_consumer(dashboard: Dashboard) -> None:
     shares = {share["consumer"]: (share["before"], share["after"]) for share in found["shares"]}
     assert shares["b"] == (4, 0)
     assert (found["after"]["consumers"], found["after"]["least"], found["after"]["most"]) == (2, 6, 6)
-    assert found["as_pins"]["possible"]
+    # b itself stays, so the assignor would give it other partitions instead: that would not be what was shown.
+    assert found["as_pins"] == {
+        "possible": False,
+        "why_not": "with these pins the assignor would move other partitions, for balance; isolate b instead",
+    }
     assert found["as_assignor"] == {"possible": False, "why_not": "no other assignor was supposed"}
 
 
@@ -91,7 +111,7 @@ def test_with_another_assignor_or_more_partitions(dashboard: Dashboard) -> None:
     found = what_if(dashboard, assignor={"name": "range"}, without=["a"])
     assert found["as_assignor"]["why_not"] == "more than another assignor was supposed"
     found = what_if(dashboard, partitions={"u": 8})
-    assert found["moved"] == 3
+    assert found["moved"] == 2
     assert not found["as_pins"]["possible"]
 
 
@@ -115,6 +135,15 @@ def test_suppositions_that_do_not_fit(dashboard: Dashboard, asked: dict[str, Any
     assert words in dashboard.post("/c/what-if", asked, status=409)["detail"]
 
 
+def test_previews_wait_for_each_other_but_not_for_long(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "PATIENCE", 0.01)
+    with planning._one_at_a_time:
+        assert "ask again" in dashboard.post("/c/what-if", {}, status=503)["detail"]
+    dashboard.post("/c/what-if", {})
+
+
 def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: Any) -> None:
     made = tmp_path / "made"
     choice = {"name": "subprocess.Popen", "options": {"args": ["touch", str(made)]}}
@@ -133,24 +162,26 @@ def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: 
 
 
 def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dashboard: Dashboard) -> None:
-    shown = what_if(dashboard, without=["b"])
+    shown = what_if(dashboard, assignor={"name": "range"})
     asked = {
-        "reason": "b is to be replaced",
-        "what_if": {"without": ["b"]},
+        "reason": "dealt out in turn",
+        "what_if": {"assignor": {"name": "range"}},
         "plan": shown["plan"],
         "way": "pins",
     }
+    assert shown["as_pins"]["possible"], shown["as_pins"]
     dashboard.world.join("d")
     settle(dashboard.world, KAFKA, "sticky")
     refused = dashboard.post("/c/levers/apply", asked, status=409)
     assert "no longer the one that was shown" in refused["detail"]
     assert not dashboard.world.decided.pins
+    dashboard.world.consumers["d"].alive = False
+    settle(dashboard.world, KAFKA, "sticky")
     dashboard.look_again()
-    shown = what_if(dashboard, without=["b"])
+    shown = what_if(dashboard, assignor={"name": "range"})
     done = dashboard.post("/c/levers/apply", {**asked, "plan": shown["plan"]})
     assert (
-        done["lines"][0]
-        == f"{shown['moved']} partition(s) pinned as previewed: b is to be replaced (by admin)"
+        done["lines"][0] == f"{shown['moved']} partition(s) pinned as previewed: dealt out in turn (by admin)"
     )
     pins = dashboard.world.decided.pins
     wanted = Counter(
@@ -162,9 +193,15 @@ def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dash
         }
     )
     assert Counter((pin.topic, pin.partition, pin.consumer) for pin in pins.values()) == wanted
-    assert {(pin.by, pin.why) for pin in pins.values()} == {("admin", "b is to be replaced")}
+    assert {(pin.by, pin.why) for pin in pins.values()} == {("admin", "dealt out in turn")}
     # And so they show at once.
     assert dashboard.get("/c")["summary"]["pinned"] == shown["moved"]
+    # And the coordinator's runs bring about just what was shown.
+    expected = {key: pin.consumer for key, pin in pins.items()}
+    settle(dashboard.world, KAFKA, "sticky")
+    assert {(t, p): dashboard.world.owners(t)[p] for t, p in expected} == expected
+    dashboard.look_again()
+    assert what_if(dashboard)["moved"] == 0
 
 
 def test_a_plan_that_cannot_be_applied_so_says_why(dashboard: Dashboard) -> None:

@@ -28,10 +28,11 @@ class Machine(RuleBasedStateMachine):
         assignor=st.sampled_from(("sticky", "range", "round-robin")),
         delay=st.sampled_from((0.0, 0.0, 8.0)),
         only_u=st.sampled_from(("", "", "a", "c")),
+        commits=st.sampled_from(("fenced", "fenced", "guarded")),
         running=st.sampled_from((("a", "b"), ("a", "b"), ("a", "b", "c"), ("a",), ())),
     )
-    def begin(self, assignor: str, delay: float, only_u: str, running: tuple[str, ...]) -> None:
-        self.world = World(assignor, delay, only_u)
+    def begin(self, assignor: str, delay: float, only_u: str, commits: str, running: tuple[str, ...]) -> None:
+        self.world = World(assignor, delay, only_u, commits)
         for consumer in running:
             self.world.do(("start", consumer))
         if running:
@@ -74,7 +75,10 @@ class Machine(RuleBasedStateMachine):
     @rule(
         which=one,
         what=st.sampled_from(
-            ("hung", "no_consul", "check_fails", "no_answer", "no_zookeeper", "lags", "slow", "no_kafka")
+            (
+                *("hung", "no_consul", "check_fails", "no_answer", "no_zookeeper", "lags", "slow"),
+                *("no_kafka", "unheard_commits"),
+            )
         ),
     )
     def fault(self, which: str, what: str) -> None:
@@ -106,6 +110,14 @@ class Machine(RuleBasedStateMachine):
     @rule(consumer=ids, how=st.sampled_from(("key", "maintenance")))
     def isolate(self, consumer: str, how: str) -> None:
         self.world.do(("isolate", consumer, how))
+
+    @rule(topic=st.sampled_from(("t", "u")), partition=st.sampled_from(("0", "1")), consumer=ids)
+    def pin(self, topic: str, partition: str, consumer: str) -> None:
+        self.world.do(("pin", topic, partition, consumer))
+
+    @rule(consumer=ids, topic=st.sampled_from(("t", "u")))
+    def exclude(self, consumer: str, topic: str) -> None:
+        self.world.do(("exclude", consumer, topic))
 
     @rule(consumer=ids)
     def forget(self, consumer: str) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from muster.core.decisions import Exclusion, Pin
+from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
+from muster.core.decisions import Decisions, Exclusion, Pin
+from muster.core.subscription import TopicDecision
 from muster.edges.consul import ConsulError, Discovery, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.integration.http_pages import Page, Pages
@@ -118,6 +121,96 @@ def test_what_is_not_said_is_unknown_and_the_decision_stands(
     assert found.exclusions["one", "u"].by == "unknown"
 
 
+def test_what_was_decided_about_coordination_there_and_back(discovery: Discovery) -> None:
+    said: dict[str, Any] = {"by": "ann", "at": 1700000000.25, "why": "release"}
+    assert discovery.pause(**said)
+    assert not discovery.pause(by="bob", at=2.0, why="other"), "the first one stays"
+    discovery.ask_for_rebalance(**said)
+    discovery.choose_assignor("load-aware", {"budget": 3}, **said)
+    found = discovery.decisions()
+    assert found.errors == ()
+    assert found.paused == Pause(**said)
+    assert found.assignor == AssignorChoice(**said, name="load-aware", options={"budget": 3})
+    first = found.rebalance
+    assert first is not None
+    assert first == RebalanceRequest(**said, modified=first.modified)
+    discovery.ask_for_rebalance(by="bob", at=3.0, why="again")
+    assert not discovery.end_rebalance(first), "another request has taken its place"
+    second = discovery.decisions().rebalance
+    assert second is not None
+    assert second.by == "bob"
+    assert discovery.end_rebalance(second)
+    assert discovery.decisions().rebalance is None
+    assert discovery.resume()
+    assert not discovery.resume()
+    assert discovery.clear_assignor()
+    assert not discovery.clear_assignor()
+    assert discovery.decisions() == Decisions()
+
+
+def test_topics_there_and_back(discovery: Discovery) -> None:
+    said: dict[str, Any] = {"by": "ann", "at": 5.0, "why": "r"}
+    strange = r"fl[io]ghts/%41?\.(a|b)+ é"
+    for selector, pattern in (("t.x", False), (strange, True)):
+        assert discovery.decide_topic(selector, pattern=pattern, subscribed=True, **said)
+        assert not discovery.decide_topic(selector, pattern=pattern, subscribed=True, **said)
+    assert discovery.decide_topic("t.x", pattern=False, subscribed=False, **said)
+    found = discovery.decisions()
+    assert (found.errors, found.topics_in_doubt) == ((), False)
+    assert set(found.subscriptions) == {
+        TopicDecision(**said, selector="t.x", pattern=False, subscribed=True),
+        TopicDecision(**said, selector="t.x", pattern=False, subscribed=False),
+        TopicDecision(**said, selector=strange, pattern=True, subscribed=True),
+    }
+    assert discovery.undo_topic(strange, pattern=True, subscribed=True)
+    assert discovery.undo_topic("t.x", pattern=False, subscribed=True)
+    assert discovery.undo_topic("t.x", pattern=False, subscribed=False)
+    assert not discovery.undo_topic("t.x", pattern=False, subscribed=False)
+    assert discovery.decisions() == Decisions()
+
+
+def test_what_cannot_be_read_of_that_means_the_status_quo(
+    discovery: Discovery, consul: ConsulSettings, name: str
+) -> None:
+    put(consul, f"muster/{name}/coordination/paused", "rubbish")
+    put(consul, f"muster/{name}/coordination/rebalance", "rubbish")
+    put(consul, f"muster/{name}/coordination/assignor", '{"name": "range", "options": 3}')
+    put(consul, f"muster/{name}/topics/unsubscribed/names/t", "rubbish")
+    found = discovery.decisions()
+    assert found.paused is not None, "somebody meant it"
+    assert "holds no JSON object" in found.paused.why
+    assert found.rebalance is None
+    assert found.assignor is None
+    assert "so nobody knows which assignor is meant" in found.assignor_error
+    [error] = found.errors
+    assert "coordination/rebalance: holds b'rubbish'" in error
+    [unsubscribed] = found.subscriptions
+    assert (unsubscribed.selector, unsubscribed.subscribed) == ("t", False)
+    assert not found.topics_in_doubt
+    assert discovery.resume()
+    assert discovery.clear_assignor()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("topics/subscribed/patterns/x", "rubbish", "expected is a JSON object with 'pattern'"),
+        ("topics/subscribed/patterns/x", '{"pattern": "("}', "pattern '(' is not a regular expression"),
+        ("topics/subscribed/names/t$", "{}", "topic name 't$'"),
+        ("topics/else/names/t", "{}", "its name ends in 'else/names/t'"),
+    ],
+)
+def test_a_decision_on_topics_that_cannot_be_read_puts_them_in_doubt(
+    discovery: Discovery, consul: ConsulSettings, name: str, key: str, value: str, said: str
+) -> None:
+    put(consul, f"muster/{name}/{key}", value)
+    found = discovery.decisions()
+    assert found.topics_in_doubt
+    [error] = found.errors
+    assert said in error
+    assert "until it is corrected or deleted" in error
+
+
 def test_who_waits_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -> None:
     changes = [
         lambda: discovery.pin("t", 0, "one", by="ann", why="r", at=1.0),
@@ -125,6 +218,11 @@ def test_who_waits_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -
         lambda: discovery.unpin("t", 0),
         lambda: discovery.exclude("one", "t", by="ann", why="r", at=1.0),
         lambda: discovery.include("one", "t"),
+        lambda: discovery.pause(by="ann", why="r", at=1.0),
+        discovery.resume,
+        lambda: discovery.ask_for_rebalance(by="ann", why="r", at=1.0),
+        lambda: discovery.choose_assignor("range", {}, by="ann", why="r", at=1.0),
+        lambda: discovery.decide_topic("x", pattern=False, subscribed=True, by="ann", why="r", at=1.0),
     ]
     for number, change in enumerate(changes):
         index = discovery.wait(WaitIndex(), 0)

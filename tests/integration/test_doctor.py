@@ -252,6 +252,26 @@ def test_rubbish_in_a_node_is_named(
     assert f"/consumers/{name}/assignments/broken" in detail
 
 
+def test_what_was_decided_by_hand_is_told(
+    site: Site, store: TopicStore, name: str, consul: ConsulSettings
+) -> None:
+    discovery = Discovery(consul, name, name)
+    discovery.pause(by="ann", why="release", at=1_700_000_000.0)
+    discovery.choose_assignor("range", {}, by="ann", why="release", at=1_700_000_000.0)
+    discovery.decide_topic("x", pattern=False, subscribed=True, by="ann", why="release", at=1.0)
+    checks = site.checks(0, name)
+    paused = checks["decisions", "coordination"]
+    assert paused["outcome"] == "warning"
+    assert paused["found"].startswith("paused by ann since 2023-11-14T22:13:20+00:00: release")
+    assert "muster resume" in paused["step"]
+    assert checks["decisions", "assignor"]["found"].endswith("instead of sticky in clusters.yaml")
+    assert checks["decisions", "keys"]["found"].startswith("1 pins, exclusions and decisions")
+    discovery.choose_assignor("nonsense", {}, by="ann", why="release", at=1.0)
+    refused = site.checks(5, name)["decisions", "assignor"]
+    assert "assignor 'nonsense' is unknown" in refused["found"]
+    assert "muster assignor --clear" in refused["step"]
+
+
 def test_consumers_that_are_otherwise_than_they_should_be(
     site: Site, store: TopicStore, name: str, consul: ConsulSettings, eventually: Eventually
 ) -> None:

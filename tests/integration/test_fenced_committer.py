@@ -15,7 +15,6 @@ from muster.consumer.committer import Committer
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Plan
-from muster.core.refusals import Fact
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
@@ -140,12 +139,11 @@ def test_who_does_not_know_that_it_was_replaced_neither_takes_offsets_back_nor_p
     )
 
     # ZooKeeper is within reach again, and names the other one.
-    asked = time.monotonic()
+    number = old.agent.reading_wanted()
+    assert number is not None
     old.reads(topic, {0: "new", 1: "old"}, 2)
-    old.agent.confirm(Fact.ASSIGNED, asked, old.agent.stale_topics())
-    eventually(
-        lambda: not old.agent.confirm(Fact.REGISTERED, time.monotonic()) and not old.status(topic)["errors"]
-    )
+    old.agent.has_read(number)
+    eventually(lambda: not old.agent.is_registered(time.monotonic()) and not old.status(topic)["errors"])
     assert old.offered() == {1}
     new.batch(topic, {0: 40})
     eventually(lambda: committed(40, 7), 60, "the new one was never disturbed")
@@ -178,9 +176,8 @@ def test_who_was_thrown_out_by_a_zombie_gets_its_partition_back(
     assert owner.offered() == set()
 
     def confirmed() -> bool:
-        asked = time.monotonic()
-        owner.agent.confirm(Fact.REGISTERED, asked)
-        owner.agent.confirm(Fact.ASSIGNED, asked, [topic])
+        owner.agent.is_registered(time.monotonic())
+        owner.agent.has_read(owner.agent.reading_wanted() or 0)
         return owner.offered() == {0}
 
     eventually(confirmed, 60, "still assigned and registered, so taken up again")

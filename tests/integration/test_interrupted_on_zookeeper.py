@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -24,19 +25,25 @@ class DyingStore(SimulatedStore):
         super().__init__()
         self._store = store
         self.results: list[bool] = []
-        del self.nodes, self.states  # from here on they come from ZooKeeper
+        del self.nodes, self.states, self.partitions  # from here on they come from ZooKeeper
 
-    def __getattr__(self, name: str) -> dict[str, Node]:
+    def __getattr__(self, name: str) -> Any:
+        if name == "partitions":
+            return {topic: set(read.partitions) for topic, read in self._read().items()}
         if name not in {"nodes", "states"}:
             raise AttributeError(name)
         found: dict[str, Node] = {}
-        for topic, read in self._store.snapshots().items():
-            assert isinstance(read, TopicSnapshot)
+        for topic, read in self._read().items():
             if name == "nodes" and read.assignment is not None:
                 found[topic] = Node(wire.format_assignment(read.assignment), read.assignment_version)
             elif name == "states" and read.state is not None:
                 found[topic] = Node(wire.format_state(read.state), read.state_version)
         return found
+
+    def _read(self) -> dict[str, TopicSnapshot]:
+        found = self._store.snapshots()
+        assert all(isinstance(read, TopicSnapshot) for read in found.values())
+        return {topic: read for topic, read in found.items() if isinstance(read, TopicSnapshot)}
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         return self._store.snapshots()
@@ -55,6 +62,11 @@ class DyingStore(SimulatedStore):
             return []
         self._write(lambda: setattr(self, "results", self._store.apply(transitions)))
         return self.results
+
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        removed: list[bool] = []
+        self._write(lambda: removed.append(self._store.remove_topic(topic, snapshot, reason)))
+        return removed[0]
 
     def touch(self) -> None:
         self._store.touch()
@@ -79,7 +91,7 @@ def open_store(zookeeper: ZooKeeperSettings, stores: list[TopicStore]) -> DyingS
     return DyingStore(store)
 
 
-@pytest.mark.parametrize("name", ["a consumer leaves", "one leaves, two join"])
+@pytest.mark.parametrize("name", ["a consumer leaves", "one leaves, two join", "a topic is unsubscribed"])
 def test_same_end_from_every_interrupted_write(
     name: str, zookeeper: ZooKeeperSettings, fresh: list[TopicStore]
 ) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from muster.cli.main import main
+from muster.core.history import Lever
 from tests.integration.obedient import coordinator, owners
 from tests.integration.test_muster_plan import Site, site
+from tests.unit.test_interrupted_writes import Topics
 
 __all__ = ["site"]
 
@@ -72,3 +78,127 @@ def test_what_cannot_be_done_is_refused(site: Site, command: str, args: list[str
     assert done.returncode == 2
     assert message in done.stderr
     assert site.trace() == before
+
+
+def levers(site: Site) -> list[tuple[str, str, str]]:
+    """What the history says of levers, oldest first."""
+    found = [record.entry for record in reversed(site.store.history().records)]
+    return [(e.what, e.who, e.via) for e in found if isinstance(e, Lever)]
+
+
+def asked(site: Site, command: str, *args: str) -> Result:
+    """The command in this process; that it works as one of its own is shown above."""
+    environment = {key: None for key in os.environ if key.startswith(("AIRFLOW", "MUSTER"))}
+    return CliRunner().invoke(
+        main, [command, "--cluster", site.name, *args], env=environment | site.environment()
+    )
+
+
+def planned(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(asked(site, "plan", "--json").stdout)
+    return found
+
+
+def pull(site: Site, command: str, *args: str) -> dict[str, Any]:
+    done = asked(site, command, *args, "--reason", "release", "--by", "ann", "--json")
+    assert done.exit_code == 0, done.output
+    values: dict[str, Any] = json.loads(done.stdout)
+    assert (values["cluster"], values["who"], values["reason"]) == (site.name, "ann", "release")
+    return values
+
+
+def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
+    pull(site, "pause")
+    again = asked(site, "pause", "--reason", "r")
+    assert again.exit_code == 2
+    assert "is paused by ann since " in again.stderr
+    refused = asked(site, "rebalance", "--reason", "r")
+    assert refused.exit_code == 2
+    assert "nothing can be rebalanced now; resume it first" in refused.stderr
+    assert "paused by ann since " in asked(site, "status", "--check").stdout
+    assert planned(site)["paused"].startswith("paused by ann since ")
+    cluster = site.write()
+    held = coordinator(cluster, site.store, site.discovery).advance(5).held
+    assert held.startswith("paused by ann since ")
+    pull(site, "resume")
+    assert asked(site, "resume", "--reason", "r").exit_code == 2
+
+    pull(site, "rebalance")
+    report = coordinator(cluster, site.store, site.discovery).advance(20)
+    assert report.asked == "rebalance asked for by ann: release"
+    assert site.discovery.decisions().rebalance is None
+
+    assert pull(site, "assignor", "load-aware", "--option", "budget=3")["options"] == {"budget": 3}
+    wrong = asked(site, "assignor", "load-aware", "--option", "budge=3", "--reason", "r")
+    assert wrong.exit_code == 2
+    assert "wrong options" in wrong.stderr
+    found = planned(site)
+    assert found["assignor"] == "load-aware"
+    assert found["assignor_chosen"].startswith("assignor load-aware (budget=3) by ann since ")
+    assert "it overrides clusters.yaml" in asked(site, "status").stdout
+    pull(site, "assignor", "--clear")
+    assert planned(site)["assignor"] == "sticky"
+    assert levers(site) == [
+        (what, "ann", "command line")
+        for what in ("pause", "resume", "rebalance", "assignor", "clear-assignor")
+    ]
+
+
+def test_a_topic_is_unsubscribed_closed_and_subscribed_again(site: Site) -> None:
+    cluster = site.write()
+    before = owners(site.store)["t"]
+    assert pull(site, "unsubscribe", "u")["closed"] == ["u"]
+    assert planned(site)["leaving"] == {"u": "unsubscribed by ann: release"}
+    report = coordinator(cluster, site.store, site.discovery).advance(20)
+    assert {change.topic for change in report.changes} == {"u"}
+    assert owners(site.store) == {"t": before}
+    again = asked(site, "unsubscribe", "u", "--reason", "r")
+    assert again.exit_code == 2
+    assert "is not subscribed to topic u; its topics are: t" in again.stderr
+    pull(site, "subscribe", "u")
+    kafka = Topics(t=7, u=5, **{"x-1": 2})
+    one = coordinator(cluster, site.store, site.discovery)
+    one.lister = kafka
+    assert one.fetch_partitions().new_topics == ["u"]
+    pull(site, "subscribe", "x-.*", "--pattern")
+    assert one.fetch_partitions().new_topics == ["x-1"]
+    assert one.advance(20).stable
+    kafka.topics["x-1"] = 4
+    assert one.fetch_partitions().added == {"x-1": [2, 3]}
+    assert one.advance(20).stable
+    assert owners(site.store)["x-1"].keys() == set(range(4))
+    assert pull(site, "unsubscribe", "x-.*", "--pattern")["closed"] == ["x-1"]
+    assert one.fetch_partitions().new_topics == []
+    assert one.advance(20).stable
+    assert owners(site.store).keys() == {"t", "u"}
+    told = [what for what, _, _ in levers(site)]
+    assert told == ["unsubscribe", "subscribe", "subscribe", "unsubscribe"]
+
+
+NONSENSE = [
+    ("subscribe", ["t"], "is subscribed to topic t already: it is in clusters.yaml"),
+    ("subscribe", ["a b"], "for several topics at once give a pattern"),
+    ("subscribe", ["(", "--pattern"], "is not a regular expression"),
+    ("assignor", [], "give either the NAME of an assignor, with its options, or --clear"),
+    ("assignor", ["range", "--clear"], "give either the NAME"),
+    ("assignor", ["--clear"], "nothing to clear"),
+]
+
+
+def test_what_makes_no_sense_is_refused(site: Site) -> None:
+    before = site.trace()
+    for command, args, message in NONSENSE:
+        done = asked(site, command, *args, "--reason", "r")
+        assert done.exit_code == 2
+        assert message in done.output
+    assert site.trace() == before
+
+
+def test_a_lever_works_while_zookeeper_is_away_and_says_what_is_missing(site: Site) -> None:
+    site.variables["AIRFLOW_CONN_MUSTER_ZOOKEEPER"] = json.dumps(
+        {"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 0.5}}
+    )
+    done = asked(site, "isolate", "a", "--reason", "it burns")
+    assert done.exit_code == 0, done.output
+    assert "it is done, but not in the cluster's history: ZooKeeper at 127.0.0.1:9" in done.stdout
+    assert site.discovery.isolated().keys() == {"a"}

@@ -65,12 +65,7 @@ class Site:
             **kept,
             "PYTHONPATH": os.pathsep.join(map(str, (self.folder, ROOT / "include", ROOT))),
             "HOME": str(self.folder),
-            "MUSTER_CLUSTERS": str(self.clusters),
-            "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
-                {"conn_type": "generic", "host": self.zookeeper.hosts, "extra": {"operation_timeout": 5}}
-            ),
-            "AIRFLOW_CONN_MUSTER_CONSUL": f"http://{self.consul.host}:{self.consul.port}",
-            **self.variables,
+            **self.environment(),
         }
         return subprocess.run(
             [sys.executable, "-m", "muster.cli", command, "--cluster", self.name, *args],
@@ -80,6 +75,17 @@ class Site:
             timeout=60,
             check=False,
         )
+
+    def environment(self) -> dict[str, str]:
+        """Where the command finds the cluster and its servers."""
+        return {
+            "MUSTER_CLUSTERS": str(self.clusters),
+            "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
+                {"conn_type": "generic", "host": self.zookeeper.hosts, "extra": {"operation_timeout": 5}}
+            ),
+            "AIRFLOW_CONN_MUSTER_CONSUL": f"http://{self.consul.host}:{self.consul.port}",
+            **self.variables,
+        }
 
     def json(self, *args: str) -> dict[str, Any]:
         done = self.run(*args, "--json")

@@ -98,7 +98,7 @@ def test_the_consumers_policy_is_enough_for_a_consumer(
     assert consumer.stop_request(registered) is not None
     assert registered not in consumer.isolated()
     assert registered in consumer.members().registered
-    assert consumer.clear_stop(registered, "i-1")
+    assert consumer.clear_stop(registered)
     assert consumer.deregister(registered, "i-1")
     assert consumer.own_registration(registered) is None
 

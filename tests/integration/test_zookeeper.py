@@ -15,10 +15,18 @@ from kazoo.security import make_digest_acl
 
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
+from muster.core.history import Transitions
 from muster.core.model import State, TopicAssignment, TopicSnapshot, TopicState, Transition
 from muster.core.wire import WireError, assignment_path, assignments_path, state_path
 from muster.edges import zookeeper_transitions
-from muster.edges.zookeeper import TopicStore, ZooKeeperError, make_client, start_client, stop_client
+from muster.edges.zookeeper import (
+    OPERATIONS_AT_ONCE,
+    TopicStore,
+    ZooKeeperError,
+    make_client,
+    start_client,
+    stop_client,
+)
 from muster.settings.connections import ZooKeeperSettings
 from tests.conftest import Eventually
 
@@ -98,6 +106,29 @@ def test_a_topic_from_its_creation_to_its_removal(store: TopicStore) -> None:
     assert not store.remove_topic("flights", before)
     assert store.remove_topic("flights", after)
     assert store.snapshots() == {}
+    assert not store.remove_topic("flights", after)
+
+
+def test_a_removal_takes_all_nodes_and_is_told_in_the_history(
+    store: TopicStore, raw: KazooClient, cluster: str
+) -> None:
+    partitions = frozenset(range(2 * OPERATIONS_AT_ONCE + 1))
+    store.create_topic("flights", "h:9092", "g")
+    store.set_partitions("flights", partitions)
+    store.set_racks("flights", {0: "a"})
+    assert store.apply([to_starting(snapshot(store, "flights"))]) == [True]
+    standing = snapshot(store, "flights")
+    assert store.remove_topic("flights", standing, "unsubscribed by ann: cost")
+    for kind in ("assignments", "state", "racks"):
+        assert raw.get_children(f"/consumers/{cluster}/{kind}") == []
+    entry = store.history(limit=1).records[0].entry
+    assert isinstance(entry, Transitions)
+    [step] = entry.steps
+    assert (step.topic, step.after, step.reason) == (
+        "flights",
+        State.INITIAL,
+        "unsubscribed by ann: cost",
+    )
 
 
 def test_what_stands_in_zookeeper_is_the_wire_protocol(

@@ -49,6 +49,7 @@ class ConsumerJob:
     handler: str = "muster.handlers.parquet.ParquetHandler"
     options: dict[str, Any] = field(default_factory=dict)
     fencing: bool = True
+    service: str = SERVICE
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -62,14 +63,14 @@ class ConsumerJob:
 
     @property
     def discovery(self) -> Discovery:
-        return Discovery(self.servers.consul, self.cluster, SERVICE)
+        return Discovery(self.servers.consul, self.cluster, self.service)
 
     def start(self) -> None:
         settings = ConsumerSettings(
             cluster=self.cluster,
             consumer=self.consumer,
             incarnation=self.incarnation,
-            consul_service=SERVICE,
+            consul_service=self.service,
             zookeeper=self.servers.zookeeper,
             consul=self.servers.consul,
             kafka=self.servers.kafka,

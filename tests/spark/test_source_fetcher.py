@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from devstack.kafka import Kafka
 from muster.consumer.source import fetcher as fetcher_module
@@ -83,12 +86,74 @@ def test_the_next_range_begins_with_what_was_fetched_ahead(fetcher: RangeFetcher
     assert fetcher.held() <= {(topic, 0)}, "a partition that is not asked for is not fetched"
 
 
+class CountsAssigning:
+    """A fetcher's consumer that counts how often it is assigned partitions."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.assigned = 0
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned += len(partitions)
+        self._consumer.incremental_assign(partitions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def counted(fetcher: RangeFetcher) -> CountsAssigning:
+    count = CountsAssigning(fetcher._consumer)
+    fetcher._consumer = count  # type: ignore[assignment]
+    return count
+
+
+def test_workers_that_read_small_batches_in_turns_stay_with_their_partitions(
+    kafka: KafkaSettings, topic: str
+) -> None:
+    """Each passes over what the other has read, and keeps partitions that have nothing this time."""
+    pair = [RangeFetcher({**kafka.config, "group.id": f"turns-{n}"}, 30) for n in range(2)]
+    counts = [counted(fetcher) for fetcher in pair]
+    for fetcher in pair:
+        fetcher.tune(1000, 50_000)  # as after the first chunk: what it keeps is not more than it may
+    chance = random.Random(5)
+    at = dict.fromkeys(range(4), 0)
+    for turn in range(40):
+        ranges: Ranges = {}
+        for p in range(4):
+            ranges[topic, p] = (at[p], at[p] + chance.choice([0, 0, 1, 20, 90]))
+            at[p] = ranges[topic, p][1]
+        assert fetched(pair[turn % 2], ranges) == expected(ranges)
+    assert [count.assigned for count in counts] == [4, 4]
+    for fetcher in pair:
+        fetcher.close()
+
+
+def test_what_is_far_ahead_is_not_read_through(fetcher: RangeFetcher, topic: str) -> None:
+    count = counted(fetcher)
+    ranges: list[Ranges] = [{(topic, 0): bounds} for bounds in ((0, 10), (30, 40), (4000, 4010))]
+    for each, assigned in zip(ranges, (1, 1, 2), strict=True):
+        assert fetched(fetcher, each) == expected(each)
+        assert count.assigned == assigned
+
+
+def test_what_is_read_beyond_a_range_is_bounded(
+    fetcher: RangeFetcher, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher_module, "_KEEP_CHUNKS", 0)
+    fetcher.tune(1, fetcher_module._CHUNK_BYTES // 50)
+    ranges: Ranges = {(topic, 0): (0, 1), (topic, 1): (0, 1), (topic, 2): (0, 5000)}
+    assert fetched(fetcher, ranges) == expected(ranges)
+    following: Ranges = {(topic, p): (1 if p < 2 else 4999, 5000) for p in range(3)}
+    assert fetched(fetcher, following) == expected(following)
+
+
 def test_a_reader_that_stops_early_spoils_nothing(kafka: KafkaSettings, topic: str) -> None:
     config = {**kafka.config, "group.id": "early"}
     task = Task((ClusterRanges("", config, {(topic, 0): (0, 5000)}),))
     batches = read(task)
     first = next(batches)
     assert 0 < first.num_rows < 5000
+    assert gc.isenabled(), "Python looks for cycles again while Spark has its turn"
     batches.close()  # type: ignore[attr-defined]
     assert sum(batch.num_rows for batch in read(task)) == 5000
     nested = [(a.num_rows, sum(b.num_rows for b in read(task))) for a in read(task)]

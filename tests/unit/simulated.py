@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.core import wire
+from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage, Record
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -54,6 +56,13 @@ class SimulatedStore:
     unreachable: bool = False
     touched: int = 0
     group: int = 100
+    records: list[Record] = field(default_factory=list)
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """What tests put into `records`; writes do not add to it."""
+        newest_first = sorted(self.records, key=lambda record: record.number, reverse=True)
+        found = [r for r in newest_first if (before is None or r.number < before) and r.written >= since]
+        return HistoryPage(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self._reach()
@@ -127,6 +136,18 @@ class SimulatedStore:
             self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
         self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
 
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        self._reach()
+        if topic not in self.nodes or not self._unchanged(snapshot):
+            return False
+        self._write(lambda: self._forget(topic))
+        return True
+
+    def _forget(self, topic: str) -> None:
+        del self.nodes[topic]
+        for kept in (self.states, self.partitions, self.rack_nodes):
+            kept.pop(topic, None)
+
     def touch(self) -> None:
         self._reach()
         self.touched += 1
@@ -167,6 +188,8 @@ class SimulatedConsumer:
         """One round: notice the assignment, let go what was taken away, start what was given."""
         if self.stuck or not self.alive:
             return
+        for topic in self.seen.keys() - store.nodes.keys():
+            self._drop(topic)
         for topic, node in store.nodes.items():
             try:
                 assignment = wire.parse_assignment(node.data, topic)
@@ -184,6 +207,14 @@ class SimulatedConsumer:
             self.closing |= gone
             self.starting |= mine - self.running - self.closing
             self.seen[topic] = assignment.epoch
+
+    def _drop(self, topic: str) -> None:
+        """The topic's nodes are gone."""
+        held = {tp for tp in self.running | self.starting if tp[0] == topic}
+        self.running -= held
+        self.starting -= held
+        self.closing = {tp for tp in self.closing if tp[0] != topic} | held
+        del self.seen[topic]
 
     def status(self) -> ConsumerStatus:
         topics = {t for t, _ in self.running | self.starting | self.closing} | self.seen.keys()
@@ -240,6 +271,12 @@ class World:
 
     def decisions(self) -> Decisions:
         return self.decided
+
+    def end_rebalance(self, request: RebalanceRequest) -> bool:
+        if self.decided.rebalance != request:
+            return False
+        self.decided = replace(self.decided, rebalance=None)
+        return True
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout

@@ -74,7 +74,8 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "clusters.yaml"
     path.write_text(
         "clusters:\n"
-        "  c: {consul_service: c, group_id: g, topics: [t], consumers: {handler: json.dumps}, status: pages}\n"
+        "  c: {consul_service: c, group_id: g, topics: [t], consumers: {handler: json.dumps}, status: pages,\n"
+        "      on_stuck: [json.dumps, no.such.Notifier]}\n"
         "  d: {consul_service: d}\n"
     )
     return path
@@ -95,7 +96,9 @@ def test_without_connections_each_is_told_and_what_needs_it_is_skipped(clusters:
     for part in ("zookeeper", "consul", "kafka", "consumers"):
         assert found[part, "all"]["outcome"] == "skipped"
     assert found["settings", "handler"]["outcome"] == "ok"
-    assert report["counts"]["failed"] == 5
+    notifiers = [c["outcome"] for c in report["clusters"]["c"] if c["name"] == "on_stuck"]
+    assert notifiers == ["ok", "failed"]
+    assert report["counts"]["failed"] == 6
     assert set(report["clusters"]) == {"c"}
 
 
@@ -107,7 +110,7 @@ def test_every_cluster_is_looked_at_and_people_are_told_what_to_do(
     assert result.exit_code == 5
     assert "cluster c" in result.stdout
     assert "failed: settings, cluster: correct the entry" in result.stdout
-    assert re.search(r"doctor: \d+ ok, \d+ warning, 6 failed, \d+ skipped", result.stdout)
+    assert re.search(r"doctor: \d+ ok, \d+ warning, 7 failed, \d+ skipped", result.stdout)
 
 
 def test_a_file_that_cannot_be_read_is_a_finding_and_an_unknown_cluster_a_wrong_question(

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.edges import Edges
 from muster.cli.main import main
+from muster.core.decisions import Decisions
 from muster.edges.consul import IsolationEntry, Members, Registration
 from muster.settings.clusters import ClusterSettings
 from tests.unit.simulated import Node, World
@@ -34,8 +35,13 @@ class Consul:
         registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}
         return Members(found.membership, registered, 1, found.doubt)
 
+    def decisions(self) -> Decisions:
+        return self.world.decisions()
+
     def isolated(self) -> dict[str, IsolationEntry]:
-        return {c: IsolationEntry(c, "ann", 0.0, "it is slow") for c in self.world.isolated}
+        return {
+            c: IsolationEntry(consumer=c, by="ann", at=0.0, why="it is slow") for c in self.world.isolated
+        }
 
 
 @pytest.fixture

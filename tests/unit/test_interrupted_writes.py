@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from muster.coordinator.coordinator import Coordinator
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
+from muster.core.subscription import TopicDecision
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.unit.simulated import Killed, SimulatedStore, World
@@ -74,14 +76,28 @@ def state_of(world: World, topic: str) -> State:
     return State.INITIAL if node is None else wire.parse_state(node.data, topic).state
 
 
+def subscribed(world: World, topics: Topics) -> list[str]:
+    """The topics that are to be read."""
+    reads = cluster({}).topics.read_with(world.decided.subscriptions)
+    return [topic for topic in topics.topics if reads.includes(topic)]
+
+
 def settle(world: World, topics: Topics, assignor: str) -> None:
-    """Runs until everything is Stable and every consumer runs just what it is assigned."""
+    """Runs until everything is Stable and every consumer runs just what it is assigned, and nothing else."""
+    wanted = subscribed(world, topics)
     for _ in range(20):
         run(world, topics, assignor)
         world.pause(1)
-        if all(state_of(world, topic) is State.STABLE for topic in topics.topics):
+        if all(state_of(world, topic) is State.STABLE for topic in wanted) and set(world.store.nodes) == set(
+            wanted
+        ):
             break
-    for topic in topics.topics:
+    for kept in (world.store.nodes, world.store.states, world.store.partitions):
+        assert set(kept) == set(wanted), "what nobody subscribes to is gone, with all its nodes"
+    for consumer in world.consumers.values():
+        if consumer.alive and consumer.id not in world.isolated:
+            assert {topic for topic, _ in consumer.running | consumer.starting} <= set(wanted)
+    for topic in wanted:
         owners = world.owners(topic)
         assert owners.keys() == set(range(topics.topics[topic]))
         for consumer in world.consumers.values():
@@ -139,6 +155,31 @@ def grow(world: World, topics: Topics) -> None:
     topics.topics["t"] = 12
 
 
+def unsubscribe(world: World, topics: Topics) -> None:
+    decide(world, "u", subscribed=False)
+
+
+def subscribe(world: World, topics: Topics) -> None:
+    decide(world, "u", subscribed=True)
+
+
+def subscribe_another(world: World, topics: Topics) -> None:
+    topics.topics["v"] = 4
+    decide(world, "v", subscribed=True)
+
+
+def unsubscribe_and_leave(world: World, topics: Topics) -> None:
+    unsubscribe(world, topics)
+    leave(world, topics)
+
+
+def decide(world: World, topic: str, *, subscribed: bool) -> None:
+    """Somebody subscribes or unsubscribes a topic; what was said about it before no longer counts."""
+    said = TopicDecision(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
+    others = tuple(d for d in world.decided.subscriptions if d.selector != topic)
+    world.decided = replace(world.decided, subscriptions=(*others, said))
+
+
 CHANGES: dict[str, list[Change]] = {
     "first assignment": [begin],
     "a consumer leaves": [begin, leave],
@@ -147,6 +188,10 @@ CHANGES: dict[str, list[Change]] = {
     "one leaves, two join": [begin, leave_and_join],
     "partitions are added": [begin, grow],
     "one thing after another": [begin, join, leave, grow, isolate],
+    "a topic is unsubscribed": [begin, unsubscribe],
+    "it is subscribed again": [begin, unsubscribe, subscribe],
+    "a topic is unsubscribed and a consumer leaves": [begin, unsubscribe_and_leave],
+    "one more is subscribed": [begin, subscribe_another],
 }
 
 
@@ -173,7 +218,7 @@ def play(
         world.store.kill_before = world.store.kill_after = None
         world.pause(1)
     settle(world, topics, assignor)
-    return {topic: world.owners(topic) for topic in topics.topics}, world.store.writes, died
+    return {topic: world.owners(topic) for topic in subscribed(world, topics)}, world.store.writes, died
 
 
 @pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky", "failover"])

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from muster.consumer.agent import Agent
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Ownership, Source
-from muster.core.refusals import FIRST_PAUSE, FORGET_AFTER, LONGEST_PAUSE, Fact, Refusals
+from muster.core.refusals import FIRST_PAUSE, FORGET_AFTER, LONGEST_PAUSE, Refusals
 
 KEY = ("t", 0)
 SOURCE = Source("k:1", "g")
 
 
-def confirmed(refusals: Refusals, at: float) -> None:
-    refusals.confirm(Fact.ASSIGNED, at, ["t"])
-    refusals.confirm(Fact.REGISTERED, at)
-
-
 def test_both_facts_have_to_be_younger_than_the_refusal() -> None:
     refusals = Refusals()
-    confirmed(refusals, 9.0)
-    refusals.note(KEY, "why", 10.0)
+    refusals.was_read(1, ())
+    refusals.registered(9.0)
+    refusals.note(KEY, "why", 10.0, wanted=2)
     assert refusals.take_ready(1000.0) == [], "what was known before counts for nothing"
-    refusals.confirm(Fact.REGISTERED, 11.0)
+    refusals.registered(11.0)
     assert refusals.take_ready(1000.0) == []
-    assert refusals.topics_to_read() == {"t"}
-    refusals.confirm(Fact.ASSIGNED, 11.0, ["other"])
-    assert refusals.take_ready(1000.0) == [], "another topic's assignment"
-    refusals.confirm(Fact.ASSIGNED, 11.0, ["t"])
-    assert refusals.topics_to_read() == set()
+    assert refusals.to_be_read
+    refusals.was_read(1, ())
+    assert refusals.take_ready(1000.0) == [], "a reading that began before"
+    refusals.was_read(2, {"t"})
+    assert refusals.take_ready(1000.0) == [], "that topic could not be read"
+    refusals.was_read(3, {"other"})
+    assert not refusals.to_be_read
     assert refusals.take_ready(10.0 + FIRST_PAUSE / 2) == [], "not before the pause is over"
     assert refusals.take_ready(10.0 + FIRST_PAUSE) == [KEY]
     assert refusals.take_ready(1000.0) == [], "told once"
@@ -37,14 +36,15 @@ def test_the_pause_doubles_while_it_happens_again_and_is_bounded() -> None:
     refusals = Refusals()
     pauses = []
     now = 0.0
-    for _ in range(10):
-        pauses.append(refusals.note(KEY, "why", now).pause)
-        confirmed(refusals, now + 1)
+    for number in range(10):
+        pauses.append(refusals.note(KEY, "why", now, number).pause)
+        refusals.was_read(number, ())
+        refusals.registered(now + 1)
         now += pauses[-1] + 1
         assert refusals.take_ready(now) == [KEY]
     assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
     assert pauses[-1] == LONGEST_PAUSE
-    assert refusals.note(KEY, "why", now + FORGET_AFTER + LONGEST_PAUSE).pause == FIRST_PAUSE
+    assert refusals.note(KEY, "why", now + FORGET_AFTER + LONGEST_PAUSE, 11).pause == FIRST_PAUSE
 
 
 class Consumer:
@@ -116,3 +116,53 @@ def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches
         assert due == ({KEY: 5, ("t", 1): 5} if fencing else {KEY: 5}), (
             "one that nobody has is closed in order"
         )
+
+
+ASSIGNED = TopicAssignment("k:1", "g", {0: "me"}, 1)
+
+
+def test_what_waits_for_a_fresh_reading_waits_for_one_that_began_after_it_was_asked_for() -> None:
+    agent = Agent("me")
+    woken: list[int] = []
+    agent.wake_for_reading(lambda: woken.append(1))
+    agent.bar("isolated")
+    agent.assigned("t", ASSIGNED, 1)
+    assert agent.reading_wanted() is None
+    agent.lift_once_read("isolated")
+    first = agent.reading_wanted()
+    assert first is not None
+    agent.bar("not live yet")
+    agent.lift_once_read("not live yet")
+    agent.has_read(first)
+    assert agent.view().bars == {"not live yet"}, "asked for when that reading was under way"
+    second = agent.reading_wanted()
+    assert second is not None
+    agent.has_read(second)
+    assert agent.view().bars == set()
+    assert agent.view().topics["t"].starting == {0}
+    assert agent.reading_wanted() is None
+    assert len(woken) == 2
+
+
+def test_a_refusal_and_a_bar_are_told_by_the_same_reading() -> None:
+    now = [100.0]
+    agent = Agent("me", fencing=True, clock=lambda: now[0])
+    agent.assigned("t", ASSIGNED, 1)
+    agent.refused(KEY, 1, "fenced")
+    agent.bar("isolated")
+    agent.lift_once_read("isolated")
+    number = agent.reading_wanted()
+    assert number is not None
+    agent.has_read(number, unread={"t"})
+    assert agent.view().bars == set()
+    assert agent.view().topics["t"].held == set(), (
+        "how the topic stands is not known, so nothing of it is taken up"
+    )
+    assert agent.reading_wanted() is not None, "the refusal still waits"
+    agent.assigned("t", ASSIGNED, 2)
+    agent.has_read(agent.reading_wanted() or 0)
+    now[0] += FIRST_PAUSE
+    assert agent.view().topics["t"].held == set(), "whether this process is registered is not known"
+    agent.is_registered(now[0])
+    assert agent.view().topics["t"].starting == {0}
+    assert agent.view().problems == {}

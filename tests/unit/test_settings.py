@@ -50,6 +50,8 @@ def test_the_shipped_file_is_right() -> None:
             "allowed are: check_interval, consul, count",
         ),
         ("fencing: perhaps", "fencing", "boolean"),
+        ("on_stuck: [nodots]", "on_stuck.0.notifier", "dotted path"),
+        ("on_stuck: [{notifier: a.B, kwargs: {}}]", "on_stuck.0.kwargs", "unknown key"),
         ("colour: red", "colour", "allowed are: advance_budget"),
         ("consul_service: 'a b'", "consul_service", "letters, digits"),
     ],
@@ -141,3 +143,27 @@ def test_kafka_properties_that_belong_to_muster_are_refused() -> None:
         KafkaSettings(config={"bootstrap.servers": "k:1", "group.id": "mine"})
     with pytest.raises(ValueError, match=r"needs 'bootstrap\.servers'"):
         KafkaSettings(config={})
+
+
+def test_notifiers_by_their_path_alone_or_with_options(tmp_path: Path) -> None:
+    text = "clusters:" + GOOD + "    on_stuck: [a.B, {notifier: c.D, options: {to: [x]}}]\n"
+    [plain, other] = load_clusters(write(tmp_path / "c.yaml", text))["good"].on_stuck
+    assert (plain.notifier, plain.options) == ("a.B", {})
+    assert (other.notifier, other.options) == ("c.D", {"to": ["x"]})
+
+
+def test_retention_has_defaults_and_wrong_values_leave_the_clusters_alone(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    default = load_clusters(write(path, "clusters:" + GOOD)).retention
+    assert default is not None
+    assert (default.ticks, default.failures, default.longest) == (86_400, 7 * 86_400, 90 * 86_400)
+    read = load_clusters(write(path, "retention: {ticks: 2h, history: 30d}\nclusters:" + GOOD)).retention
+    assert read is not None
+    assert (read.ticks, read.history) == (7_200, 30 * 86_400)
+    wrong = load_clusters(write(path, "retention: {tikcs: 2h, ticks: soon}\nclusters:" + GOOD))
+    assert wrong.retention is None
+    assert list(wrong.clusters) == ["good"]
+    assert f"{path}: 'retention', key 'ticks': a duration is" in wrong.errors["retention"]
+    assert "key 'tikcs': unknown key; allowed are: airflow, failures, history" in wrong.errors["retention"]
+    with pytest.raises(SettingsError, match="only 'clusters' and 'retention'"):
+        load_clusters(write(path, "retained: {}\nclusters:" + GOOD))

@@ -181,6 +181,11 @@ class TestStarting:
         assert done.state.reason == f"before; consumer b {why}"
         assert done.state.epoch == 5
 
+    def test_who_isolated_a_consumer_is_the_reason(self) -> None:
+        there = replace(members("a", isolated=("b",)), isolated_by={"b": "ann: disk full"})
+        first = expect(step(self.start(), there, dict.fromkeys(range(4), "a")))
+        assert {move.reason for move in first.moves} == {"consumer b was isolated by ann: disk full"}
+
     def test_what_runs_already_is_not_moved_for_balance(self) -> None:
         targets = {0: "a", 1: "b", 2: "b", 3: "a"}
         done = step(self.start(), members("a", "b"), targets, status("a", {0, 1}))

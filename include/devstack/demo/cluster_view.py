@@ -26,7 +26,7 @@ class ClusterView:
     ) -> None:
         self.cluster = cluster
         self._store = TopicStore(zookeeper, cluster.name)
-        self._discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        self._discovery = Discovery.of(consul, cluster)
         self._offsets = GroupOffsets(kafka, cluster.group_id)
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from typing import Any
 from muster.airflow.stopping import BY_AIRFLOW
 from muster.airflow.submission import Submission, TaskRef
 from muster.edges.consul import Discovery
+from muster.edges.consul_keys import UnreadableKeyError
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,11 @@ def _ended(watch: TaskRef, states: Mapping[str, Any]) -> bool:
 
 
 def _ask(discovery: Discovery, consumer: str, incarnation: str, watch: TaskRef, state: str) -> bool:
-    request = discovery.stop_request(consumer)
+    try:
+        request = discovery.stop_request(consumer)
+    except UnreadableKeyError as error:
+        log.warning("consumer %s: %s; a request to stop takes its place", consumer, error)
+        request = None
     if request is not None and request.incarnation in {"", incarnation}:
         return False
     why = f"its task {watch.key} in run {watch.run} became {state}"

@@ -174,7 +174,7 @@ def check_extra(connection: ConnectionFields) -> None:
         return
     try:
         extra = json.loads(connection.extra)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Not chained: the decoder's message would carry the text, which may hold secrets.
         raise _wrong(connection, "extra", "is not JSON") from None
     if not isinstance(extra, dict):

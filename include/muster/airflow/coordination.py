@@ -3,8 +3,8 @@
 The outcome of a task is chosen for what a person sees in the grid of runs:
 
 - nothing to do: `advance_state` is skipped;
-- something may have to be done but must not be (no consumer is live, or Consul's word is not to be trusted):
-  `compute_assignment` is skipped, and its log says why;
+- something may have to be done but must not be (the cluster is paused, no consumer is live, or Consul's word is not
+  to be trusted): `compute_assignment` is skipped, and its log says why; of a paused cluster `fetch_partitions` too;
 - a step of a rebalance was written: `advance_state` succeeds, with an Asset event;
 - ZooKeeper or Consul is out of reach: the tasks that noticed fail, and nothing is written;
 - Kafka is out of reach, or a topic is missing or unreadable: `fetch_partitions` fails, the run goes on with the
@@ -19,13 +19,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk import Asset, Context
+from airflow.sdk import Asset, AssetAlias, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from pydantic import JsonValue
 
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
+from muster.airflow.run_notes import leave_note
+from muster.airflow.stats import CoordinatorStats
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, Change
+from muster.core.model import State
 from muster.edges.consul import ConsulError, Discovery
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings, load_clusters
@@ -41,25 +45,39 @@ REPORT = "report"
 
 
 @contextmanager
-def _coordinator(cluster: ClusterSettings) -> Iterator[Coordinator]:
-    with open_coordinator(
-        cluster,
-        zookeeper_settings(cluster.zookeeper),
-        consul_settings(cluster.consul),
-        kafka_settings(cluster.kafka),
-        status_token(cluster.status),
-    ) as coordinator:
+def open_cluster(cluster: ClusterSettings, context: Context) -> Iterator[Coordinator]:
+    """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
+    with (
+        CoordinatorStats(cluster.name).reading(),
+        open_coordinator(
+            cluster,
+            zookeeper_settings(cluster.zookeeper),
+            consul_settings(cluster.consul),
+            kafka_settings(cluster.kafka),
+            status_token(cluster.status),
+            by=run_of(context),
+        ) as coordinator,
+    ):
         yield coordinator
+
+
+def run_of(context: Context) -> str:
+    """The run that does something, as history and Asset events name it: its DAG and its id."""
+    return f"{context['ti'].dag_id} {context['run_id']}"
 
 
 def fetch_partitions(name: str, context: Context) -> None:
     """Bring the partition lists in ZooKeeper up to date with Kafka.
 
-    Raises `AirflowFailException` when the work that could be done is done and something is wrong, naming it.
+    Raises `AirflowFailException` when the work that could be done is done and something is wrong, naming it, and
+    `AirflowSkipException` while the cluster is paused.
     """
-    with _coordinator(load_clusters()[name]) as coordinator:
+    with open_cluster(load_clusters()[name], context) as coordinator:
         report = coordinator.fetch_partitions()
+    CoordinatorStats(name).partitions(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
+    if report.held:
+        raise AirflowSkipException(f"status quo kept: {report.held}")
     log.info("%d topic(s) in Kafka belong to cluster %s", report.topics, name)
     for topic in report.new_topics:
         log.info("topic %s: new", topic)
@@ -82,9 +100,10 @@ def fetch_consumers(name: str, context: Context) -> None:
     """
     cluster = load_clusters()[name]
     consul = consul_settings(cluster.consul)
-    stop_abandoned(Discovery(consul, cluster.name, cluster.consul_service), context["ti"].get_task_states)
-    with _coordinator(cluster) as coordinator:
+    stop_abandoned(Discovery.of(consul, cluster), context["ti"].get_task_states)
+    with open_cluster(cluster, context) as coordinator:
         report = coordinator.fetch_consumers(cluster.tick)
+    CoordinatorStats(name).consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
         log.warning("after %.1f s: %s", report.waited, report.doubt)
@@ -93,18 +112,29 @@ def fetch_consumers(name: str, context: Context) -> None:
     log.info("after %.1f s (%s): %d live consumer(s)%s", report.waited, report.woke, report.live, isolated)
 
 
-def compute_assignment(name: str, context: Context) -> bool:
+def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context: Context) -> bool:
     """Say whether `advance_state` has something to do, and what; writes nothing.
+
+    If a topic is stuck and nobody is asked about it yet, `stuck` gets an event through the outlet `when_stuck`.
 
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
     """
-    with _coordinator(load_clusters()[name]) as coordinator:
+    stats = CoordinatorStats(name)
+    with open_cluster(load_clusters()[name], context) as coordinator, stats.stopwatch() as passed:
         plan = coordinator.compute_assignment()
+    stats.plan(plan, sum(passed))
     context["ti"].xcom_push(REPORT, plan.as_dict())
     _warn_of(plan.warnings)
+    if plan.assignor:
+        log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)
+    if plan.asked:
+        log.info("%s", plan.asked)
     if plan.shadow is not None:
         log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
+    if plan.stuck and not question_is_open(name, context):
+        told: dict[str, JsonValue] = {"cluster": name, "stuck": list(plan.stuck[:SHOWN_CHANGES])}
+        context["outlet_events"][when_stuck].add(stuck, extra=told)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)
@@ -115,6 +145,12 @@ def compute_assignment(name: str, context: Context) -> bool:
         raise AirflowSkipException(f"status quo kept: {plan.held}")
     log.info("nothing to do")
     return False
+
+
+def question_is_open(name: str, context: Context) -> bool:
+    """Whether a run of `muster_stuck__[cluster]` waits for an answer, or lets time pass after one."""
+    unfinished = ["queued", "running"]
+    return bool(context["ti"].get_dr_count(dag_id=f"muster_stuck__{name}", states=unfinished))
 
 
 def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
@@ -128,7 +164,7 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
     cluster = load_clusters()[name]
     changes: list[Change] = []
     trouble: list[str] = []
-    with _coordinator(cluster) as coordinator:
+    with open_cluster(cluster, context) as coordinator:
         try:
             report = coordinator.advance(cluster.advance_budget, changes.append)
         except (ConsulError, ZooKeeperError) as error:
@@ -136,6 +172,7 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
                 raise
             report = None
             trouble.append(str(error))
+    CoordinatorStats(name).advanced(changes, report)
     if report is not None:
         trouble += [*report.stuck, *report.errors.values()]
         _warn_of(report.warnings)
@@ -145,26 +182,38 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
             log.info("not all topics are Stable yet; the next run goes on")
     trouble += earlier_trouble(context)
     if not changes:
+        if trouble:
+            leave_note(context, "\n".join(dict.fromkeys(trouble)))
         _fail_with(trouble)
         raise AirflowSkipException(_idle(report))
     for line in trouble:
         log.error("%s", line)
-    event = rebalance_event(name, changes, trouble)
+    event = rebalance_event(name, changes, trouble, run_of(context))
     log.info("%s", event["summary"])
+    leave_note(context, "\n".join([event["summary"], *trouble]))
     context["outlet_events"][asset].extra = event
     return event
 
 
-def rebalance_event(name: str, changes: list[Change], trouble: list[str]) -> dict[str, Any]:
-    """The extra of an Asset event: what changed in a run and why, small enough to be looked at."""
+def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: str) -> dict[str, Any]:
+    """The extra of an Asset event: what changed in a run, why and how long it took, small enough to be looked at.
+
+    `seconds` is how long the slowest rebalance took that ended in this run, from its beginning (perhaps in an earlier
+    run); None if none ended. `run` is the one that did it; `reasons` name who or what caused it.
+    """
     moved = sum(len(change.moves) for change in changes)
     topics = sorted({change.topic for change in changes})
-    reasons = sorted({change.reason for change in changes if change.reason})
+    reasons = sorted({part for change in changes for part in change.reason.split("; ") if part})
+    ended = [change.lasted for change in changes if change.after is State.STABLE and change.lasted]
+    seconds = round(max(ended), 3) if ended else None
     return {
         "cluster": name,
+        "run": run,
         "summary": f"{len(changes)} step(s) in topic(s) {_shown(topics)}, {moved} partition(s) to move"
+        + (f", {seconds:.1f} s" if seconds else "")
         + _because(reasons),
         "reasons": reasons[:SHOWN_CHANGES],
+        "seconds": seconds,
         "topics": len(topics),
         "moved": moved,
         "steps": len(changes),
@@ -189,6 +238,8 @@ def _warn_of(warnings: Iterable[str]) -> None:
 
 
 def _idle(report: AdvanceReport | None) -> str:
+    if report is not None and report.asked:
+        return f"{report.asked}; there is nothing to move"
     if report is not None and report.held:
         return f"status quo kept: {report.held}"
     if report is not None and report.waiting:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
+from typing import Any
 
-from airflow.sdk import DAG, Asset, TriggerRule, get_current_context, task
+from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, get_current_context, task
 
+from muster.airflow.alerts import alerts
 from muster.settings.clusters import ClusterSettings
 
 _MARGIN = timedelta(minutes=2)
@@ -17,19 +19,21 @@ _DOC = """
 
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
-nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **Pausing this DAG holds
-everything still**: consumers go on with what they have.
+nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **To hold everything
+still**, use `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have.
+`muster_assignor` puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
 What you see, and what to do:
 
 - `advance_state` **skipped**: nothing to do, or nothing could be written yet and its log says for whom it waits.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
-- `compute_assignment` **skipped**: the status quo is kept, because no consumer is live or Consul's answer is not to
-  be trusted; its log says which. `muster_consumers__{name}` starts consumers.
+- `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
+  Consul's answer is not to be trusted; its log says which. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
 - `advance_state` **failed**: a topic is not Stable for longer than {stuck:g} s. The message names topic, consumer and
-  partitions; isolate that consumer with `muster_isolate`.
+  partitions; isolate that consumer with `muster_isolate`, or answer the question in `muster_stuck__{name}`, which
+  shows what would happen then.
 - **several tasks failed**: ZooKeeper or Consul is out of reach. Nothing is written, and consumers go on.
 
 States of a topic: **Initial** (not planned yet), **Closing** (old owners are closing the partitions that move),
@@ -43,10 +47,18 @@ def rebalances(cluster: str) -> Asset:
     return Asset(name=f"muster_{cluster}_rebalances", uri=f"muster://{cluster}/rebalances", group="muster")
 
 
+def stuck(cluster: str) -> Asset:
+    """The Asset that gets an event when a topic is stuck; `muster_stuck__[cluster]` is scheduled on it."""
+    return Asset(name=f"muster_{cluster}_stuck", uri=f"muster://{cluster}/stuck", group="muster")
+
+
 def coordinator_dag(cluster: ClusterSettings) -> DAG:
     """Build `muster_coordinator__[cluster]`."""
     name = cluster.name
     asset = rebalances(name)
+    # An outlet that is an Asset gets an event at every success; one that is an alias only where one is added.
+    when_stuck = AssetAlias(name=f"muster_{name}_when_stuck", group="muster")
+    told: dict[str, Any] = {"on_failure_callback": found} if (found := alerts(cluster)) else {}
     with DAG(
         dag_id=f"muster_coordinator__{name}",
         dag_display_name=f"Muster coordinator: {name}",
@@ -67,23 +79,28 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         tags=["muster", "coordinator", name],
     ) as dag:
 
-        @task(execution_timeout=_MARGIN)
+        @task(execution_timeout=_MARGIN, **told)
         def fetch_partitions() -> None:
             _coordination().fetch_partitions(name, get_current_context())
 
-        @task(execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN)
+        @task(execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN, **told)
         def fetch_consumers() -> None:
             _coordination().fetch_consumers(name, get_current_context())
 
         # With ALL_DONE a Kafka that is out of reach does not keep consumers that died from being replaced.
-        @task.short_circuit(trigger_rule=TriggerRule.ALL_DONE, execution_timeout=_MARGIN)
+        @task.short_circuit(
+            trigger_rule=TriggerRule.ALL_DONE, outlets=[when_stuck], execution_timeout=_MARGIN
+        )
         def compute_assignment() -> bool:
-            return bool(_coordination().compute_assignment(name, get_current_context()))
+            return bool(
+                _coordination().compute_assignment(name, when_stuck, stuck(name), get_current_context())
+            )
 
         @task(
             outlets=[asset],
             multiple_outputs=False,
             execution_timeout=timedelta(seconds=cluster.advance_budget) + _MARGIN,
+            **told,
         )
         def advance_state() -> dict[str, object]:
             return dict(_coordination().advance_state(name, asset, get_current_context()))

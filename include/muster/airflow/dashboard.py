@@ -16,6 +16,7 @@ from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.cluster_view import coordinator_dag
 from muster.dashboard.mount import Application
+from muster.monitoring.routes import router as metrics
 
 
 class AirflowAccess:
@@ -39,7 +40,9 @@ class AirflowAccess:
 
 def airflow_dashboard() -> Application:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
-    return create_app(Answers(), AirflowAccess())
+    app = create_app(Answers(), AirflowAccess())
+    app.include_router(metrics)  # with a token of its own instead of Airflow's permissions
+    return app
 
 
 # Not in the form of `async def`: Airflow looks a DAG's team up in its database.

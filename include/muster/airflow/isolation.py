@@ -29,7 +29,7 @@ def isolate(context: Context) -> dict[str, Any]:
 
     cluster, word = forms.asked_cluster(context), forms.word(context)
     consumer = forms.asked(context, "consumer")
-    return forms.told(isolation.isolate(forms.discovery(cluster), cluster, consumer, word))
+    return forms.told(context, cluster, isolation.isolate(forms.discovery(cluster), cluster, consumer, word))
 
 
 def restore(context: Context) -> dict[str, Any]:
@@ -38,4 +38,4 @@ def restore(context: Context) -> dict[str, Any]:
 
     cluster, word = forms.asked_cluster(context), forms.word(context)
     consumer = forms.asked(context, "consumer")
-    return forms.told(isolation.restore(forms.discovery(cluster), cluster, consumer, word))
+    return forms.told(context, cluster, isolation.restore(forms.discovery(cluster), cluster, consumer, word))

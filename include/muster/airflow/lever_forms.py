@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from muster.levers.outcome import Outcome, Word
+from muster.airflow.lever_events import leave_event
+from muster.airflow.run_notes import OURS, leave_note
+from muster.levers.outcome import Outcome, Word, brief
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from muster.edges.consul import Discovery
+    from muster.edges.zookeeper import TopicStore
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,20 @@ def reason_field(description: str) -> Param:
     return _text("Reason", description, [])
 
 
+def assignor_field(default: str) -> Param:
+    """An assignor's name or dotted path, with the built-in ones proposed."""
+    from muster.core.assignors import BUILT_IN  # noqa: PLC0415 - the DAG file stays light
+
+    return Param(
+        default,
+        type="string",
+        minLength=1,
+        title="Assignor",
+        description="A built-in one, or the dotted path of your own",
+        examples=[default, *sorted(BUILT_IN)],
+    )
+
+
 def _text(title: str, description: str, proposed: list[str]) -> Param:
     proposals: dict[str, Any] = {"examples": proposed} if proposed else {}
     return Param(type="string", minLength=1, title=title, description=description, **proposals)
@@ -62,8 +79,8 @@ def _sorted(clusters: Clusters) -> list[tuple[str, ClusterSettings]]:
 
 
 def asked(context: Context, name: str) -> str:
-    """What the run's form says under `name`."""
-    return str(context["params"][name]).strip()
+    """What the run's form says under `name`. Raises `LeverError` for what is too long to be meant."""
+    return brief(name, str(context["params"][name])).strip()
 
 
 def asked_cluster(context: Context) -> ClusterSettings:
@@ -81,11 +98,29 @@ def discovery(cluster: ClusterSettings) -> Discovery:
     from muster.airflow.connections import consul_settings  # noqa: PLC0415 - the DAG file stays light
     from muster.edges.consul import Discovery  # noqa: PLC0415
 
-    return Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+    return Discovery.of(consul_settings(cluster.consul), cluster)
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
-    """Log what was done, line by line; the values become the task's return value."""
+def store(cluster: ClusterSettings) -> TopicStore:
+    """The cluster's topics in ZooKeeper, through its Airflow connection; a context manager."""
+    from muster.airflow.connections import zookeeper_settings  # noqa: PLC0415
+    from muster.edges.zookeeper import TopicStore  # noqa: PLC0415
+
+    return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True)
+
+
+def told(context: Context, cluster: ClusterSettings, outcome: Outcome) -> dict[str, Any]:
+    """Note what was done in the cluster's history, as the run's note and as an Asset event, and log it line by line.
+
+    The values become the task's return value.
+    """
+    from muster.levers.audit import recorded  # noqa: PLC0415
+
+    run = context["dag_run"]
+    outcome = recorded(outcome, lambda: store(cluster), f"{run.dag_id} {run.run_id}")
     for line in outcome.lines:
         log.info("%s", line)
+    lever = context["ti"].dag_id.removeprefix(OURS)
+    leave_note(context, outcome.lines[0])
+    leave_event(context, lever, outcome.values, outcome.lines[0])
     return dict(outcome.values)

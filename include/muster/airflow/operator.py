@@ -122,7 +122,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         cluster = load_clusters()[self.cluster]
         consul = consul_settings(cluster.consul)
-        discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        discovery = Discovery.of(consul, cluster)
         search = _Search(discovery, cluster)
         registration = self._until_live(search, consul, context)
         self._watch(search, registration, context)

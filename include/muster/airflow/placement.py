@@ -11,12 +11,10 @@ from airflow.sdk import Param
 
 from muster.airflow import lever_forms as forms
 from muster.levers.partition_list import PATTERN, parse_partitions
-from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.clusters import Clusters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from muster.edges.zookeeper import TopicStore
 
 _WHY = "Shown to whoever asks why partitions are where they are"
 
@@ -55,8 +53,10 @@ def pin(context: Context) -> dict[str, Any]:
     topic, consumer = forms.asked(context, "topic"), forms.asked(context, "consumer")
     partitions = parse_partitions(forms.asked(context, "partitions"))
     discovery = forms.discovery(cluster)
-    with _store(cluster) as store:
-        return forms.told(placement.pin(discovery, store, cluster, topic, partitions, consumer, word))
+    with forms.store(cluster) as store:
+        return forms.told(
+            context, cluster, placement.pin(discovery, store, cluster, topic, partitions, consumer, word)
+        )
 
 
 def unpin(context: Context) -> dict[str, Any]:
@@ -66,7 +66,9 @@ def unpin(context: Context) -> dict[str, Any]:
     cluster, word = forms.asked_cluster(context), forms.word(context)
     partitions = parse_partitions(forms.asked(context, "partitions"))
     topic = forms.asked(context, "topic")
-    return forms.told(placement.unpin(forms.discovery(cluster), cluster, topic, partitions, word))
+    return forms.told(
+        context, cluster, placement.unpin(forms.discovery(cluster), cluster, topic, partitions, word)
+    )
 
 
 def exclude(context: Context) -> dict[str, Any]:
@@ -76,8 +78,10 @@ def exclude(context: Context) -> dict[str, Any]:
     cluster, word = forms.asked_cluster(context), forms.word(context)
     topic, consumer = forms.asked(context, "topic"), forms.asked(context, "consumer")
     discovery = forms.discovery(cluster)
-    with _store(cluster) as store:
-        return forms.told(placement.exclude(discovery, store, cluster, consumer, topic, word))
+    with forms.store(cluster) as store:
+        return forms.told(
+            context, cluster, placement.exclude(discovery, store, cluster, consumer, topic, word)
+        )
 
 
 def include(context: Context) -> dict[str, Any]:
@@ -86,7 +90,9 @@ def include(context: Context) -> dict[str, Any]:
 
     cluster, word = forms.asked_cluster(context), forms.word(context)
     topic, consumer = forms.asked(context, "topic"), forms.asked(context, "consumer")
-    return forms.told(placement.include(forms.discovery(cluster), cluster, consumer, topic, word))
+    return forms.told(
+        context, cluster, placement.include(forms.discovery(cluster), cluster, consumer, topic, word)
+    )
 
 
 def _partitions_field() -> Param:
@@ -96,10 +102,3 @@ def _partitions_field() -> Param:
         title="Partitions",
         description="Numbers and ranges between commas, such as 0-3,7",
     )
-
-
-def _store(cluster: ClusterSettings) -> TopicStore:
-    from muster.airflow.connections import zookeeper_settings  # noqa: PLC0415
-    from muster.edges.zookeeper import TopicStore  # noqa: PLC0415
-
-    return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name)

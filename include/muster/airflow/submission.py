@@ -119,7 +119,7 @@ class Submission:
                 watch=TaskRef(**value["watch"]) if value.get("watch") else None,
                 application=str(value.get("application", "")),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))
             return None
 
@@ -220,7 +220,9 @@ def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: s
     """Hand the job to YARN or Kubernetes and return as soon as it is accepted. `now` is in epoch seconds.
 
     The settings hold secrets, so they travel in a properties file that only this user can read, not on the command
-    line. Raises `SubmissionError` for a cluster that takes no Python drivers.
+    line, and with them the operator's `env_vars`, which go to the driver. On YARN `spark-submit` has these too, as
+    the hook does it (`HADOOP_CONF_DIR` and the like), beside what it needs itself. Raises `SubmissionError` for a
+    cluster that takes no Python drivers.
     """
     if hook._is_yarn:
         prefix, wait = "spark.yarn.appMasterEnv.", "spark.yarn.submit.waitAppCompletion"
@@ -235,20 +237,27 @@ def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: s
     properties = {wait: "false", "spark.redaction.regex": _REDACTED} | {
         str(key): str(value) for key, value in (hook._conf or {}).items()
     }
-    properties |= {f"{prefix}{key}": value for key, value in settings.to_environment(encoded=True).items()}
+    variables = {str(key): str(value) for key, value in (hook._env_vars or {}).items()}
+    for_driver = variables | settings.to_environment(encoded=True)
+    properties |= {f"{prefix}{key}": value for key, value in for_driver.items()}
     handle, name = tempfile.mkstemp(prefix="muster-", suffix=".conf")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(
-                f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()
-            )
+            file.writelines(f"{key}={_property(value)}\n" for key, value in properties.items())
         hook._properties_file = name
-        hook._env = {**(hook._env or {}), **_spark_home()}
+        # Left to the hook, they would take the place of where spark-submit is and what it runs.
+        hook._env_vars = None
+        hook._env = {**(hook._env or {}), **_spark_home(), **(variables if hook._is_yarn else {})}
         hook.submit(_existing(path))
     finally:
         Path(name).unlink()
     application = hook._yarn_application_id or hook._kubernetes_driver_pod or ""
     return Submission(settings.incarnation, "", now, application=application)
+
+
+def _property(value: str) -> str:
+    """A value as it stands in a Java properties file."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _ignore_sigterm() -> None:

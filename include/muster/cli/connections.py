@@ -106,10 +106,10 @@ def read_variable(conn_id: str, variable: str, value: str) -> ConnectionFields:
     """
     try:
         return _from_json(conn_id, value) if value.startswith("{") else _from_uri(conn_id, value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         # Not chained: the message would carry the text.
         raise ConnectionSettingsError(
-            f"environment variable {variable} is no connection; expected is JSON such as "
+            f"environment variable {variable} is no connection; correct it: expected is JSON such as "
             '{"conn_type": "generic", "host": "h1:2181"}, or a URI such as generic://h1:2181'
         ) from None
 

@@ -13,6 +13,8 @@ from muster.cli.connections import consul_settings, status_token, zookeeper_sett
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
+from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.edges.consul import Discovery, IsolationEntry, Members
@@ -27,6 +29,9 @@ class Topics(Protocol):
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         """Read every topic of the cluster."""
 
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """Part of the cluster's history, newest first."""
+
 
 class Consumers(Protocol):
     """`muster.edges.consul.Discovery`, as far as it reads."""
@@ -36,6 +41,9 @@ class Consumers(Protocol):
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
         """Who isolated whom, and why."""
+
+    def decisions(self) -> Decisions:
+        """All that persons decided about the cluster."""
 
 
 Reader = Callable[
@@ -75,7 +83,7 @@ def open_edges(cluster: ClusterSettings) -> Iterator[Edges]:
     consul = consul_settings(cluster.consul)
     poll = partial(poll_statuses, token=status_token(cluster.status))
     with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as store:
-        discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        discovery = Discovery.of(consul, cluster)
         reader = CircumstancesReader(store, discovery, poll, time.time, cluster.status_timeout)
 
         def circumstances(

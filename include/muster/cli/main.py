@@ -8,7 +8,21 @@ import click
 
 from muster.cli.doctor import doctor
 from muster.cli.edges import open_edges
-from muster.cli.levers import exclude, include, isolate, pin, restore, unpin
+from muster.cli.history import history
+from muster.cli.levers import (
+    assignor,
+    exclude,
+    include,
+    isolate,
+    pause,
+    pin,
+    rebalance,
+    restore,
+    resume,
+    subscribe,
+    unpin,
+    unsubscribe,
+)
 from muster.cli.plan import plan
 from muster.cli.status import status
 
@@ -29,5 +43,10 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_edges
 
 
-for command in (plan, status, doctor, isolate, restore, pin, unpin, exclude, include):
+LEVERS = (
+    *(isolate, restore, pin, unpin, exclude, include),
+    *(pause, resume, rebalance, assignor, subscribe, unsubscribe),
+)
+
+for command in (plan, status, history, doctor, *LEVERS):
     main.add_command(command)

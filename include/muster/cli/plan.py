@@ -12,12 +12,13 @@ from muster.cli.errors import OutOfReachError, explained
 from muster.cli.plan_output import PlanResult, as_json, show
 from muster.cli.what_if import JoiningType, PairType
 from muster.coordinator.shadow import shadow_report
-from muster.core.assignors import Assignor, load_assignor
+from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.decisions import Decisions
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
 from muster.core.readable import readable
 from muster.core.supposition import Joining, what_if
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
 
 
 @click.command()
@@ -28,7 +29,7 @@ from muster.settings.clusters import ClusterSettings, load_clusters
     "assignor_options",
     multiple=True,
     type=PairType("key", "value"),
-    help="An option of the assignor. Without --assignor it is added to those in clusters.yaml. Repeatable.",
+    help="An option of the assignor. Without --assignor it is added to those of the cluster's own. Repeatable.",
 )
 @click.option("--without", multiple=True, metavar="CONSUMER", help="As if it had left. Repeatable.")
 @click.option(
@@ -66,32 +67,46 @@ def plan(
     """
     with explained():
         settings = load_clusters()[cluster]
-        own = load_assignor(settings.assignor.name, settings.assignor.options)
-        other = _other(settings, assignor, dict(assignor_options))
         with opener(settings) as edges:
-            result = _planned(settings, edges, own, other, without, joining, partitions)
+            decisions = edges.consumers.decisions()
+            in_force = _in_force(settings.assignor, decisions)
+            own = load_assignor(in_force.name, in_force.options)
+            other = _other(in_force, assignor, dict(assignor_options))
+            result = _planned(settings, edges, decisions, own, other, without, joining, partitions)
     if as_text:
         click.echo(as_json(result))
     else:
         show(result, everything=everything)
 
 
-def _other(settings: ClusterSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
+def _in_force(settings: AssignorSettings, decisions: Decisions) -> AssignorSettings:
+    """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` if it cannot be told."""
+    if decisions.assignor_error:
+        raise AssignorError(decisions.assignor_error)
+    choice = decisions.assignor
+    return settings if choice is None else AssignorSettings(name=choice.name, options=dict(choice.options))
+
+
+def _other(in_force: AssignorSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
     if name is not None:
         return load_assignor(name, options)
-    return load_assignor(settings.assignor.name, settings.assignor.options | options) if options else None
+    return load_assignor(in_force.name, in_force.options | options) if options else None
 
 
 def _planned(
     settings: ClusterSettings,
     edges: Edges,
+    decisions: Decisions,
     own: Assignor,
     other: Assignor | None,
     without: Sequence[str],
     joining: Sequence[Joining],
     partitions: Sequence[tuple[str, int]],
 ) -> PlanResult:
-    snapshots, left_alone = readable(edges.topics.snapshots())
+    standing, left_alone = readable(edges.topics.snapshots())
+    reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
+    leaving = reads.leaving(standing)
+    snapshots = {topic: snapshot for topic, snapshot in standing.items() if topic not in leaving}
     members = edges.consumers.members()
     membership = members.membership
     if membership is None:
@@ -111,4 +126,14 @@ def _planned(
             plan_assignment(supposed.snapshots.values(), live, assignor, circumstances),
             lambda candidate: edges.circumstances(snapshots, membership.live, candidate)[0],
         )
-    return PlanResult(settings.name, supposed_if, found, left_alone, warnings, shadow)
+    return PlanResult(
+        settings.name,
+        supposed_if,
+        found,
+        left_alone,
+        warnings,
+        shadow,
+        leaving,
+        paused=str(decisions.paused or ""),
+        chosen=str(decisions.assignor or ""),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +21,8 @@ SHOWN_REASONS = 10
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What `muster plan` found. `left_alone` maps topics that cannot be read to the reason."""
+    """What `muster plan` found. `left_alone` maps topics that cannot be read to the reason, `leaving` those that are
+    not subscribed any more. `paused` and `chosen` (an assignor instead of clusters.yaml's) say who decided so."""
 
     cluster: str
     what_if: WhatIf
@@ -29,6 +30,9 @@ class PlanResult:
     left_alone: Mapping[str, str]
     warnings: Sequence[str]
     shadow: ShadowReport | None
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    paused: str = ""
+    chosen: str = ""
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
@@ -57,6 +61,8 @@ def as_json(result: PlanResult) -> str:
             "partitions": dict(supposed.partitions),
             "assignor": supposed.assignor.name if supposed.assignor else None,
         },
+        "assignor_chosen": result.chosen,
+        "paused": result.paused,
         "held": found.held,
         "moves": [
             {
@@ -78,6 +84,7 @@ def as_json(result: PlanResult) -> str:
         },
         "impossible_pins": list(found.impossible_pins),
         "left_alone": dict(result.left_alone),
+        "leaving": dict(result.leaving),
         "under_way": {topic: str(state) for topic, state in found.under_way.items()},
         "warnings": list(result.warnings),
         "shadow": asdict(result.shadow) if result.shadow else None,
@@ -122,6 +129,10 @@ def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
     """The lines below the tables; `limit` cuts lists of topics and pins."""
     found = result.preview
     yield f"plan: cluster {result.cluster}, assignor {found.assignor}{_supposed(result.what_if)}"
+    if result.paused:
+        yield f"{result.paused}; the coordinator begins none of this until somebody resumes it"
+    if result.chosen:
+        yield f"{result.chosen}; it overrides clusters.yaml"
     if found.held:
         yield f"held: {found.held}"
     partitions = sum(len(of_topic) for of_topic in found.topics.values())
@@ -135,6 +146,7 @@ def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
     yield f"balance after:  {found.after.consumers} consumers, {found.after}"
     yield from listed("impossible pin: ", found.impossible_pins, limit)
     yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in result.left_alone.items()], limit)
+    yield from listed("leaving: ", [f"topic {t}: {why}" for t, why in result.leaving.items()], limit)
     under_way = [
         f"topic {topic} is {state}: what is under way is finished first"
         for topic, state in sorted(found.under_way.items())

@@ -51,7 +51,8 @@ def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text:
 
 def _read(settings: ClusterSettings, edges: Edges) -> Reading:
     snapshots, left_alone = readable(edges.topics.snapshots())
-    members = edges.consumers.members()
+    members, decisions = edges.consumers.members(), edges.consumers.decisions()
+    reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
     live = members.membership.live if members.membership is not None else {}
     answers = edges.poll([live[consumer] for consumer in sorted(live)], settings.status_timeout)
     return Reading(
@@ -63,6 +64,8 @@ def _read(settings: ClusterSettings, edges: Edges) -> Reading:
         isolated={e.consumer: f"by {e.by}: {e.why}" for e in edges.consumers.isolated().values()},
         statuses={c: a for c, a in answers.items() if isinstance(a, ConsumerStatus)},
         failures={c: a.reason for c, a in answers.items() if not isinstance(a, ConsumerStatus)},
+        decisions=decisions,
+        leaving=reads.leaving(snapshots),
     )
 
 
@@ -91,8 +94,16 @@ def _lines(cluster: str, found: Overview, limit: int | None) -> Iterator[str]:
     live = sum(consumer.state == "live" for consumer in found.consumers)
     stable = sum(topic.state == "Stable" for topic in found.topics)
     yield f"status: cluster {cluster}, {stable} of {len(found.topics)} topics Stable, {live} live consumers"
+    if found.paused:
+        yield f"{found.paused}; nothing is planned or written until somebody resumes it"
+    if found.asked:
+        yield f"{found.asked}; not carried out yet"
+    if found.assignor:
+        yield f"{found.assignor}; it overrides clusters.yaml"
+    yield from listed("unreadable: ", found.unreadable, limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"
+    yield from listed("leaving: ", [f"topic {t}: {why}" for t, why in found.leaving.items()], limit)
     yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.left_alone.items()], limit)
     isolated = [f"{each.consumer} {each.why}" for each in found.consumers if each.state == "isolated"]
     yield from listed("isolated: ", isolated, limit)

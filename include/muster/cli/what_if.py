@@ -10,6 +10,7 @@ import yaml
 
 from muster.core.supposition import ATTRIBUTES, Joining
 from muster.core.wire import WireError, check_id, check_topic
+from muster.edges.consul_members import GREATEST_WEIGHT
 
 
 class JoiningType(click.ParamType[Joining]):
@@ -24,7 +25,7 @@ class JoiningType(click.ParamType[Joining]):
             attributes = dict(_attribute(part) for part in rest.split(",") if part.strip())
             return Joining(check_id(consumer), attributes)
         except (ValueError, WireError) as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+            self.fail(f"{str(value)[:100]!r}: {error}", param, ctx)
 
 
 def _attribute(text: str) -> tuple[str, Any]:
@@ -47,8 +48,8 @@ def _weight(text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not 0 < weight < math.inf:
-        raise ValueError(f"weight {text!r} is not a number above 0")
+    if not 0 < weight <= GREATEST_WEIGHT:
+        raise ValueError(f"weight {text!r} is not a number above 0 and up to {GREATEST_WEIGHT:g}")
     return weight
 
 
@@ -72,10 +73,12 @@ class PairType(click.ParamType[tuple[str, Any]]):
         """Parse one value of the option. Values that are no text by YAML's rules become what they look like."""
         key, equals, text = str(value).partition("=")
         if not key or not equals:
-            self.fail(f"{value!r} is not {self.name}", param, ctx)
+            self.fail(f"{str(value)[:100]!r} is not {self.name}", param, ctx)
         try:
             return key, int(text) if self._number else yaml.safe_load(text)
-        except (ValueError, yaml.YAMLError):
+        except (ValueError, RecursionError, yaml.YAMLError):
             self.fail(
-                f"{value!r}: {text!r} is not a {'whole number' if self._number else 'value'}", param, ctx
+                f"{key[:100]!r}: {text[:100]!r} is not a {'whole number' if self._number else 'value'}",
+                param,
+                ctx,
             )

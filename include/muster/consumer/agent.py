@@ -27,7 +27,7 @@ from muster.core.ownership import (
     Source,
     TopicPartition,
 )
-from muster.core.refusals import Fact, Refusal, Refusals
+from muster.core.refusals import Refusal, Refusals
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +79,18 @@ class View:
 class Agent:
     """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
 
-    `claims` and `fencing` are those of `Ownership`.
+    `claims` and `fencing` are those of `Ownership`. `clock` is monotonic, in seconds.
+
+    Some things may be done only once ZooKeeper was read anew, from a server that does not lag: taking partitions up
+    after this consumer was not to be counted on (`lift_once_read`), and taking up again what was refused (`refused`).
+    Readings are numbered for that. Whoever needs one is told the number of the next (`reading_wanted`); a complete
+    reading that began with that number, or a later one, is what was waited for (`has_read`).
     """
 
     owner: str
     claims: bool = False
     fencing: bool = False
+    clock: Callable[[], float] = time.monotonic
     _ownership: Ownership = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
@@ -101,8 +107,8 @@ class Agent:
     _batch_under_way: bool = field(default=False, init=False)
     _mute: set[str] = field(default_factory=set, init=False)
     _to_lift: dict[str, int] = field(default_factory=dict, init=False)
-    _lifts: int = field(default=0, init=False)
-    _wake_reader: Callable[[], None] = field(default=lambda: None, init=False)
+    _wanted: int = field(default=0, init=False)
+    _wake_reader: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
@@ -185,25 +191,37 @@ class Agent:
         """
         with self._changed:
             if reason in self._ownership.bars and reason not in self._to_lift:
-                self._lifts += 1
-                self._to_lift[reason] = self._lifts
-                self._wake_reader()
+                self._to_lift[reason] = self._want_reading()
 
     def wake_for_reading(self, wake: Callable[[], None]) -> None:
         """Have `wake` called whenever `reading_wanted` gets something. It must not block."""
         with self._changed:
             self._wake_reader = wake
 
-    def reading_wanted(self) -> frozenset[tuple[str, int]]:
-        """What a complete reading that begins now is to be shown to `read_for` for."""
+    def reading_wanted(self) -> int | None:
+        """The number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
-            return frozenset(self._to_lift.items())
+            return self._wanted if self._to_lift or self._refusals.to_be_read else None
 
-    def read_for(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """A complete reading has ended, which began with `reading_wanted() == wanted`."""
+    def has_read(self, number: int, unread: Collection[str] = ()) -> None:
+        """A complete reading has ended, after a sync, that began when `reading_wanted` was `number`.
+
+        Of the topics `unread` it could not tell how they stand. What was read of them before counts no longer, where
+        nothing may be taken up on the strength of it.
+        """
         with self._changed:
-            for reason, _ in self._to_lift.items() & set(wanted):
+            due = [reason for reason, wanted in self._to_lift.items() if wanted <= number]
+            if due:
+                self._ownership.forget_assigned(unread)
+            for reason in due:
                 self.lift(reason)
+            self._refusals.was_read(number, unread)
+            self._allow_ready()
+
+    def _want_reading(self) -> int:
+        self._wanted += 1
+        self._wake_reader()
+        return self._wanted
 
     def wait_closed(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until nothing is held; returns whether that is so."""
@@ -229,6 +247,11 @@ class Agent:
             self._problems.pop("source", None)
             self._counters.query_failures += failed
             self._changed.notify_all()
+
+    def check_token(self, token: str) -> None:
+        """Raise `StaleTokenError` unless `token` is that of the running query."""
+        with self._changed:
+            self._check(token)
 
     def offer(self, token: str) -> Offer:
         """What the next batch may hold. Raises `StaleTokenError` or `PlanRefusedError`."""
@@ -347,23 +370,21 @@ class Agent:
             if not self._ownership.refuse(key, term):
                 return
             self._counters.refused_commits += 1
-            self._refusals.note(key, why, time.monotonic())
+            self._refusals.note(key, why, self.clock(), self._want_reading())
             self._set_problem(_fenced(key), why)
             self._changed.notify_all()
 
-    def stale_topics(self) -> set[str]:
-        """Topics whose assignment has to be read again, because a commit was refused since."""
+    def is_registered(self, asked: float) -> None:
+        """Discovery has this very process registered, by a question that began at `asked`, of the agent's clock."""
         with self._changed:
-            return self._refusals.topics_to_read()
+            self._refusals.registered(asked)
+            self._allow_ready()
 
-    def confirm(self, fact: Fact, asked: float, topics: Collection[str] = ("",)) -> None:
-        """`fact` holds, by a question that began at `asked` (`time.monotonic`); see `Refusals`."""
-        with self._changed:
-            self._refusals.confirm(fact, asked, topics)
-            for key in self._refusals.take_ready(time.monotonic()):
-                self._ownership.allow(key)
-                self._set_problem(_fenced(key), None)
-                self._changed.notify_all()
+    def _allow_ready(self) -> None:
+        for key in self._refusals.take_ready(self.clock()):
+            self._ownership.allow(key)
+            self._set_problem(_fenced(key), None)
+            self._changed.notify_all()
 
     def commit_took(self, seconds: float) -> None:
         """A commit was answered, well or badly, after so long."""
@@ -430,6 +451,10 @@ class Agent:
             log.warning("%s: %s", key, message)
             self._logged[key] = now
         self._problems[key] = message
+
+
+def _nobody() -> None:
+    """Nobody reads yet, so nobody has to be woken."""
 
 
 def _fenced(key: TopicPartition) -> str:

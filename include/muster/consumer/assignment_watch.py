@@ -6,7 +6,7 @@ stays as it is, and the status says so.
 
 A server may lag behind. That is no harm to a consumer that is counted on, because nothing is taken from it before it
 says so. One that was not (it has just started, or was isolated) reads everything anew after a `sync` before it takes
-anything up: see `Agent.lift_once_read`.
+anything up: see `Agent`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from kazoo.protocol.states import WatchedEvent
 
 from muster.consumer.agent import Agent
 from muster.consumer.loop import Beat
-from muster.core.refusals import Fact
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
 from muster.edges.zookeeper_session import DENIALS, gave_up, refused
@@ -100,9 +99,8 @@ class AssignmentWatch:
         Where the agent needs something read as it stands now, not as this server knows it, everything is.
         """
         self._wake.clear()
-        asked = time.monotonic()
-        stale, wanted = self._agent.stale_topics(), self._agent.reading_wanted()
-        full = full or bool(stale) or bool(wanted)
+        wanted = self._agent.reading_wanted()
+        full = full or wanted is not None
         if not client.connected:
             where = f"ZooKeeper at {self._settings.hosts}"
             if isinstance(gave_up(client), DENIALS):
@@ -111,7 +109,7 @@ class AssignmentWatch:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         try:
-            if stale or wanted:
+            if wanted is not None:
                 client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
@@ -119,9 +117,8 @@ class AssignmentWatch:
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
             read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
-            self._agent.read_for(wanted)
-            if stale:
-                self._agent.confirm(Fact.ASSIGNED, asked, read | (stale - set(self._topics)))
+            if wanted is not None:
+                self._agent.has_read(wanted, unread=set(self._topics) - read)
         except (AwayError, KazooException, KazooTimeoutError) as error:
             with self._lock:
                 self._dirty |= dirty

@@ -25,7 +25,7 @@ from pydantic import SecretStr
 from muster.core.model import ConsumerStatus
 from muster.core.wire import WireError, parse_status
 from muster.edges.consul import Registration
-from muster.edges.status import bearer
+from muster.edges.status import LARGEST_ANSWER, bearer, page_url
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,8 @@ class Older:
 
     @property
     def url(self) -> str:
-        """Its status page."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{self.port}/status"
+        """Its status page. Raises `WireError` if that is no address."""
+        return page_url(self.address, self.port)
 
     def __str__(self) -> str:
         return f"{self.incarnation}@{self.address}:{self.port}"
@@ -86,12 +85,21 @@ def to_meta(waited_for: Iterable[Older]) -> dict[str, str]:
 def ask(older: Older, token: SecretStr | None = None) -> Answer:
     """Ask for the status of an older process. `token` is the bearer token of status pages, if they have one."""
     try:
-        with httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client:
-            return parse_status(client.get(older.url).content, older.url)
+        url = older.url
+        with (
+            httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client,
+            client.stream("GET", url) as response,
+        ):
+            body = bytearray()
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > LARGEST_ANSWER:
+                    return f"its status page {url} answered with more than {LARGEST_ANSWER} bytes"
+            return parse_status(bytes(body), url)
     except httpx.ConnectError as error:
         # A network that is cut is a connection error, too, but says nothing about the process.
         return Refused() if _was_refused(error) else str(error)
-    except (httpx.HTTPError, httpx.InvalidURL, WireError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, WireError) as error:
         return str(error) or type(error).__name__
 
 

@@ -27,8 +27,8 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
-from muster.core.refusals import Fact
-from muster.edges.consul import ConsulError, Discovery, Registration, WaitIndex
+from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest, WaitIndex
+from muster.edges.consul_keys import UnreadableKeyError
 from muster.settings.consumer import ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 PROBLEM = "consul"
 ISOLATED, TAKING_OVER, JOINING = "isolated", "taking over", "not live yet"
 PREDECESSOR = "predecessor"
+STOP_REQUEST = "stop request"
 LONGEST_WAIT = 5.0
 """Seconds after which Consul is asked again though nothing seems to have changed."""
 RETRY = 1.0
@@ -111,14 +112,14 @@ class Registrar:
         with self._lock:
             self._stopped.set()
             consumer, incarnation = self._settings.consumer, self._settings.incarnation
-            if self._anyone_asked and (request := self._discovery.stop_request(consumer)) is not None:
+            if self._anyone_asked and (request := self._stop_request()) is not None:
                 self._discovery.request_stop(consumer, incarnation, request.by, request.why, request.at)
             self._discovery.deregister(consumer, incarnation)
 
     def look(self) -> None:
         """One round of the loop: hear what Consul says, register if need be. Raises `ConsulError`."""
         consumer, incarnation = self._settings.consumer, self._settings.incarnation
-        request = self._discovery.stop_request(consumer)
+        request = self._stop_request()
         if request is not None and request.incarnation in {"", incarnation}:
             self._anyone_asked = self._anyone_asked or not request.incarnation
             self._ending.ask(f"{request.by} asked for it: {request.why}")
@@ -140,6 +141,16 @@ class Registrar:
                 self._replaced_by(own)
             else:
                 self._register(own)
+
+    def _stop_request(self) -> StopRequest | None:
+        """What this consumer was asked. Rubbish in its key must not keep it from registering, or from isolation."""
+        try:
+            request = self._discovery.stop_request(self._settings.consumer)
+        except UnreadableKeyError as error:
+            self._agent.problem(STOP_REQUEST, str(error))
+            return None
+        self._agent.problem(STOP_REQUEST, None)
+        return request
 
     def look_at_predecessors(self) -> bool:
         """Ask those that had this id before; returns whether nobody has to be waited for (any more)."""
@@ -202,11 +213,11 @@ class Registrar:
 
     def _look_elsewhere(self) -> None:
         """See whether Consul's servers know a newer incarnation, registered with another agent."""
-        asked = time.monotonic()
+        asked = self._agent.clock()
         known = self._discovery.members().registered.get(self._settings.consumer)
         if known is None or known.incarnation in {None, self._settings.incarnation}:
             self._elsewhere_since = None
-            self._agent.confirm(Fact.REGISTERED, asked)
+            self._agent.is_registered(asked)
             return
         now = self._clock()
         self._elsewhere_since = self._elsewhere_since or now

@@ -56,14 +56,19 @@ class CircumstancesReader:
         self._measured: tuple[float, Loads, tuple[str, ...]] | None = None
 
     def read(
-        self, snapshots: Mapping[str, TopicSnapshot], live: Mapping[str, Consumer], assignor: Assignor
+        self,
+        snapshots: Mapping[str, TopicSnapshot],
+        live: Mapping[str, Consumer],
+        assignor: Assignor,
+        decided: Decisions | None = None,
     ) -> Known:
         """Everything that a plan of `assignor` takes into account now. Raises `ConsulError` without pins.
 
-        Racks are only read while some consumer says its zone, loads only if the assignor goes by them.
+        Racks are only read while some consumer says its zone, loads only if the assignor goes by them, what was
+        `decided` only if it is not given.
         """
         parameters = inspect.signature(assignor.assign).parameters
-        decisions = self._discovery.decisions()
+        decisions = self._discovery.decisions() if decided is None else decided
         warnings = list(decisions.errors)
         racks: Mapping[str, Racks] = {}
         loads: Mapping[str, Mapping[int, float]] = {}
@@ -72,7 +77,11 @@ class CircumstancesReader:
         if "loads" in parameters:
             loads = self._loads(snapshots, live, getattr(assignor, "measure", "rate"), warnings)
         circumstances = Circumstances(
-            pins=decisions.pinned(), exclusions=decisions.excluded(), racks=racks, loads=loads
+            pins=decisions.pinned(),
+            exclusions=decisions.excluded(),
+            racks=racks,
+            loads=loads,
+            rebalance_now=decisions.rebalance is not None,
         )
         return Known(circumstances, decisions, tuple(warnings))
 

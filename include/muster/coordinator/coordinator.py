@@ -6,14 +6,14 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 from pydantic import SecretStr
 
@@ -27,13 +27,15 @@ from muster.coordinator.reports import (
     PlanReport,
 )
 from muster.coordinator.shadow import ShadowReport, shadow_report
+from muster.coordinator.view import View
 from muster.core.assignors import Assignor, AssignorError, load_assignor
-from muster.core.assignors.pins import impossible_pins
+from muster.core.decisions import Decisions
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
-from muster.core.planner import Plan, intended_owners, plan
+from muster.core.planner import plan
 from muster.core.readable import readable
 from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
+from muster.core.subscription import Subscription, TopicDecision
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.clusters import ClusterSettings
@@ -44,59 +46,6 @@ log = logging.getLogger(__name__)
 FIRST_POLL = 0.05
 """Seconds until statuses are asked again after a change; doubled up to `LAST_POLL` while nothing changes."""
 LAST_POLL = 1.0
-
-
-@dataclass(frozen=True)
-class _View:
-    """What one reading of ZooKeeper and Consul gave. Without `membership`, `doubt` says why."""
-
-    snapshots: dict[str, TopicSnapshot]
-    errors: dict[str, str]
-    members: consul.Members
-    targets: Plan = field(default_factory=Plan)
-    planning_error: str = ""
-    known: Known = field(default_factory=Known)
-
-    @property
-    def membership(self) -> Membership | None:
-        return self.members.membership
-
-    @property
-    def held(self) -> str:
-        """Why the status quo stands, '' when planning may go on."""
-        if self.membership is None:
-            return self.members.doubt
-        if not self.membership.live:
-            return "no consumer is live: the assignment stays as it is until one appears"
-        return self.planning_error
-
-    @property
-    def warnings(self) -> list[str]:
-        """What could not be taken into account, in words."""
-        decisions = self.known.decisions
-        pins = {topic: owners for topic, owners in decisions.pinned().items() if topic not in self.errors}
-        topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
-        live = self.membership.live if self.membership is not None else {}
-        impossible = impossible_pins(pins, topics, live, decisions.excluded())
-        unobeyed = (
-            decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
-            for topic, snapshot in self._decided()
-            if not self.planning_error
-        )
-        return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
-
-    def reasons(self) -> dict[str, dict[int, str]]:
-        """Why partitions move, by topic, for those that move because a person decided so."""
-        return {
-            topic: self.known.decisions.reasons(topic, intended_owners(snapshot), self.targets.get(topic, {}))
-            for topic, snapshot in self._decided()
-        }
-
-    def _decided(self) -> list[tuple[str, TopicSnapshot]]:
-        return [
-            (topic, self.snapshots[topic])
-            for topic in sorted(self.known.decisions.topics() & self.snapshots.keys())
-        ]
 
 
 class Coordinator:
@@ -125,13 +74,19 @@ class Coordinator:
         self.clock = clock
         self.pause = pause
         self.policy = Policy(rebalance_delay=cluster.rebalance_delay)
+        self._chosen: tuple[str, Assignor] | None = None
         self._reader = CircumstancesReader(store, discovery, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
-        """Bring the partition children up to what Kafka says.
+        """Bring the partition children of the topics that are subscribed up to what Kafka says.
 
-        Kafka out of reach, or silent on a topic that was there, leaves the last known partitions.
+        Kafka out of reach, or silent on a topic that was there, leaves the last known partitions. Nothing is done
+        while the cluster is paused. Raises `ConsulError` if it cannot be told what is subscribed.
         """
+        decisions = self.discovery.decisions()
+        if decisions.paused is not None:
+            return PartitionsReport(held=f"{decisions.paused}; resume the cluster to go on")
+        reads = self.subscription(decisions)
         # In this order: a partition that somebody else adds in between must not seem to have vanished from Kafka.
         known = self.store.snapshots()
         try:
@@ -139,14 +94,25 @@ class Coordinator:
         except kafka.KafkaError as error:
             return PartitionsReport(kafka_error=f"{error}; the last known partitions stand")
         errors = {topic: str(read) for topic, read in known.items() if isinstance(read, WireError)}
-        wanted = {topic for topic in found if self.cluster.topics.includes(topic)}
-        for topic in sorted(set(self.cluster.topics.names) - found.keys()):
+        wanted = {
+            topic
+            for topic in found
+            if (not reads.lets_go(topic) if topic in known else reads.takes_up(topic))
+        }
+        where = f"is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not see it"
+        for topic in sorted(reads.named() - found.keys()):
             errors[topic] = (
-                f"topic {topic} is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not "
-                "see it; create it there, let the user describe it, or take it out of 'topics' of cluster "
-                f"{self.cluster.name}" + (" (its last known partitions stand)" if topic in known else "")
+                f"topic {topic} {where}; create it there, let the user describe it, or unsubscribe cluster "
+                f"{self.cluster.name} from it"
+                + (" (its last known partitions stand)" if topic in known else "")
             )
         report = PartitionsReport(topics=len(wanted), errors=errors)
+        for topic in sorted(known.keys() - found.keys() - errors.keys()):
+            if not reads.lets_go(topic):
+                report.warnings.append(
+                    f"topic {topic} {where}; its last known partitions stand until cluster {self.cluster.name} is "
+                    "unsubscribed from it"
+                )
         for topic in sorted(wanted):
             self._bring_up_to_date(topic, found[topic], known.get(topic), report)
         self._note_racks(wanted, report)
@@ -197,6 +163,7 @@ class Coordinator:
         """Say who is live. With nothing to do, wait up to `long_poll` seconds for a change to act upon."""
         began = self.clock()
         index = consul.WaitIndex()
+        subscribed: tuple[TopicDecision, ...] | None = None
         while True:
             woken = threading.Event()
             self.store.watch_changes(woken)
@@ -204,10 +171,16 @@ class Coordinator:
             index = self.discovery.wait(index, 0)
             view = self._view()
             left = long_poll - (self.clock() - began)
-            woke = self._why_act(view) or ("tick" if left <= 0 else "")
+            woke = self._why_act(view)
+            if not woke and subscribed not in (None, view.decisions.subscriptions):
+                woke = (
+                    "topics were subscribed or unsubscribed"  # the next run's fetch_partitions takes them up
+                )
+            subscribed = view.decisions.subscriptions
+            woke = woke or ("tick" if left <= 0 else "")
             if woke:
                 return self._consumers(view, woke, self.clock() - began)
-            expiry = next_expiry(view.snapshots.values(), self.policy)
+            expiry = next_expiry(view.snapshots.values(), view.policy)
             if expiry is not None:
                 left = max(min(left, expiry - self.clock()), 0.0)
             index = self._wait(index, left, woken)
@@ -231,17 +204,21 @@ class Coordinator:
             raise found
         return found
 
-    def _why_act(self, view: _View) -> str:
+    def _why_act(self, view: View) -> str:
         if view.membership is None or view.held:
             return ""
         for topic, snapshot in view.snapshots.items():
             if snapshot.state is not None and snapshot.state.state is not State.STABLE:
                 return f"topic {topic} is {snapshot.name}"
+        for topic, reason in view.leaving.items():
+            return f"topic {topic}: {reason}"
+        if view.asked:
+            return view.asked
         for transition in self._transitions(view, {}):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
-    def _consumers(self, view: _View, woke: str, waited: float) -> ConsumersReport:
+    def _consumers(self, view: View, woke: str, waited: float) -> ConsumersReport:
         if view.membership is None:
             return ConsumersReport(
                 trusted=False, doubt=view.members.doubt, woke=woke, waited=round(waited, 3)
@@ -256,28 +233,30 @@ class Coordinator:
     def compute_assignment(self) -> PlanReport:
         """Say what `advance` would begin with, and write nothing."""
         view = self._view()
-        if view.held:
-            return PlanReport(held=view.held, errors=view.errors, warnings=view.warnings)
-        statuses, _ = self._ask(view)
+        if view.held or view.membership is None:
+            return PlanReport(
+                held=view.held, errors=view.errors, warnings=view.warnings, states=view.states()
+            )
+        statuses, failures = self._ask(view)
         transitions = self._transitions(view, statuses)
-        unstable = {
-            topic: f"{snapshot.name} -> ..."
-            for topic, snapshot in view.snapshots.items()
-            if snapshot.state is not None and snapshot.state.state is not State.STABLE
-        }
+        under_way = view.under_way()
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
         return PlanReport(
-            needed=bool(transitions or unstable),
-            topics=unstable | steps,
+            needed=bool(transitions or under_way or view.asked),
+            topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
             warnings=view.warnings,
+            stuck=self._stuck(view, self._waiting(view, view.membership, statuses, failures)),
+            assignor=str(view.decisions.assignor or ""),
+            asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
+            states=view.states(),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -293,7 +272,7 @@ class Coordinator:
             if view.membership is None or view.held:
                 return AdvanceReport(
                     changes,
-                    self._all_stable(view),
+                    view.all_stable,
                     held=view.held,
                     errors=view.errors,
                     warnings=view.warnings,
@@ -305,40 +284,95 @@ class Coordinator:
                 for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
                 if done
             ]
+            written += [
+                self._removed(snapshot, view.leaving[topic])
+                for topic, snapshot in view.removable(self.clock()).items()
+                if self.store.remove_topic(topic, snapshot, view.leaving[topic])
+            ]
             for change in written:
                 log.info("%s", change)
                 changes.append(change)
                 on_change(change)
             if written:
                 delay = FIRST_POLL
-            elif self._all_stable(view) or self.clock() >= deadline:
+            elif (at_rest := view.all_stable and not view.leaving) or self.clock() >= deadline:
                 waiting = self._waiting(view, view.membership, statuses, failures)
+                request = view.decisions.rebalance
+                if at_rest and request is not None:
+                    self.discovery.end_rebalance(request)
                 return AdvanceReport(
                     changes,
-                    stable=self._all_stable(view),
+                    stable=view.all_stable,
                     waiting=[str(w) for found in waiting.values() for w in found],
                     stuck=self._stuck(view, waiting),
                     errors=view.errors,
                     warnings=view.warnings,
+                    asked=view.asked if at_rest else "",
                 )
             else:
                 self.pause(delay)
                 delay = min(delay * 2, LAST_POLL)
 
-    def _view(self) -> _View:
+    def stuck(self) -> list[Waiting]:
+        """Who holds up a topic for longer than the cluster's `stuck_after`; writes nothing."""
+        view = self._view()
+        if view.held or view.membership is None:
+            return []
+        statuses, failures = self._ask(view)
+        waiting = self._waiting(view, view.membership, statuses, failures)
+        now = self.clock()
+        return [
+            each
+            for topic, found in waiting.items()
+            for each in found
+            if stuck_message(view.snapshots[topic], found, now, self.cluster.stuck_after)
+        ]
+
+    def subscription(self, decisions: Decisions) -> Subscription:
+        """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
+        return self.cluster.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
+
+    def _view(self) -> View:
         snapshots, errors = readable(self.store.snapshots())
+        decisions = self.discovery.decisions()
         members = self.discovery.members()
-        targets = Plan()
-        planning_error = ""
-        known = Known()
-        if members.membership is not None and members.membership.live:
-            live = members.membership.live
-            known = self.circumstances(snapshots, live)
+        leaving = self.subscription(decisions).leaving(snapshots)
+        policy = Policy(0.0) if decisions.rebalance is not None else self.policy
+        view = View(
+            snapshots,
+            errors,
+            members,
+            decisions,
+            leaving,
+            known=Known(warnings=decisions.errors),
+            policy=policy,
+        )
+        if view.held or members.membership is None:
+            return view
+        live = members.membership.live
+        staying = {topic: snapshot for topic, snapshot in snapshots.items() if topic not in leaving}
+        try:
+            assignor = self._assignor(decisions)
+            known = self._reader.read(staying, live, assignor, decisions)
+            targets = plan(staying.values(), live, assignor, known.circumstances)
+        except AssignorError as error:
+            return replace(view, planning_error=f"{error}; the topics stay as they are")
+        return replace(view, known=known, targets=targets)
+
+    def _assignor(self, decisions: Decisions) -> Assignor:
+        """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
+        if decisions.assignor_error:
+            raise AssignorError(decisions.assignor_error)
+        choice = decisions.assignor
+        if choice is None:
+            return self.assignor
+        asked = json.dumps([choice.name, dict(choice.options)], sort_keys=True)
+        if self._chosen is None or self._chosen[0] != asked:
             try:
-                targets = plan(snapshots.values(), live, self.assignor, known.circumstances)
+                self._chosen = (asked, load_assignor(choice.name, choice.options))
             except AssignorError as error:
-                planning_error = f"{error}; the topics stay as they are"
-        return _View(snapshots, errors, members, targets, planning_error, known)
+                raise AssignorError(f"{error} (chosen instead of clusters.yaml's: {choice})") from error
+        return self._chosen[1]
 
     def circumstances(
         self,
@@ -346,25 +380,26 @@ class Coordinator:
         live: Mapping[str, Consumer],
         assignor: Assignor | None = None,
     ) -> Known:
-        """What a plan of `assignor` (the cluster's own, unless another is named) is made with now.
+        """What a plan of `assignor` (clusters.yaml's, unless another is named) is made with now.
 
         Raises `ConsulError` if pins and exclusions cannot be read; everything else may be unknown, with a warning.
         """
         return self._reader.read(snapshots, live, assignor or self.assignor)
 
-    def _shadow(self, view: _View) -> ShadowReport | None:
+    def _shadow(self, view: View) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None or view.membership is None:
             return None
         live = view.membership.live
+        staying = {topic: s for topic, s in view.snapshots.items() if topic not in view.leaving}
         return shadow_report(
             self.cluster.shadow_assignor,
-            view.snapshots.values(),
+            staying.values(),
             live,
             view.targets,
-            lambda candidate: self.circumstances(view.snapshots, live, candidate).circumstances,
+            lambda candidate: self.circumstances(staying, live, candidate).circumstances,
         )
 
-    def _ask(self, view: _View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
+    def _ask(self, view: View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
         membership = view.membership
         if membership is None:
             return {}, {}
@@ -386,7 +421,7 @@ class Coordinator:
                 statuses[consumer] = answer
         return statuses, failures
 
-    def _transitions(self, view: _View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:
+    def _transitions(self, view: View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:
         if view.membership is None:
             return []
         now = self.clock()
@@ -398,9 +433,10 @@ class Coordinator:
                 statuses,
                 view.targets.get(topic, {}),
                 now,
-                self.policy,
+                view.policy,
                 standbys=view.targets.standbys.get(topic, {}),
                 reasons=reasons.get(topic, NO_REASONS),
+                leaving=view.leaving.get(topic, ""),
             )
             for topic, snapshot in sorted(view.snapshots.items())
         )
@@ -421,16 +457,14 @@ class Coordinator:
             lasted=now - before.state.since if rebalancing and before.state is not None else 0.0,
         )
 
-    @staticmethod
-    def _all_stable(view: _View) -> bool:
-        return all(
-            snapshot.state is None or snapshot.state.state is State.STABLE
-            for snapshot in view.snapshots.values()
-        )
+    def _removed(self, snapshot: TopicSnapshot, reason: str) -> Change:
+        """The step of a topic whose nodes went."""
+        epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
+        return Change(snapshot.topic, snapshot.name, State.INITIAL, reason, (), epoch, self.clock(), 0.0)
 
     @staticmethod
     def _waiting(
-        view: _View,
+        view: View,
         membership: Membership,
         statuses: Mapping[str, ConsumerStatus],
         failures: Mapping[str, str],
@@ -440,7 +474,7 @@ class Coordinator:
             for topic, snapshot in view.snapshots.items()
         }
 
-    def _stuck(self, view: _View, waiting: Mapping[str, list[Waiting]]) -> list[str]:
+    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> list[str]:
         now = self.clock()
         messages = (
             stuck_message(snapshot, waiting[topic], now, self.cluster.stuck_after)
@@ -456,10 +490,12 @@ def open_coordinator(
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
     status_token: SecretStr | None = None,
+    by: str = "",
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
 
-    `status_token` is the bearer token of the consumers' status pages, if they ask for one.
+    `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
+    for the history: a DAG and its run.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
@@ -467,8 +503,8 @@ def open_coordinator(
     assignor = load_assignor(cluster.assignor.name, cluster.assignor.options)
     lister = kafka.TopicLister(kafka_settings)
     try:
-        with zookeeper.TopicStore(zookeeper_settings, cluster.name) as store:
-            discovery = consul.Discovery(consul_settings, cluster.name, cluster.consul_service)
+        with zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store:
+            discovery = consul.Discovery.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
             yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
     finally:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot, Transition
 from muster.core.wire import WireError
@@ -38,6 +39,9 @@ class Store(Protocol):
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         """Write transitions in as few multis as they fit in; False for those where somebody else wrote first."""
 
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        """Delete all that stands on a topic; False if somebody wrote to it since `snapshot` was read."""
+
     def touch(self) -> None:
         """Wake whoever waits for a change of partitions."""
 
@@ -52,7 +56,10 @@ class Discovery(Protocol):
         """Who is registered, live and isolated."""
 
     def decisions(self) -> Decisions:
-        """Pins and exclusions."""
+        """All that persons decided about the cluster."""
+
+    def end_rebalance(self, request: RebalanceRequest) -> bool:
+        """A request for a rebalance was carried out; False if another one has taken its place, which stands."""
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""

@@ -21,8 +21,8 @@ class _Report:
 
 @dataclass(frozen=True)
 class Change(_Report):
-    """One transition that was written. `at` is in seconds since the epoch, `lasted` in seconds since the
-    topic's rebalance began (0 for its first step)."""
+    """One transition that was written; to Initial if a topic's nodes were removed. `at` is in seconds since the
+    epoch, `lasted` in seconds since the topic's rebalance began (0 for its first step)."""
 
     topic: str
     before: State
@@ -61,7 +61,8 @@ class Change(_Report):
 class PartitionsReport(_Report):
     """Result of `fetch_partitions`. `errors` is by topic; with `kafka_error` the last known ones stand.
 
-    `racks` are the topics whose leaders' racks were noted anew; `warnings` is what is wrong and does no harm."""
+    `racks` are the topics whose leaders' racks were noted anew; `warnings` is what is wrong and does no harm. `held`
+    says why nothing was looked at."""
 
     topics: int = 0
     new_topics: list[str] = field(default_factory=list)
@@ -71,6 +72,7 @@ class PartitionsReport(_Report):
     kafka_error: str | None = None
     racks: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    held: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ class ConsumersReport(_Report):
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with. `held` says why nothing may be done
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
-    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `shadow` is None where no
-    assignor is named for it."""
+    pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
+    `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
+    place of clusters.yaml's, and `asked` who asked for a rebalance now; '' if nobody did. `states` is how many topics
+    are in which state."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -99,13 +103,17 @@ class PlanReport(_Report):
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
     shadow: ShadowReport | None = None
+    assignor: str = ""
+    asked: str = ""
+    states: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class AdvanceReport(_Report):
     """Result of `advance`. `waiting` names who holds up what, `stuck` holds full messages for people, `warnings` is
-    as in `PlanReport`."""
+    as in `PlanReport`. `asked` says who asked for a rebalance now, if that was carried out."""
 
     changes: list[Change] = field(default_factory=list)
     stable: bool = True
@@ -114,6 +122,7 @@ class AdvanceReport(_Report):
     held: str = ""
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    asked: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
@@ -125,4 +134,5 @@ class AdvanceReport(_Report):
             "held": self.held,
             "errors": self.errors,
             "warnings": self.warnings,
+            "asked": self.asked,
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 LONGEST_WHY = 200
-"""Characters of a person's reason that stand in the reason of a move; the whole of it is where it was written."""
+"""Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,19 @@ class Decided:
 
     def said(self) -> str:
         """`ann: why`, on one line and not too long; semicolons separate the reasons of a topic."""
-        words = " ".join(self.why.split()).replace(";", ",")
-        cut = words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."
-        return f"{self.by}: {cut}" if cut else self.by
+        who, words = _line(self.by), _line(self.why)
+        return f"{who}: {words}" if words else who
 
     def said_since(self) -> str:
         """`ann since 2026-03-01T12:00:00+00:00: why`, on one line; without the moment if it is unknown."""
         if self.at <= 0:
             return self.said()
         since = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
-        said = self.said().removeprefix(self.by)
-        return f"{self.by} since {since}{said}"
+        who, words = _line(self.by), _line(self.why)
+        return f"{who} since {since}: {words}" if words else f"{who} since {since}"
+
+
+def _line(text: str) -> str:
+    """`text` on one line, without what UTF-8 cannot write, and cut where it is long."""
+    words = " ".join(text.encode("utf-8", "replace").decode().split()).replace(";", ",")
+    return words if len(words) <= LONGEST_WHY else words[: LONGEST_WHY - 3] + "..."

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from muster.core.model import Move, State, Transition
+from muster.core.model import Move, State, TopicSnapshot, Transition
 from muster.core.wire import check_id
 
 MOVES_BYTES = 128 * 1024
@@ -149,6 +149,12 @@ def step_of(transition: Transition, now: float) -> Step:
         moves=transition.moves,
         moved=len(transition.moves),
     )
+
+
+def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
+    """What the history says when the nodes of a topic that nobody subscribes to any more are removed."""
+    epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
+    return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
 
 
 def _reason(transition: Transition) -> str:

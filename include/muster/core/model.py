@@ -74,11 +74,13 @@ class Membership:
 
     `live` are the consumers that pass their check and are not isolated. `isolated` are those that a person
     took out (a key in the KV, or Consul's maintenance mode), whether or not they are registered. A consumer
-    in neither has left or is missing.
+    in neither has left or is missing. `isolated_by` says who isolated those that were by a key, and why, in words on
+    one line without semicolons.
     """
 
     live: Mapping[str, Consumer]
     isolated: frozenset[str] = frozenset()
+    isolated_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 
@@ -52,7 +53,9 @@ class ConsumerLine:
 @dataclass(frozen=True)
 class Overview:
     """A cluster at one moment. `left_alone` maps topics that cannot be read to the reason; `doubt` says why nobody
-    knows who is live, '' otherwise; `stuck` are full messages for people."""
+    knows who is live, '' otherwise; `stuck` are full messages for people. `leaving` maps topics that are not
+    subscribed any more to the reason. `paused`, `asked` (a rebalance now) and `assignor` (one in the place of
+    clusters.yaml's) say who decided so and why, '' if nobody did; `unreadable` names what cannot be read of that."""
 
     topics: tuple[TopicLine, ...]
     consumers: tuple[ConsumerLine, ...]
@@ -60,13 +63,21 @@ class Overview:
     stuck: tuple[str, ...]
     left_alone: Mapping[str, str]
     doubt: str
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    paused: str = ""
+    asked: str = ""
+    assignor: str = ""
+    unreadable: tuple[str, ...] = ()
 
     @property
     def well(self) -> bool:
-        """Whether every topic can be read, is Stable and in the hands of live consumers that all answer."""
+        """Whether every topic can be read, is Stable and in the hands of live consumers that all answer, and
+        nobody holds the cluster still."""
         return (
             not self.doubt
             and not self.left_alone
+            and not self.paused
+            and not self.unreadable
             and all(topic.state is State.STABLE and not topic.unowned for topic in self.topics)
             and any(consumer.state == "live" for consumer in self.consumers)
             and all(
@@ -82,6 +93,7 @@ class Reading:
 
     `registered` maps every registered consumer to where its status page is (`host:port`), `isolated` every isolated
     one to who did it and why. Without `membership`, `doubt` says why. `failures` says why a status could not be had.
+    `leaving` is as in `Overview`.
     """
 
     snapshots: Mapping[str, TopicSnapshot]
@@ -92,10 +104,13 @@ class Reading:
     isolated: Mapping[str, str]
     statuses: Mapping[str, ConsumerStatus]
     failures: Mapping[str, str]
+    decisions: Decisions = NOTHING_DECIDED
+    leaving: Mapping[str, str] = field(default_factory=dict)
 
 
 def overview(read: Reading, now: float, stuck_after: float) -> Overview:
     """Put together what was read at `now` (seconds since the epoch); `stuck_after` in seconds."""
+    decisions = read.decisions
     snapshots = [read.snapshots[topic] for topic in sorted(read.snapshots)]
     waiting: list[Waiting] = []
     stuck: list[str] = []
@@ -113,6 +128,11 @@ def overview(read: Reading, now: float, stuck_after: float) -> Overview:
         stuck=tuple(stuck),
         left_alone=read.left_alone,
         doubt=read.doubt if read.membership is None else "",
+        leaving=read.leaving,
+        paused=str(decisions.paused or ""),
+        asked=str(decisions.rebalance or ""),
+        assignor=str(decisions.assignor or ""),
+        unreadable=(*decisions.errors, *([decisions.assignor_error] if decisions.assignor_error else [])),
     )
 
 

@@ -190,6 +190,11 @@ class TopicConsumer:
         self.settle()
         return True
 
+    def forget_assigned(self) -> None:
+        """Nothing is known to be assigned until the assignment is read again; what is held is closed."""
+        self.assigned = frozenset()
+        self.settle()
+
     def bar(self, barred: bool) -> None:
         """Close everything and take nothing up while `barred`."""
         self.barred = barred
@@ -350,6 +355,11 @@ class Ownership:
         """Take the list of the topics there are, as it stands since `zxid`; returns those that vanished."""
         present = set(topics)
         return [name for name in sorted(self.topics.keys() - present) if self.topics[name].vanish(zxid)]
+
+    def forget_assigned(self, topics: Iterable[str]) -> None:
+        """What was read of `topics` counts no longer; see `TopicConsumer.forget_assigned`."""
+        for name in self.topics.keys() & set(topics):
+            self.topics[name].forget_assigned()
 
     def bar(self, reason: str) -> None:
         """Close everything, because of `reason`, until it is lifted."""

@@ -16,6 +16,8 @@ from muster.core.planner import intended_owners, plan
 from muster.core.reasons import Reason, Situation, explain
 
 _NAMED = 20
+MOST_PARTITIONS = 100_000
+"""Of one topic, in a supposition."""
 """So many names an error lists."""
 
 
@@ -114,6 +116,10 @@ def suppose(what_if: WhatIf, snapshots: Iterable[TopicSnapshot], membership: Mem
             raise WhatIfError(f"there is no topic {topic!r}; there are: {_named(topics)}")
         if count < 1:
             raise WhatIfError(f"topic {topic!r}: {count} is not a number of partitions; the least is 1")
+        if count > MOST_PARTITIONS:
+            raise WhatIfError(
+                f"topic {topic!r}: more than {MOST_PARTITIONS} partitions are a slip of the finger"
+            )
         topics[topic] = replace(topics[topic], partitions=frozenset(range(count)))
     return Supposed(topics, Membership(live, membership.isolated - what_if.joining.keys()))
 

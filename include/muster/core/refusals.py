@@ -14,9 +14,9 @@ And it waits for a pause that doubles with each refusal, so that nothing that wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 
 TopicPartition = tuple[str, int]
 """Topic and partition number."""
@@ -27,20 +27,17 @@ FORGET_AFTER = 600.0
 """Seconds after which an earlier refusal no longer makes the pause longer."""
 
 
-class Fact(Enum):
-    """What has to be known anew before a partition may be taken up again."""
-
-    ASSIGNED = "assigned"
-    REGISTERED = "registered"
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One partition's last refusal: when, on the clock that the caller uses, why, and how many there were."""
 
     at: float
     why: str
+    wanted: int
+    """The number of the reading of ZooKeeper, or of a later one, that has to be seen first."""
     times: int = 1
+    read: bool = False
+    """Whether the assignment was read since."""
     over: bool = False
     """Whether the partition may be taken up again."""
 
@@ -55,44 +52,42 @@ class Refusals:
     """The refusals of one consumer. All times are seconds of one clock that never goes back."""
 
     _refusals: dict[TopicPartition, Refusal] = field(default_factory=dict)
-    _facts: dict[tuple[Fact, str], float] = field(default_factory=dict)
+    _registered: float = -math.inf
 
-    def note(self, key: TopicPartition, why: str, now: float) -> Refusal:
-        """A commit was refused."""
+    def note(self, key: TopicPartition, why: str, now: float, wanted: int) -> Refusal:
+        """A commit was refused; the assignment has to be read by the reading numbered `wanted`, or a later one."""
         before = self._refusals.get(key)
         times = before.times + 1 if before is not None and now - before.at < FORGET_AFTER else 1
-        self._refusals[key] = Refusal(now, why, times)
+        self._refusals[key] = Refusal(now, why, wanted, times)
         return self._refusals[key]
 
-    def confirm(self, fact: Fact, asked: float, topics: Collection[str] = ("",)) -> None:
-        """`fact` was found to hold by a question that began at `asked`; an assignment holds for `topics`."""
-        for topic in topics:
-            self._facts[fact, topic] = max(asked, self._facts.get((fact, topic), asked))
+    def was_read(self, number: int, unread: Collection[str]) -> None:
+        """The reading numbered `number` has ended; of the topics `unread` it could not tell how they stand."""
+        for key, refusal in self._refusals.items():
+            if refusal.wanted <= number and key[0] not in unread:
+                self._refusals[key] = replace(refusal, read=True)
+
+    def registered(self, asked: float) -> None:
+        """Discovery has this incarnation registered, by a question that began at `asked`."""
+        self._registered = max(asked, self._registered)
 
     def take_ready(self, now: float) -> list[TopicPartition]:
         """The partitions that may be taken up again from now on, each told once."""
-        ready = [key for key, refusal in self._refusals.items() if self._ready(key, refusal, now)]
+        ready = [key for key, refusal in self._refusals.items() if self._ready(refusal, now)]
         for key in ready:
-            before = self._refusals[key]
-            self._refusals[key] = Refusal(before.at, before.why, before.times, over=True)
+            self._refusals[key] = replace(self._refusals[key], over=True)
         return ready
 
-    def topics_to_read(self) -> set[str]:
-        """The topics whose assignment has to be read again."""
-        return {
-            key[0]
-            for key, refusal in self._refusals.items()
-            if not refusal.over and self._facts.get((Fact.ASSIGNED, key[0]), refusal.at) <= refusal.at
-        }
+    @property
+    def to_be_read(self) -> bool:
+        """Whether some assignment has to be read again."""
+        return any(not refusal.read for refusal in self._refusals.values())
 
     @property
     def all(self) -> Mapping[TopicPartition, Refusal]:
         """Every partition's last refusal, also when it is over."""
         return self._refusals
 
-    def _ready(self, key: TopicPartition, refusal: Refusal, now: float) -> bool:
-        assigned = self._facts.get((Fact.ASSIGNED, key[0]), refusal.at)
-        registered = self._facts.get((Fact.REGISTERED, ""), refusal.at)
-        return (
-            not refusal.over and min(assigned, registered) > refusal.at and now >= refusal.at + refusal.pause
-        )
+    def _ready(self, refusal: Refusal, now: float) -> bool:
+        known = refusal.read and self._registered > refusal.at
+        return known and not refusal.over and now >= refusal.at + refusal.pause

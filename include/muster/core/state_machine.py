@@ -32,6 +32,10 @@ reading service discovery to writing. So it too is taken off first.
 
 A partition that does not move is in no list and is never touched.
 
+A topic that is *leaving* (nobody subscribes to it any more) is planned to have no owners. It is Closing until every
+owner has reported its partitions closed, or is gone; then nobody is named in its nodes, and they may be removed
+against the versions of that reading (`may_be_removed`). Subscribed again before that, it is planned as ever.
+
 Standbys are written with the owners. Who stands by is nothing that anyone has to close or start, so a change of
 standbys alone leaves state and epoch as they are, in whatever state the topic is. Two things hold whatever the plan
 says: nobody stands by for what it holds itself, and while a `rebalance_delay` runs standbys stay, because the plan
@@ -95,20 +99,43 @@ def advance(
     *,
     standbys: PartitionStandbys = NOBODY,
     reasons: Mapping[int, str] = NO_REASONS,
+    leaving: str = "",
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
     `statuses` holds the answers that could be had; a consumer without one is asked again another time.
     `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). `reasons` says why a partition
-    that `targets` moves from a live owner moves, where the planner knows better than 'balance'. Without a live
-    consumer, without partitions or without an assignment node the status quo stands.
+    that `targets` moves from a live owner moves, where the planner knows better than 'balance'. `leaving` says why
+    the topic is not subscribed any more, '' if it is. Without a live consumer, without partitions or without an
+    assignment node the status quo stands.
     """
     if not membership.live or snapshot.assignment is None:
         return None
-    if snapshot.state is None and not snapshot.partitions:
+    if snapshot.state is None and not (snapshot.assignment.owners if leaving else snapshot.partitions):
         return None
-    step = _Step(snapshot, snapshot.assignment, membership, statuses, targets, now, policy, standbys, reasons)
+    step = _Step(
+        snapshot,
+        snapshot.assignment,
+        membership,
+        statuses,
+        targets,
+        now,
+        policy,
+        standbys,
+        reasons,
+        leaving,
+    )
     return step.run()
+
+
+def may_be_removed(snapshot: TopicSnapshot, now: float) -> bool:
+    """Whether a topic that is leaving may go, against the versions of `snapshot`: nobody holds anything of it, and
+    the clock is past its epoch, so that a topic of that name begins with a higher one if it is subscribed again."""
+    state, assignment = snapshot.state, snapshot.assignment
+    if assignment is None:
+        return True
+    named = bool(assignment.owners) or (state is not None and bool(state.to_close or state.to_start))
+    return not named and assignment.epoch < int(now)
 
 
 def next_expiry(snapshots: Iterable[TopicSnapshot], policy: Policy) -> float | None:
@@ -136,12 +163,16 @@ class _Step:
         policy: Policy,
         standbys: PartitionStandbys,
         reasons: Mapping[int, str],
+        leaving: str,
     ) -> None:
         self.snapshot = snapshot
+        self.partitions = frozenset[int]() if leaving else snapshot.partitions
+        self.why_without = leaving or "partition vanished from Kafka"
         self.before = assignment
         self.state = snapshot.state
         self.live = membership.live
         self.isolated = membership.isolated
+        self.isolated_by = membership.isolated_by
         self.statuses = statuses
         self.targets = targets
         self.now = now
@@ -151,6 +182,7 @@ class _Step:
         self.owners = dict(assignment.owners)
         self.to_start = by_partition(self.state.to_start if self.state else {})
         self.to_close = by_partition(self.state.to_close if self.state else {})
+        self._believe_the_assignment()
         self.taken_away = frozenset(self.to_close)
         self.settled = self.state is None or self.state.state is State.STABLE
         self.moves: list[Move] = []
@@ -167,6 +199,12 @@ class _Step:
             # Nobody knows yet whether those who own something also run it.
             self.to_start.update({p: c for p, c in self.owners.items() if c in self.live})
         return self._transition()
+
+    def _believe_the_assignment(self) -> None:
+        """Where the two nodes contradict each other, which no coordinator writes, the one that consumers obey counts:
+        what it gives to somebody is to start there, and is not to be closed there."""
+        self.to_start |= {p: self.owners[p] for p in self.to_start.keys() & self.owners.keys()}
+        self.to_close = {p: c for p, c in self.to_close.items() if self.owners.get(p) != c}
 
     def _absent(self) -> dict[str, float]:
         """The absent owners and standbys, and when each was first seen absent; none without a `rebalance_delay`."""
@@ -190,14 +228,17 @@ class _Step:
         return consumer not in self.live and consumer not in self.missing
 
     def _why_gone(self, consumer: str) -> str:
-        return f"consumer {consumer} {'was isolated' if consumer in self.isolated else 'left'}"
+        if consumer not in self.isolated:
+            return f"consumer {consumer} left"
+        by = self.isolated_by.get(consumer)
+        return f"consumer {consumer} was isolated" + (f" by {by}" if by else "")
 
     def _let_go_of_vanished(self) -> None:
-        present = self.snapshot.partitions
+        present = self.partitions
         for partition in sorted(self.owners.keys() - present):
             owner = self.owners.pop(partition)
             self.to_close[partition] = owner
-            self._moved(partition, owner, None, "partition vanished from Kafka")
+            self._moved(partition, owner, None, self.why_without)
         for partition in sorted(self.to_start.keys() - present):
             del self.to_start[partition]
 
@@ -209,12 +250,12 @@ class _Step:
                 continue
             del self.to_close[partition]
             target = self.to_start.get(partition)
-            if target is not None and not self._gone(target):
+            if target is not None and partition not in self.owners and not self._gone(target):
                 self.owners[partition] = target
 
     def _reports_closed(self, consumer: str, partition: int) -> bool:
         status = self.statuses.get(consumer)
-        if consumer not in self.live or status is None or partition in self.owners:
+        if consumer not in self.live or status is None:
             return False
         topic = self.snapshot.topic
         return status.has_seen(topic, self.before.epoch) and partition not in status.on(topic).held
@@ -225,7 +266,7 @@ class _Step:
         Where the plan knows nobody (no live consumer subscribes to the topic) things stay as they are, so a
         consumer that comes back finds its partitions.
         """
-        for partition in sorted(self.snapshot.partitions):
+        for partition in sorted(self.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             if holder is not None and not self._gone(holder):
                 if holder in self.live and partition not in self.owners and partition not in self.to_close:
@@ -250,7 +291,7 @@ class _Step:
 
     def _rebalance(self) -> None:
         known = set(self.before.owners.values())
-        for partition in sorted(self.snapshot.partitions & self.owners.keys()):
+        for partition in sorted(self.partitions & self.owners.keys()):
             owner, target = self.owners[partition], self.targets.get(partition)
             if target is None or target == owner or target not in self.live or owner not in self.live:
                 continue
@@ -263,7 +304,7 @@ class _Step:
     def _standbys(self) -> dict[int, tuple[str, ...]]:
         wanted = self.before.standbys if self.missing else self.planned_standbys
         standbys: dict[int, tuple[str, ...]] = {}
-        for partition in sorted(wanted.keys() & self.snapshot.partitions):
+        for partition in sorted(wanted.keys() & self.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
             ready = tuple(c for c in wanted[partition] if c != holder and not self._gone(c))
             if ready:

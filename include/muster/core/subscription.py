@@ -78,10 +78,25 @@ class Subscription:
             return ""
         return "no longer subscribed by name or pattern"
 
+    def leaving(self, topics: Iterable[str]) -> dict[str, str]:
+        """Those of the known `topics` that are to be closed, with the reason."""
+        return {topic: reason for topic in topics if (reason := self.lets_go(topic))}
+
     def named(self) -> frozenset[str]:
         """The topics that are subscribed by their names, and not unsubscribed."""
         by_hand = {d.selector for d in self.decided if d.subscribed and not d.pattern}
         return frozenset(topic for topic in self.names | by_hand if self.includes(topic))
+
+
+def check_pattern(pattern: str) -> str:
+    """Return `pattern` if it is a regular expression that can be shown and kept, else raise ValueError."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{pattern[:100]!r} is not a regular expression: {error}") from error
+    if not pattern.isprintable():
+        raise ValueError(f"{pattern[:100]!r} holds characters that cannot be shown")
+    return pattern
 
 
 def matches(pattern: str, topic: str) -> bool:

@@ -43,6 +43,11 @@ from muster.core.model import (
 )
 
 MAX_PARTITION = 2**31 - 1
+MAX_EPOCH = 2**53
+"""The greatest whole number that readers of JSON in all languages agree on; epochs begin at the clock's seconds."""
+LONGEST_REASON = 4_000
+"""Characters of a reason that a state node keeps: a node has to fit into a ZooKeeper request, beside others."""
+LONGEST_NAME_SHOWN = 100
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -55,7 +60,9 @@ class WireError(ValueError):
 def check_topic(name: str) -> str:
     """Return `name` if Kafka would take it as a topic name, else raise `WireError`."""
     if not _TOPIC.fullmatch(name) or name in {".", ".."}:
-        raise WireError(f"topic name {name!r}: allowed are 1 to 249 of letters, digits, '.', '_' and '-'")
+        raise WireError(
+            f"topic name {_shown(name)}: allowed are 1 to 249 of letters, digits, '.', '_' and '-'"
+        )
     return name
 
 
@@ -63,10 +70,15 @@ def check_id(name: str, what: str = "consumer id") -> str:
     """Return `name` if it can stand in a ZooKeeper path and a Consul key, else raise `WireError`."""
     if not _ID.fullmatch(name):
         raise WireError(
-            f"{what} {name!r}: allowed are 1 to 128 of letters, digits, '.', '_' and '-', "
+            f"{what} {_shown(name)}: allowed are 1 to 128 of letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
         )
     return name
+
+
+def _shown(name: str) -> str:
+    """A name that may be anything, as errors show it."""
+    return repr(name if len(name) <= LONGEST_NAME_SHOWN else f"{name[:LONGEST_NAME_SHOWN]}...")
 
 
 def assignments_path(cluster: str) -> str:
@@ -96,13 +108,25 @@ def state_path(cluster: str, topic: str) -> str:
 
 _Partition = Annotated[StrictInt, Field(ge=0, le=MAX_PARTITION)]
 _Id = Annotated[StrictStr, AfterValidator(check_id)]
+_Epoch = Annotated[StrictInt, Field(ge=0, le=MAX_EPOCH)]
+# Control characters stand in no address or group, and librdkafka would refuse all its settings for the sake of one.
+_Setting = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 def parse_partition(text: str) -> int:
     """Read a partition number. Raises `WireError` for anything else, also for one written with leading zeros."""
     if not (_NUMBER.fullmatch(text) and int(text) <= MAX_PARTITION):
-        raise WireError(f"partition {text!r}: expected a whole number from 0")
+        raise WireError(f"partition {_shown(text)}: expected a whole number from 0")
     return int(text)
+
+
+def _moment(value: datetime) -> datetime:
+    if not 1970 <= value.year <= 9998:  # noqa: PLR2004  what can be written again in any time zone
+        raise ValueError("is not a moment from 1970 to 9998")
+    return value
+
+
+_Moment = Annotated[datetime, AfterValidator(_moment)]
 
 
 def _partition_key(text: str) -> str:
@@ -115,10 +139,10 @@ class _Node(BaseModel):
 
 
 class _AssignmentNode(_Node):
-    bootstrap_servers: Annotated[StrictStr, Field(alias="bootstrap.servers", min_length=1)]
-    group_id: Annotated[StrictStr, Field(alias="group.id", min_length=1)]
+    bootstrap_servers: Annotated[_Setting, Field(alias="bootstrap.servers")]
+    group_id: Annotated[_Setting, Field(alias="group.id")]
     assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
-    epoch: Annotated[StrictInt, Field(ge=0)] = 0
+    epoch: _Epoch = 0
     standbys: dict[Annotated[str, AfterValidator(_partition_key)], list[_Id]] = Field(default_factory=dict)
 
 
@@ -126,10 +150,10 @@ class _StateNode(_Node):
     state: State
     to_start: Annotated[dict[_Id, list[_Partition]], Field(alias="toStart")]
     to_close: Annotated[dict[_Id, list[_Partition]], Field(alias="toClose")]
-    epoch: Annotated[StrictInt, Field(ge=0)] = 0
-    since: datetime | None = None
+    epoch: _Epoch = 0
+    since: _Moment | None = None
     reason: str = ""
-    missing: dict[_Id, datetime] = Field(default_factory=dict)
+    missing: dict[_Id, _Moment] = Field(default_factory=dict)
 
 
 class _TopicStatus(_Node):
@@ -137,7 +161,7 @@ class _TopicStatus(_Node):
     starting: list[_Partition] = Field(default_factory=list)
     closing: list[_Partition] = Field(default_factory=list)
     standby: list[_Partition] = Field(default_factory=list)
-    epoch: Annotated[StrictInt, Field(ge=0)] | None = None
+    epoch: _Epoch | None = None
     offsets: Any = None
 
 
@@ -159,7 +183,7 @@ class _Status(_Node):
 
 def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the whole text"
+    where = ".".join(str(part)[:LONGEST_NAME_SHOWN] for part in first["loc"]) or "the whole text"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}: {first['msg']}{more}"
 
@@ -220,6 +244,12 @@ def parse_state(data: bytes, path: str) -> TopicState:
         node = _StateNode.model_validate_json(data)
         if node.state is State.INITIAL:
             raise WireError(f"ZooKeeper node {path}: 'Initial' is the absence of the node; delete it")
+        for key, lists in (("toStart", node.to_start), ("toClose", node.to_close)):
+            if twice := _in_two_lists(lists):
+                raise WireError(
+                    f"ZooKeeper node {path}: partition {twice[0]} stands in {key} twice, with {twice[1]} and with "
+                    f"{twice[2]}; correct it, or delete the node to have the topic planned anew"
+                )
         return TopicState(
             state=node.state,
             to_start={c: frozenset(p) for c, p in node.to_start.items() if p},
@@ -236,6 +266,16 @@ def parse_state(data: bytes, path: str) -> TopicState:
         ) from error
 
 
+def _in_two_lists(lists: Mapping[str, list[int]]) -> tuple[int, str, str] | None:
+    """A partition that two consumers' lists hold, and these two."""
+    seen: dict[int, str] = {}
+    for consumer, partitions in lists.items():
+        for partition in partitions:
+            if seen.setdefault(partition, consumer) != consumer:
+                return partition, seen[partition], consumer
+    return None
+
+
 def format_state(state: TopicState) -> bytes:
     """Write a state node, consumers and partitions in ascending order."""
     node = _StateNode(
@@ -243,13 +283,19 @@ def format_state(state: TopicState) -> bytes:
         to_start={c: sorted(state.to_start[c]) for c in sorted(state.to_start)},
         to_close={c: sorted(state.to_close[c]) for c in sorted(state.to_close)},
         epoch=state.epoch,
-        reason=state.reason,
+        reason=_writable(state.reason),
     )
     text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing"})
     text["since"] = _iso(state.since)
     if state.missing:
         text["missing"] = {c: _iso(state.missing[c]) for c in sorted(state.missing)}
     return _dumps(text)
+
+
+def _writable(reason: str) -> str:
+    """What of a reason can be read again: people's own words stand in it, and may be anything."""
+    text = reason.encode("utf-8", "replace").decode()
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
 
 
 def _dumps(value: Mapping[str, object]) -> bytes:
@@ -261,7 +307,10 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
     try:
         node = _Status.model_validate_json(data)
     except ValidationError as error:
-        raise WireError(f"status answer of {source} is not understood: {_explain(error)}") from error
+        raise WireError(
+            f"status answer of {source} is not understood: {_explain(error)}; check what listens there "
+            "(docs/protocol.md has what a consumer answers)"
+        ) from error
     return ConsumerStatus(
         consumer=node.consumer,
         incarnation=node.incarnation,
@@ -294,11 +343,11 @@ def _details(node: _Status) -> ConsumerDetails:
         host=_text(node.host),
         version=_text(node.version),
         doing=_text(node.state),
-        started_at=_moment(node.started),
+        started_at=_since_epoch(node.started),
         errors=tuple(_text(error) for error in errors[:MOST_ERRORS] if _text(error)),
         records=_count(node.records),
         batches=_count(node.batches),
-        last_batch_at=_moment(node.last_batch),
+        last_batch_at=_since_epoch(node.last_batch),
     )
 
 
@@ -310,7 +359,7 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _moment(value: object) -> float | None:
+def _since_epoch(value: object) -> float | None:
     """ISO 8601 as seconds since the epoch, None for anything else."""
     try:
         return _time(datetime.fromisoformat(value)) if isinstance(value, str) else None

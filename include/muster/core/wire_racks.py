@@ -43,13 +43,15 @@ def parse_racks(data: bytes, path: str) -> dict[int, str]:
         node = _RacksNode.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole text"
+        where = ".".join(str(part)[:100] for part in first["loc"]) or "the whole text"
         raise _wrong(path, f"{where}: {first['msg']}") from error
     racks: dict[int, str] = {}
     for rack, partitions in node.racks.items():
         for partition in partitions:
             if partition in racks and racks[partition] != rack:
-                raise _wrong(path, f"partition {partition} is in {racks[partition]!r} and in {rack!r}")
+                raise _wrong(
+                    path, f"partition {partition} is in {racks[partition][:100]!r} and in {rack[:100]!r}"
+                )
             racks[partition] = rack
     return racks
 

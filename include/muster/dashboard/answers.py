@@ -12,7 +12,7 @@ from muster.dashboard.access import Visitor
 from muster.dashboard.apply import apply_plan
 from muster.dashboard.board import Board
 from muster.dashboard.cluster_view import cluster_answer, in_force, summary, unread
-from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull, unavailable
+from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull
 from muster.dashboard.models import (
     ApplyLever,
     ClusterAnswer,
@@ -25,7 +25,6 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
-from muster.dashboard.recorded import NoHistoryError
 from muster.dashboard.shared import Shared, Watched
 from muster.dashboard.sources import OpenSources, Sources
 from muster.dashboard.timeline import timeline
@@ -83,6 +82,9 @@ class Answers:
         except SettingsError as error:
             return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
         names = sorted(name for name in found.clusters.keys() | found.errors.keys() if visitor.may_read(name))
+        for name in names:
+            if name in found.clusters:
+                self.shared.watched(found.clusters[name]).begin()  # all at once: their waits are not added up
         return ClustersAnswer(
             user=visitor.name, clusters=[self._summary(found, name, visitor) for name in names]
         )
@@ -100,7 +102,9 @@ class Answers:
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, board = self.board(name)
-        return cluster_answer(board, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states())
+        return cluster_answer(
+            board, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states(board)
+        )
 
     def board(self, name: str) -> tuple[Watched, Board]:
         """The newest reading of a cluster. Raises as `cluster`."""
@@ -122,7 +126,7 @@ class Answers:
             found = timeline(
                 watched.sources.history, limit=limit, before=before, topic=topic, consumer=consumer
             )
-        except (ZooKeeperError, ConnectionSettingsError, NoHistoryError) as error:
+        except (ZooKeeperError, ConnectionSettingsError) as error:
             health = SourceHealth(source="history", reachable=False, error=str(error), unreachable_since=None)
             return TimelineAnswer(
                 entries=[],
@@ -137,7 +141,7 @@ class Answers:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, board = self.board(name)
         previewed = plan_what_if(board, watched.sources, request, in_force(board))
-        return what_if_answer(board, request, previewed, assignor_lever=unavailable("assignor"))
+        return what_if_answer(board, request, previewed)
 
     def lever(self, name: str, lever: str, asked: Lever, visitor: Visitor) -> Outcome:
         """Pull a lever. Raises `UnknownError`, `LeverError`, and the errors of the servers."""
@@ -157,7 +161,7 @@ class Answers:
             if board is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
             previewed = plan_what_if(board, watched.sources, asked.what_if, in_force(board))
-            answer = what_if_answer(board, asked.what_if, previewed, assignor_lever=unavailable("assignor"))
+            answer = what_if_answer(board, asked.what_if, previewed)
             return apply_plan(edges, cluster, asked, previewed, answer, word)
         finally:
             watched.expire()

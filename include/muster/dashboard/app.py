@@ -32,7 +32,7 @@ from muster.dashboard.models import (
 )
 from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
 from muster.dashboard.topic_view import Asked, Order, TopicSort, topic_answer, topics_answer
-from muster.dashboard.what_if import NothingReadError
+from muster.dashboard.what_if import BusyError, NothingReadError
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import LeverError
@@ -207,6 +207,7 @@ _STATUS: Mapping[type[Exception], int] = {
     AssignorError: status.HTTP_409_CONFLICT,
     WireError: status.HTTP_409_CONFLICT,
     NothingReadError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    BusyError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConnectionSettingsError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ZooKeeperError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConsulError: status.HTTP_503_SERVICE_UNAVAILABLE,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from muster.core.diagnosis import Waiting, stuck_message
 from muster.core.model import ConsumerStatus, State, TopicSnapshot, TopicStatus, by_partition
@@ -103,6 +104,13 @@ class Board:
     """One reading, and what follows from it. Everything is worked out once, whoever looks at it."""
 
     collected: Collected
+    rows: dict[str, Any] = field(default_factory=dict)
+    """Lists that were made of this reading already, for whoever sorts and cuts them."""
+
+    @cached_property
+    def expected(self) -> frozenset[str]:
+        """The consumers that Airflow runs for the cluster."""
+        return frozenset(self.collected.settings.consumer_ids())
 
     @cached_property
     def split(self) -> tuple[dict[str, TopicSnapshot], dict[str, str]]:
@@ -195,12 +203,30 @@ class Board:
                     holding.rate = (holding.rate or 0.0) + rate
         return found
 
+    def prepare(self) -> None:
+        """Work out what takes longest, where its time counts as part of the reading."""
+        _ = self.overview, self.holdings, self.totals, self.lag_unknown
+
+    @cached_property
+    def totals(self) -> tuple[int | None, float | None]:
+        """Lag and rate over all topics; None where nothing is known."""
+        of_topics = [self.lag_of(topic) for topic in self.cells]
+        lags = [lag for lag, _ in of_topics if lag is not None]
+        rates = [rate for _, rate in of_topics if rate is not None]
+        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+
+    @cached_property
+    def lag_unknown(self) -> int:
+        """Partitions whose lag is not known."""
+        lag = self.collected.measured.lag
+        return sum((t, p) not in lag for t, cells in self.cells.items() for p in cells.numbers)
+
     @cached_property
     def lines(self) -> dict[str, ConsumerLine]:
         """Every consumer that is registered, isolated, assigned something or expected, by id."""
         found = {line.consumer: line for line in self.overview.consumers}
         state = "unknown" if self.overview.doubt else "gone"
-        for consumer in self.collected.settings.consumer_ids():
+        for consumer in self.expected:
             found.setdefault(consumer, ConsumerLine(consumer, state, 0))
         return {consumer: found[consumer] for consumer in sorted(found)}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from muster.core.assignors import BUILT_IN
+from muster.core.coordination import AssignorChoice
+from muster.core.decided import Decided
 from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
@@ -29,6 +31,7 @@ from muster.dashboard.models import (
     WaitingEntry,
 )
 from muster.dashboard.problems import problems
+from muster.edges.consul import IsolationEntry
 from muster.settings.clusters import AssignorSettings, ClusterSettings
 
 AT_A_GLANCE = 5
@@ -63,36 +66,20 @@ def in_force(board: Board) -> AssignorSettings:
     return settings if chosen is None else AssignorSettings(name=chosen.name, options=dict(chosen.options))
 
 
-def chosen_assignor(board: Board) -> Any:
-    """`muster.core.coordination.AssignorChoice`, if a person chose one over clusters.yaml."""
+def chosen_assignor(board: Board) -> AssignorChoice | None:
+    """What a person chose over clusters.yaml, if somebody did."""
     consul = board.collected.consul
-    return getattr(consul.decisions, "assignor", None) if consul is not None else None
+    return consul.decisions.assignor if consul is not None else None
 
 
 def paused(board: Board) -> Said | None:
     """Who paused coordination, if somebody did."""
     consul = board.collected.consul
-    found = getattr(consul.decisions, "paused", None) if consul is not None else None
+    found = consul.decisions.paused if consul is not None else None
     return None if found is None else said(found)
 
 
-class Decided(Protocol):
-    """A decision of a person: a pin, an exclusion, an isolation, ..."""
-
-    @property
-    def by(self) -> str:
-        """Who."""
-
-    @property
-    def at(self) -> float:
-        """When, in seconds since the epoch; 0 if unknown."""
-
-    @property
-    def why(self) -> str:
-        """Why."""
-
-
-def said(entry: Decided) -> Said:
+def said(entry: Decided | IsolationEntry) -> Said:
     """Who decided it, when and why."""
     return Said(by=entry.by, at=entry.at or None, why=entry.why)
 
@@ -105,7 +92,6 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
     for cells in board.cells.values():
         partition_states.update(cells.counts)
     partitions = sum(partition_states.values())
-    measured = collected.measured
     state, since = _state(board)
     return ClusterSummary(
         name=collected.settings.name,
@@ -120,10 +106,10 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
         partition_states=dict(partition_states),
         pinned=sum(len(p) for p in board.pins.values()),
         consumers=_counts(board),
-        lag=sum(measured.lag.values()) if measured.lag else None,
-        lag_unknown=partitions - len(measured.lag.keys() & _partitions(board)),
-        rate=round(sum(measured.rate.values()), 1) if measured.rate else None,
-        consumed_rate=measured.consumed_rate,
+        lag=board.totals[0],
+        lag_unknown=board.lag_unknown,
+        rate=board.totals[1],
+        consumed_rate=collected.measured.consumed_rate,
         last_rebalance=_last_rebalance(board),
         assignor=in_force(board).name,
         problems=found[:AT_A_GLANCE],
@@ -244,10 +230,6 @@ def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
     return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=said(e)) for e in ordered]
 
 
-def _partitions(board: Board) -> set[tuple[str, int]]:
-    return {(topic, p) for topic, cells in board.cells.items() for p in cells.numbers}
-
-
 def _topics_by_state(board: Board) -> dict[str, int]:
     counts = Counter(str(snapshot.name) for snapshot in board.snapshots.values())
     if board.unreadable:
@@ -256,7 +238,7 @@ def _topics_by_state(board: Board) -> dict[str, int]:
 
 
 def _counts(board: Board) -> ConsumerCounts:
-    expected = set(board.collected.settings.consumer_ids())
+    expected = board.expected
     counts: Counter[str] = Counter()
     for line in board.lines.values():
         if line.state in {"gone", "not passing"}:
@@ -296,7 +278,9 @@ def _health(found: Sequence[Problem], state: str) -> Health:
 
 
 def _last_rebalance(board: Board) -> LastRebalance | None:
-    """What the state nodes tell of it; history knows more."""
+    """What the history tells of it; for what went on before there was one, the state nodes."""
+    if board.collected.last_rebalance is not None:
+        return board.collected.last_rebalance
     latest = max(
         (s.state for s in board.snapshots.values() if s.state is not None and s.state.since),
         key=lambda state: state.since,

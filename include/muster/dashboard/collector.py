@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -17,7 +18,8 @@ from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
 from muster.dashboard.lag import Measured, Readings, measure
-from muster.dashboard.models import SourceHealth
+from muster.dashboard.last_rebalance import last_rebalance
+from muster.dashboard.models import LastRebalance, SourceHealth
 from muster.dashboard.sources import Offsets, Sources
 from muster.edges.consul import ConsulError, IsolationEntry, Members
 from muster.edges.kafka import KafkaError
@@ -29,6 +31,8 @@ Name = Literal["zookeeper", "consul", "kafka", "consumers", "history"]
 
 OFFSETS_LAST = 5.0
 """Seconds for which Kafka's offsets are used again, at least; also five times as long as reading them took."""
+HISTORY_READ = 100
+"""Records of the history in which the last rebalance is looked for."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Collected:
     measured: Measured
     health: tuple[SourceHealth, ...]
     offset_errors: tuple[str, ...] = ()
+    last_rebalance: LastRebalance | None = None
 
     @property
     def live(self) -> Mapping[str, Consumer]:
@@ -103,6 +108,8 @@ class Collector:
         self._offsets: _Kept[Offsets] = _Kept()
         self._readings = Readings()
         self._trusted: Mapping[str, Consumer] = {}
+        self._last: LastRebalance | None = None
+        self._history_seen: frozenset[tuple[str, int]] = frozenset()
         self._offsets_due = float("-inf")
 
     def collect(self) -> Collected:
@@ -123,6 +130,7 @@ class Collector:
             measured=measure(offsets, self._readings, statuses.values(), current=not self._offsets.error),
             health=self._health(),
             offset_errors=offsets.errors,
+            last_rebalance=self._last_rebalance(now),
         )
 
     def _read_topics(self, now: float) -> None:
@@ -187,6 +195,16 @@ class Collector:
             self._readings.add(began, offsets)
         ended = self._monotonic()
         self._offsets_due = ended + max(OFFSETS_LAST, 5 * (ended - began))
+
+    def _last_rebalance(self, now: float) -> LastRebalance | None:
+        """From the history, which is only read when some topic has gone on since."""
+        found = (self._topics.value or {}).values()
+        seen = frozenset((s.topic, s.state_version) for s in found if isinstance(s, TopicSnapshot))
+        if not self._topics.error and seen != self._history_seen:
+            with suppress(ZooKeeperError):  # if it lasts, the next reading of the topics says so
+                self._last = last_rebalance(self.sources.history(HISTORY_READ, None).records, now)
+                self._history_seen = seen
+        return self._last
 
     def _health(self) -> tuple[SourceHealth, ...]:
         addresses = self.sources.addresses()

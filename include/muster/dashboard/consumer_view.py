@@ -33,7 +33,7 @@ def consumer_row(board: Board, consumer: str, average: float | None) -> Consumer
     return ConsumerRow(
         consumer=consumer,
         state=line.state,
-        expected=consumer in collected.settings.consumer_ids(),
+        expected=consumer in board.expected,
         said=_isolated_by(board, consumer),
         error=line.answers or "; ".join(details.errors) or (registration.output if registration else ""),
         doing=details.doing,
@@ -62,11 +62,9 @@ def consumer_row(board: Board, consumer: str, average: float | None) -> Consumer
 def consumers_answer(board: Board, sort: ConsumerSort, asked: Asked, ttl: float) -> ConsumersAnswer:
     """A page of consumers; what is searched for may be in the id, the host or the zone."""
     words = asked.search.casefold()
-    average = _average(board)
-    rows = [consumer_row(board, consumer, average) for consumer in board.lines]
     rows = [
         row
-        for row in rows
+        for row in _rows(board)
         if asked.state in {None, row.state}
         and any(words in text.casefold() for text in (row.consumer, row.host, row.zone or ""))
     ]
@@ -77,6 +75,15 @@ def consumers_answer(board: Board, sort: ConsumerSort, asked: Asked, ttl: float)
         offset=asked.offset,
         freshness=freshness(board, ttl),
     )
+
+
+def _rows(board: Board) -> list[ConsumerRow]:
+    """All consumers; made once a reading."""
+    found: list[ConsumerRow] | None = board.rows.get("consumers")
+    if found is None:
+        average = _average(board)
+        found = board.rows["consumers"] = [consumer_row(board, consumer, average) for consumer in board.lines]
+    return found
 
 
 _KEYS: dict[str, Callable[[ConsumerRow], float | str | None]] = {

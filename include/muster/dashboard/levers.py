@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 from muster.cli.connections import consul_settings, zookeeper_settings
+from muster.dashboard.board import Board
 from muster.dashboard.models import (
     AssignorLever,
     ConsumerLever,
@@ -26,8 +26,8 @@ from muster.dashboard.models import (
 )
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
-from muster.levers import isolation, placement
-from muster.levers.outcome import LeverError, Outcome, Word
+from muster.levers import assignor, coordination, isolation, placement
+from muster.levers.outcome import Outcome, Word
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
 
@@ -89,28 +89,22 @@ def _include(edges: LeverEdges, cluster: ClusterSettings, asked: ExclusionLever,
 
 
 def _pause(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    outcome: Outcome = _module("coordination").pause(edges.discovery, cluster, word)
-    return outcome
+    return coordination.pause(edges.discovery, cluster, word)
 
 
 def _resume(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    outcome: Outcome = _module("coordination").resume(edges.discovery, cluster, word)
-    return outcome
+    return coordination.resume(edges.discovery, cluster, word)
 
 
 def _rebalance(edges: LeverEdges, cluster: ClusterSettings, _: Lever, word: Word) -> Outcome:
-    outcome: Outcome = _module("coordination").rebalance_now(edges.discovery, cluster, word)
-    return outcome
+    return coordination.rebalance_now(edges.discovery, cluster, word)
 
 
 def _assignor(edges: LeverEdges, cluster: ClusterSettings, asked: AssignorLever, word: Word) -> Outcome:
-    lever, choice = _module("assignor"), asked.assignor
-    outcome: Outcome = (
-        lever.clear_assignor(edges.discovery, cluster, word)
-        if choice is None
-        else lever.set_assignor(edges.discovery, cluster, choice.name, choice.options, word)
-    )
-    return outcome
+    choice = asked.assignor
+    if choice is None:
+        return assignor.clear_assignor(edges.discovery, cluster, word)
+    return assignor.set_assignor(edges.discovery, cluster, choice.name, choice.options, word)
 
 
 LEVERS: Mapping[str, Pull] = {
@@ -127,13 +121,6 @@ LEVERS: Mapping[str, Pull] = {
 }
 """By the name in the path."""
 
-_MODULES = {
-    "pause": "coordination",
-    "resume": "coordination",
-    "rebalance": "coordination",
-    "assignor": "assignor",
-}
-
 
 def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, word: Word) -> Outcome:
     """Pull a lever, and note it in the cluster's history.
@@ -141,31 +128,23 @@ def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, 
     Raises `LeverError` and the errors of ZooKeeper and Consul; then nothing was done, or part of it where a lever
     says so.
     """
-    if why_not := unavailable(lever):
-        raise LeverError(why_not)
     outcome = LEVERS[lever](edges, cluster, asked, word)
-    if not _there("audit"):
+    if find_spec("muster.levers.audit") is None:
         return outcome
-    noted: Outcome = _module("audit").recorded(outcome, edges.store, VIA)
+    noted: Outcome = import_module("muster.levers.audit").recorded(outcome, edges.store, VIA)
     return noted
 
 
-def unavailable(lever: str) -> str:
-    """Why a lever cannot be pulled in this version, '' if it can."""
-    module = _MODULES.get(lever)
-    return "" if module is None or _there(module) else f"this version of Muster has no lever '{lever}'"
-
-
-def lever_states() -> list[LeverState]:
-    """Every lever, and whether it can be pulled."""
+def lever_states(board: Board) -> list[LeverState]:
+    """Every lever, and whether it can be pulled now."""
+    consul = board.collected.consul
+    paused = consul is not None and consul.decisions.paused is not None
+    why_not = {
+        "pause": "coordination is paused already" if paused else "",
+        "resume": "" if paused else "coordination is not paused",
+        "rebalance": "coordination is paused; resume it first" if paused else "",
+    }
     return [
-        LeverState(lever=lever, available=not (why := unavailable(lever)), why_not=why) for lever in LEVERS
+        LeverState(lever=lever, available=not why_not.get(lever), why_not=why_not.get(lever, ""))
+        for lever in (*LEVERS, "apply")
     ]
-
-
-def _there(module: str) -> bool:
-    return find_spec(f"muster.levers.{module}") is not None
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"muster.levers.{name}")

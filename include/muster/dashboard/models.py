@@ -463,11 +463,13 @@ class AssignorChoice(_Request):
 class WhatIfRequest(_Request):
     """What is supposed. Nothing at all: what the next coordinator run would do."""
 
-    without: list[str] = Field(default_factory=list, description="As if these live consumers had left.")
+    without: list[str] = Field(
+        default_factory=list, max_length=10_000, description="As if these live consumers had left."
+    )
     more: int = Field(
         0, ge=0, le=1000, description="As if so many more consumers were live, named new-1, new-2, ..."
     )
-    joining: list[JoiningConsumer] = Field(default_factory=list)
+    joining: list[JoiningConsumer] = Field(default_factory=list, max_length=1000)
     partitions: dict[str, int] = Field(
         default_factory=dict, description="As if topics had so many partitions."
     )

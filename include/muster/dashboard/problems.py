@@ -33,6 +33,8 @@ def _of_servers(board: Board) -> Iterator[Problem]:
     if collected.consul is not None:
         if board.overview.doubt:
             yield _problem("critical", f"Consul's answer is not to be trusted: {board.overview.doubt}")
+        if collected.consul.decisions.assignor_error:
+            yield _problem("critical", collected.consul.decisions.assignor_error)
         for error in collected.consul.decisions.errors:
             yield _problem("warning", error)
     for error in collected.offset_errors:
@@ -59,7 +61,7 @@ def _of_topics(board: Board) -> Iterator[Problem]:
 
 
 def _of_consumers(board: Board) -> Iterator[Problem]:
-    expected = board.collected.settings.consumer_ids()
+    expected = board.expected
     for consumer, line in board.lines.items():
         if line.answers:
             yield _problem("warning", f"Consumer {consumer}: {line.answers}", consumer=consumer)

@@ -7,7 +7,6 @@ longer (a server that does not answer), the old one is given, which says how old
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,16 +17,15 @@ from muster.dashboard.collector import Collector
 from muster.dashboard.sources import Sources
 from muster.settings.clusters import ClusterSettings
 
-log = logging.getLogger(__name__)
-
 SHORTEST = 2.0
 """Seconds for which a reading is used again."""
 SHARE = 4.0
 """And at least so many times as long as it took."""
 PATIENCE = 1.5
-"""Seconds that one waits for a new reading when there is an old one."""
-FIRST_PATIENCE = 20.0
-"""Seconds that one waits for the very first reading: longer than any server is given to answer."""
+"""Seconds from a reading's beginning that one waits for it when there is an old one. Not longer: whoever waits holds
+one of the API server's threads, and there are only so many for all of Airflow."""
+FIRST_PATIENCE = 5.0
+"""The same for the very first reading."""
 IDLE = 300.0
 """Seconds without anybody looking, after which the connections to a cluster's servers are closed."""
 
@@ -53,6 +51,7 @@ class Watched:
         self._asked = self._monotonic()
         self._ttl = SHORTEST
         self._running: Future[Board] | None = None
+        self._began = 0.0
 
     @property
     def ttl(self) -> float:
@@ -64,19 +63,28 @@ class Watched:
         """Seconds since somebody last looked."""
         return self._monotonic() - self._asked
 
-    def board(self) -> Board | None:
-        """The newest reading; None if there is none in time, because nothing could be read yet."""
+    def begin(self) -> None:
+        """Begin a new reading if the newest is too old, and do not wait for it."""
         with self._lock:
             self._asked = self._monotonic()
             if self._board is not None and self._asked < self._due:
-                return self._board
+                return
             if self._running is None or self._running.done():
                 self._running = self._pool.submit(self._read)
+                self._began = time.monotonic()
+
+    def board(self) -> Board | None:
+        """The newest reading; None if there is none in time, because nothing could be read yet."""
+        self.begin()
+        with self._lock:
             running, old = self._running, self._board
-        wait([running], PATIENCE if old is not None else FIRST_PATIENCE)
-        if running.done():
-            return running.result()
-        return old
+            fresh = old is not None and self._asked < self._due
+            patience = PATIENCE if old is not None else FIRST_PATIENCE
+            left = self._began + patience - time.monotonic()
+        if fresh or running is None:
+            return old
+        wait([running], max(0.0, left))
+        return running.result() if running.done() else old
 
     def expire(self) -> None:
         """Have the next one who looks start a new reading: something was changed."""
@@ -91,6 +99,7 @@ class Watched:
     def _read(self) -> Board:
         began = self._monotonic()
         board = Board(self._collector.collect())
+        board.prepare()
         ended = self._monotonic()
         with self._lock:
             self._board = board

@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 
 from muster.cli.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
-from muster.dashboard.recorded import HistoryPage, read_history
 from muster.edges.consul import Discovery, IsolationEntry, Members
 from muster.edges.consul_http import address
 from muster.edges.kafka import GroupOffsets, PartitionError, TopicPartition
@@ -142,7 +142,7 @@ class OpenSources:
 
     def history(self, limit: int, before: int | None) -> HistoryPage:
         """As `Sources`."""
-        return self._zookeeper(lambda store: read_history(store, limit, before))
+        return self._zookeeper(lambda store: store.history(limit=limit, before=before))
 
     def addresses(self) -> Mapping[str, str]:
         """As `Sources`."""

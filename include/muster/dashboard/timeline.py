@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from muster.core.history import HistoryPage, Record, Step
 from muster.core.model import Move
 from muster.dashboard.board import ranges
 from muster.dashboard.models import MoveEntry, TimelineEntry
-from muster.dashboard.recorded import HistoryPage, Record, Step
 
 READ_AT_ONCE = 100
 """Records of the history that are read together."""

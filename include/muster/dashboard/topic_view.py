@@ -61,12 +61,7 @@ def topic_row(board: Board, topic: str) -> TopicRow:
 def topics_answer(board: Board, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
     """A page of topics."""
     words = asked.search.casefold()
-    rows = [
-        topic_row(board, topic)
-        for topic in sorted(board.snapshots.keys() | board.unreadable.keys())
-        if words in topic.casefold()
-    ]
-    rows = [row for row in rows if asked.state in {None, row.state}]
+    rows = [row for row in _rows(board) if words in row.topic.casefold() and asked.state in {None, row.state}]
     rows = ordered(rows, _TOPIC_KEYS[sort], asked.order)
     return TopicsAnswer(
         topics=rows[asked.offset : asked.offset + asked.limit],
@@ -74,6 +69,15 @@ def topics_answer(board: Board, sort: TopicSort, asked: Asked, ttl: float) -> To
         offset=asked.offset,
         freshness=freshness(board, ttl),
     )
+
+
+def _rows(board: Board) -> list[TopicRow]:
+    """All topics; made once a reading."""
+    found: list[TopicRow] | None = board.rows.get("topics")
+    if found is None:
+        names = sorted(board.snapshots.keys() | board.unreadable.keys())
+        found = board.rows["topics"] = [topic_row(board, topic) for topic in names]
+    return found
 
 
 _TOPIC_KEYS: dict[str, Callable[[TopicRow], float | str | None]] = {

@@ -12,16 +12,17 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import Discovery, Store
-from muster.core.assignors import Assignor, load_assignor
+from muster.core.assignors import Assignor, Circumstances, load_assignor
 from muster.core.comparison import Balance
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, Membership, Move
-from muster.core.preview import Preview, WhatIf, WhatIfError, preview
+from muster.core.planner import plan
+from muster.core.preview import Preview, WhatIfError, preview
 from muster.core.supposition import Joining, what_if
 from muster.core.wire import WireError, check_id, check_topic
 from muster.core.wire_racks import Racks
@@ -50,17 +51,28 @@ _one_at_a_time = threading.Lock()
 """Planning a large cluster takes a processor for a second: it is not to take all of the API server's."""
 
 
+MOST_SUPPOSED = 200_000
+"""Partitions that all topics together may be supposed to have."""
+PATIENCE = 3.0
+"""Seconds that a preview waits for another one: whoever waits holds a thread of the API server."""
+
+
 class NothingReadError(RuntimeError):
     """There is nothing to plan from, because a server could not be read; the message says which."""
 
 
+class BusyError(RuntimeError):
+    """Another preview is being planned; ask again in a moment."""
+
+
 @dataclass(frozen=True)
 class Previewed:
-    """A preview, what was supposed, and its name."""
+    """A preview, its name, and whether pins of what moves would bring it about: `held_by_pins` is False where the
+    assignor would then move something else."""
 
-    supposed: WhatIf
     found: Preview
     name: str
+    held_by_pins: bool
     warnings: tuple[str, ...]
     live: frozenset[str]
 
@@ -83,7 +95,8 @@ def plan_what_if(
 ) -> Previewed:
     """Plan as `request` supposes.
 
-    Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, and `AssignorError`.
+    Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, `AssignorError`, and
+    `BusyError`.
     """
     membership = _membership(board)
     own = load_assignor(in_force.name, in_force.options)
@@ -98,10 +111,11 @@ def plan_what_if(
         membership,
         board.unreadable,
     )
-    for topic, count in request.partitions.items():
-        if count > MOST_PARTITIONS:
-            raise WhatIfError(f"topic {topic!r}: {count} partitions are more than {MOST_PARTITIONS}")
-    with _one_at_a_time:
+    if (asked := sum(request.partitions.values())) > MOST_SUPPOSED:
+        raise WhatIfError(f"{asked} partitions are supposed, which are more than {MOST_SUPPOSED}")
+    if not _one_at_a_time.acquire(timeout=PATIENCE):
+        raise BusyError("another preview is being planned; ask again in a moment")
+    try:
         reader = CircumstancesReader(
             cast("Store", _Racks(sources)),
             cast("Discovery", _Decided(board)),
@@ -111,17 +125,29 @@ def plan_what_if(
         )
         known = reader.read(board.snapshots, membership.live, other or own)
         found = preview(board.snapshots.values(), membership, own, known.circumstances, supposed)
-    return Previewed(supposed, found, _name(found), tuple(known.warnings), frozenset(membership.live))
+        held = _could_be_pins(request, found, membership.live) == "" and _held_by_pins(
+            board, membership, own, reader.read(board.snapshots, membership.live, own).circumstances, found
+        )
+    finally:
+        _one_at_a_time.release()
+    return Previewed(found, _name(found), held, tuple(known.warnings), frozenset(membership.live))
 
 
-MOST_PARTITIONS = 10_000
-"""Partitions that a topic may be supposed to have."""
+def _held_by_pins(
+    board: Board, membership: Membership, own: Assignor, circumstances: Circumstances, found: Preview
+) -> bool:
+    """Whether the assignor in force, with what moves pinned, would plan just what was previewed."""
+    pins = {topic: dict(owners) for topic, owners in circumstances.pins.items()}
+    for move in found.moves:
+        if move.target is not None:
+            pins.setdefault(move.topic, {})[move.partition] = move.target
+    snapshots = board.snapshots.values()
+    planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins))
+    return all(planned.get(topic, {}) == dict(owners) for topic, owners in found.owners.items())
 
 
-def what_if_answer(
-    board: Board, request: WhatIfRequest, previewed: Previewed, *, assignor_lever: str
-) -> WhatIfAnswer:
-    """What the page shows of a preview. `assignor_lever` says why an assignor cannot be changed, '' if it can."""
+def what_if_answer(board: Board, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:
+    """What the page shows of a preview."""
     found = previewed.found
     moves = _moves(found)
     reasons = Counter(move.reason for move in moves)
@@ -148,7 +174,7 @@ def what_if_answer(
         unreadable=dict(board.unreadable),
         warnings=list(previewed.warnings[:100]),
         as_pins=_as_pins(request, previewed),
-        as_assignor=_as_assignor(request, assignor_lever),
+        as_assignor=_as_assignor(request),
     )
 
 
@@ -162,29 +188,34 @@ def pins_of(previewed: Previewed) -> dict[tuple[str, str], frozenset[int]]:
 
 
 def _as_pins(request: WhatIfRequest, previewed: Previewed) -> Applicable:
-    moves = [move for move in previewed.found.moves if move.target is not None]
-    strangers = sorted({move.target for move in moves if move.target is not None} - previewed.live)
-    if not moves:
-        return Applicable(possible=False, why_not="nothing would move")
+    why_not = _could_be_pins(request, previewed.found, previewed.live)
+    if not why_not and not previewed.held_by_pins:
+        step = f"; isolate {request.without[0]} instead" if request.without else ""
+        why_not = f"with these pins the assignor would move other partitions, for balance{step}"
+    return Applicable(possible=not why_not, why_not=why_not)
+
+
+def _could_be_pins(request: WhatIfRequest, found: Preview, live: Collection[str]) -> str:
+    """Why the moves cannot be pinned at all, '' if they can."""
+    targets = [move.target for move in found.moves if move.target is not None]
+    strangers = sorted(set(targets) - set(live))
+    if not targets:
+        return "nothing would move"
     if request.partitions:
-        return Applicable(possible=False, why_not="partitions that are only supposed cannot be pinned")
+        return "partitions that are only supposed cannot be pinned"
     if strangers:
-        return Applicable(possible=False, why_not=f"consumer {strangers[0]} is only supposed to be there")
-    if len(moves) > MOST_PINS:
-        return Applicable(
-            possible=False,
-            why_not=f"{len(moves)} partitions would be pinned, the most is {MOST_PINS}; change the assignor, or the "
-            "consumers' weights, for as many",
-        )
-    return Applicable(possible=True)
+        return f"consumer {strangers[0]} is only supposed to be there"
+    if len(targets) > MOST_PINS:
+        return f"{len(targets)} partitions would be pinned, the most is {MOST_PINS}"
+    return ""
 
 
-def _as_assignor(request: WhatIfRequest, assignor_lever: str) -> Applicable:
+def _as_assignor(request: WhatIfRequest) -> Applicable:
     if request.assignor is None:
         return Applicable(possible=False, why_not="no other assignor was supposed")
     if request.model_copy(update={"assignor": None}) != WhatIfRequest():
         return Applicable(possible=False, why_not="more than another assignor was supposed")
-    return Applicable(possible=not assignor_lever, why_not=assignor_lever)
+    return Applicable(possible=True)
 
 
 def _membership(board: Board) -> Membership:

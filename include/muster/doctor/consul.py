@@ -22,9 +22,9 @@ SKEW = 5.0
 _NO_VERSION = 1
 """A ModifyIndex that a key which is not there does not have."""
 
-NEEDED = ("stop", "submitted")
+NEEDED = ("stop", "submitted", "coordination/rebalance")
 """Keys that Muster's own DAGs write."""
-LEVERS = ("isolated", "pinned", "excluded")
+LEVERS = ("isolated", "pinned", "excluded", "coordination", "topics")
 """Keys that only people write, through the levers."""
 
 

@@ -21,7 +21,7 @@ def check_consumers(
     """Ask every live consumer. Takes at most the time Consul takes and `status_timeout` seconds."""
     names = ("status pages", "incarnations", "versions")
     try:
-        members = Discovery(consul, cluster.name, cluster.consul_service).members()
+        members = Discovery.of(consul, cluster).members()
     except ConsulError:  # the checks of Consul say what is wrong
         members = Members(None, {}, 0)
     if members.membership is None:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from muster.airflow.connections import ConnectionSettingsError
 from muster.doctor.consul import LEVERS, NEEDED, check_consul
 from muster.doctor.consumers import check_consumers
+from muster.doctor.decisions import check_decisions
 from muster.doctor.findings import Check, Part
 from muster.doctor.kafka import check_brokers, check_group, check_kafka
 from muster.doctor.settings import check_settings
@@ -154,6 +155,12 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
     if own.consul:
         yield consul("consumers.consul", found.jobs_consul, ("stop",), ())
+    decisions = Part("decisions")
+    if found.consul is None:
+        yield decisions.name, partial(_skipped, decisions)
+    else:
+        asked = _quick(found.consul, timeout)
+        yield decisions.name, partial(check_decisions, decisions, asked, cluster)
     part = Part("consumers")
     if found.consul is None or (cluster.status is not None and found.token is None):
         yield part.name, partial(_skipped, part)

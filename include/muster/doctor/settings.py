@@ -1,4 +1,5 @@
-"""What `clusters.yaml` says of a cluster, as far as it can be tried here: assignors and handler can be loaded."""
+"""What `clusters.yaml` says of a cluster, as far as it can be tried here: assignors, notifiers and handler can be
+loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ IMPORT_TIMEOUT = 20.0
 
 
 def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
-    """The assignors with their options, and whether the handler is here."""
+    """The assignors with their options, and whether notifiers and handler are here."""
     for name, settings in (("assignor", cluster.assignor), ("shadow_assignor", cluster.shadow_assignor)):
         if settings is None:
             continue
@@ -25,6 +26,15 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             yield part.refused(name, error)
         else:
             yield part.ok(name, settings.name)
+    for notifier in cluster.on_stuck:
+        if problem := _import_problem(notifier.notifier):
+            yield part.failed(
+                "on_stuck",
+                f"{notifier.notifier} {problem}",
+                "install its package where Airflow's tasks run, or correct on_stuck; nobody is told of failures so",
+            )
+        else:
+            yield part.ok("on_stuck", f"{notifier.notifier} is here")
     path = cluster.consumers.handler
     problem = _import_problem(path)
     if problem:
@@ -38,7 +48,7 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
 
 
 def _import_problem(path: str) -> str:
-    """Why the handler is not here, '' if it is. It is not called: what it would do is the user's business."""
+    """Why it is not here, '' if it is. It is not called: what it would do is the user's business."""
     module_name, _, name = path.rpartition(".")
     outcome: list[str] = []
 

@@ -24,6 +24,7 @@ from muster.edges.consul_members import (
     to_membership,
 )
 from muster.edges.consul_wait import WaitIndex, wait_for_change
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 __all__ = [
@@ -64,9 +65,14 @@ class Discovery(DecisionKeys):
         self.service = check_id(service, "Consul service")
         self._pause = pause
 
+    @classmethod
+    def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> Discovery:
+        """The consumers and keys of a cluster of clusters.yaml."""
+        return cls(settings, cluster.name, cluster.consul_service)
+
     def members(self) -> Members:
         """Who is registered, live and isolated, or why that cannot be told. See the module on empty lists."""
-        isolated = self.isolated()
+        isolated = {consumer: entry.said() for consumer, entry in self.isolated().items()}
         answer, registered = self._health()
         if answer.doubt:
             return Members(None, registered, answer.index, answer.doubt)
@@ -145,7 +151,7 @@ class Discovery(DecisionKeys):
         answer = self._api.read(path, consistent=consistent)
         return answer, self._understood(parse_registrations, answer.data, f"GET {path}")
 
-    def _confirm_empty(self, isolated: Mapping[str, IsolationEntry], index: int) -> Members:
+    def _confirm_empty(self, isolated: Mapping[str, str], index: int) -> Members:
         doubt = f"Consul at first named no consumer of service {self.service}, and "
         try:
             self._look_again()

@@ -40,7 +40,7 @@ class CoordinationKeys(Keys):
         self._put_coordination(REBALANCE, _text(by, why, at))
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:
-        """A request was carried out. False if it is gone, or another one has taken its place."""
+        """A request was carried out. False if another one has taken its place, which stands."""
         return self._api.delete_key(self._coordination(REBALANCE), cas=request.modified)
 
     def choose_assignor(self, name: str, options: Mapping[str, Any], by: str, why: str, at: float) -> None:

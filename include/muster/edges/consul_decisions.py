@@ -154,7 +154,7 @@ def _exclusion(rest: str, key: Key) -> Exclusion:
 def _two(rest: str, expected: str) -> tuple[str, str]:
     parts = rest.split("/")
     if len(parts) != 2:  # noqa: PLR2004  what is expected names the two
-        raise WireError(f"its name ends in {rest!r}, expected is {expected}")
+        raise WireError(f"its name ends in {rest[:100]!r}, expected is {expected}")
     return parts[0], parts[1]
 
 

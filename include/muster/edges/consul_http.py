@@ -70,7 +70,7 @@ def read_answer(
     try:
         index = int(headers["X-Consul-Index"])
         data = None if status == HTTPStatus.NOT_FOUND else json.loads(text)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise not_understood(settings, what, text) from error
     return Answer(index, data, doubt)
 
@@ -189,7 +189,7 @@ class _Http:
         check_status(self._settings, what, response.status_code, response.text)
         try:
             return callback(base.Response(response.status_code, response.headers, response.text))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise not_understood(self._settings, what, response.text) from error
 
     def get(self, callback: Callable[[Any], Any], path: str, params: Params | None = None) -> Any:
@@ -284,7 +284,7 @@ class ConsulApi:
         if response.status_code == HTTPStatus.NOT_FOUND:
             return None
         # The HTTP status says how the service fares: 429 with a warning, 503 when critical.
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             data = response.json()
             if isinstance(data, dict) and "AggregatedStatus" in data:
                 return data

@@ -20,18 +20,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from muster.core.decided import Decided
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 
+LAST_MOMENT = 253_370_764_800.0
+"""Seconds since the epoch at the end of the year 9998: what can be written again in any time zone."""
+
+
+class UnreadableKeyError(ConsulError):
+    """A key holds something else than it should; Consul itself is well. The message names key and next step."""
+
 
 @dataclass(frozen=True, slots=True)
-class IsolationEntry:
-    """Who isolated a consumer, when (seconds since the epoch, 0 if unknown) and why."""
+class IsolationEntry(Decided):
+    """Somebody isolated a consumer."""
 
     consumer: str
-    by: str
-    at: float
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Keys:
             value = _object(key.value)
             why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
             entries[consumer] = IsolationEntry(
-                consumer, str(value.get("who", "unknown")), seconds(value.get("when")), why
+                consumer=consumer, by=str(value.get("who", "unknown")), at=seconds(value.get("when")), why=why
             )
         return entries
 
@@ -94,14 +99,15 @@ class Keys:
         self._put("stop", consumer, value)
 
     def stop_request(self, consumer: str) -> StopRequest | None:
-        """What this consumer was asked, None if nothing. Raises `ConsulError` if the key holds something else."""
+        """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` if the key holds rubbish."""
         key = self._key(self._name("stop", consumer))
         if key is None:
             return None
         value = _object(key.value)
         if not isinstance(value.get("incarnation"), str):
-            raise self._error(
-                f"key {key.name} holds {key.value[:100]!r}, not a stop request with 'incarnation'; delete it"
+            raise UnreadableKeyError(
+                f"Consul at {address(self._api.settings)}: key {key.name} holds {key.value[:100]!r}, not a stop "
+                "request with 'incarnation'; delete it"
             )
         return _stop_request(consumer, value)
 
@@ -115,15 +121,11 @@ class Keys:
                 found[consumer] = _stop_request(consumer, value)
         return found
 
-    def clear_stop(self, consumer: str, incarnation: str | None = None) -> bool:
-        """Delete a request to stop; with `incarnation` only one that is meant for it. False if there was none."""
+    def clear_stop(self, consumer: str) -> bool:
+        """Delete a request to stop, also one that cannot be read. False if there was none, or a newer one came."""
         name = self._name("stop", consumer)
         key = self._key(name)
-        if key is None:
-            return False
-        if incarnation is not None and _object(key.value).get("incarnation") != incarnation:
-            return False
-        return self._api.delete_key(name, cas=key.modified)
+        return key is not None and self._api.delete_key(name, cas=key.modified)
 
     def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
         """Note what was submitted for a consumer, in place of what was noted before."""
@@ -190,14 +192,20 @@ class Keys:
             raise ConsulError(answer.doubt)
         try:
             return [
-                Key(entry["Key"], base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
+                Key(_text(entry["Key"]), base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
                 for entry in answer.data or []
             ]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise not_understood(self._api.settings, f"GET /v1/kv/{path}", answer.data) from error
 
     def _error(self, problem: str) -> ConsulError:
         return ConsulError(f"Consul at {address(self._api.settings)}: {problem}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
@@ -214,7 +222,7 @@ def read_object(value: bytes) -> dict[str, Any] | None:
     """The JSON object in `value`, None if it holds none."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -238,9 +246,10 @@ def iso(moment: float) -> str:
 
 
 def seconds(text: object) -> float:
-    """ISO 8601 as seconds since the epoch; 0 for what is none."""
+    """ISO 8601 as seconds since the epoch; 0 for what is none, and for moments that no clock has shown."""
     try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
+        moment = datetime.fromisoformat(str(text)[:64])
+        found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return found if 0 <= found < LAST_MOMENT else 0.0

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 NODE_MAINTENANCE = "_node_maintenance"
 SERVICE_MAINTENANCE = "_service_maintenance:"
 LONGEST_OUTPUT = 500
+LEAST_WEIGHT, GREATEST_WEIGHT = 0.001, 1_000_000.0
+"""Beyond these a weight is a slip of the finger, and shares that are counted with it are no numbers any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +153,15 @@ def _registration(entry: _Entry) -> Registration:
     )
 
 
-def to_membership(registered: Iterable[Registration], isolated: Iterable[str]) -> Membership:
-    """Who is live: passing, and neither isolated by a key (`isolated`) nor in maintenance."""
+def to_membership(registered: Iterable[Registration], isolated: Mapping[str, str]) -> Membership:
+    """Who is live: passing, and neither isolated by a key (`isolated`: with who did it, and why) nor in
+    maintenance."""
     registrations = list(registered)
     out = frozenset(isolated) | {r.id for r in registrations if r.maintenance}
     return Membership(
-        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out}, isolated=out
+        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out},
+        isolated=out,
+        isolated_by=dict(isolated),
     )
 
 
@@ -192,8 +197,8 @@ def _weight(consumer: str, text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not math.isfinite(weight) or weight <= 0:
-        _warn_metadata(consumer, "weight", text, "a number above 0", "1")
+    if not LEAST_WEIGHT <= weight <= GREATEST_WEIGHT:  # nor is a NaN
+        _warn_metadata(consumer, "weight", text, f"a number from {LEAST_WEIGHT} to {GREATEST_WEIGHT:g}", "1")
         return 1.0
     return weight
 

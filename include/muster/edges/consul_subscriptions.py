@@ -1,8 +1,8 @@
 """Topics that persons subscribed or unsubscribed, in Consul's KV, on top of clusters.yaml.
 
 - `muster/[CLUSTER]/topics/subscribed/names/[TOPIC]`: `{"who": ..., "when": ..., "why": ...}`
-- `muster/[CLUSTER]/topics/subscribed/patterns/[PATTERN]`: the same and `pattern`; in the key's name it is
-  percent-encoded, and `pattern` counts
+- `muster/[CLUSTER]/topics/subscribed/patterns/[PATTERN]`: the same and `pattern`, which counts; in the key's name it
+  is base64 for URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
 - `muster/[CLUSTER]/topics/unsubscribed/names/...` and `.../unsubscribed/patterns/...`: the same
 
 A topic's name stands in the key, so a name counts whatever the key holds: somebody meant it.
@@ -10,11 +10,10 @@ A topic's name stands in the key, so a name counts whatever the key holds: someb
 
 from __future__ import annotations
 
+import base64
 import json
-import re
-from urllib.parse import quote
 
-from muster.core.subscription import TopicDecision
+from muster.core.subscription import TopicDecision, check_pattern
 from muster.core.wire import WireError, check_topic
 from muster.edges.consul_keys import Key, Keys, iso, read_object, said
 
@@ -44,9 +43,13 @@ class SubscriptionKeys(Keys):
         return self._remove(self._topic_key(selector, pattern, subscribed))
 
     def _topic_key(self, selector: str, pattern: bool, subscribed: bool) -> str:
-        name = quote(selector, safe="") if pattern else check_topic(selector)
+        name = _encoded(selector) if pattern else check_topic(selector)
         how = SUBSCRIBED if subscribed else UNSUBSCRIBED
         return f"{self.prefix}{TOPICS}/{how}/{PATTERNS if pattern else NAMES}/{name}"
+
+
+def _encoded(pattern: str) -> str:
+    return base64.urlsafe_b64encode(pattern.encode()).decode().rstrip("=")
 
 
 def read_topic_decision(rest: str, key: Key) -> TopicDecision:
@@ -67,9 +70,9 @@ def read_topic_decision(rest: str, key: Key) -> TopicDecision:
         if not isinstance(selector, str):
             raise WireError(f"holds {key.value[:100]!r}, expected is a JSON object with 'pattern'")
         try:
-            re.compile(selector)
-        except re.error as error:
-            raise WireError(f"pattern {selector!r} is not a regular expression: {error}") from error
+            check_pattern(selector)
+        except ValueError as error:
+            raise WireError(f"pattern {error}") from error
     else:
         selector = check_topic(parts[2])
     return TopicDecision(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ LEAST_SHARE = 1.0
 """Seconds that a consumer is given even when there are very many, since asking hundreds takes its own time."""
 LARGEST_ANSWER = 8 * 1024 * 1024
 """Bytes; a thousand topics with all their partitions take a tenth of it."""
+
+LONGEST_PROBLEM = 300
+"""Characters of what an HTTP client says, which may repeat all that it was sent."""
+_HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+_PORTS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,8 @@ async def _poll(
             task.cancel()
         await _settle(tasks)
     for consumer in asked:
-        answers.setdefault(consumer.id, _too_late(consumer, seconds))
+        if consumer.id not in answers:
+            answers[consumer.id] = _too_late(consumer, seconds)
     return answers
 
 
@@ -96,12 +103,13 @@ async def _ask(
     if not consumer.address or not consumer.port:
         return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
     try:
+        page_url(consumer.address, consumer.port)
         async with asyncio.timeout(seconds):
             return await _get(client, consumer)
     except (TimeoutError, httpx.TimeoutException):
         return _too_late(consumer, seconds)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = str(error) or type(error).__name__
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        problem = str(error)[:LONGEST_PROBLEM] or type(error).__name__
         return StatusFailure(consumer.id, f"its status page {_url(consumer)} cannot be reached: {problem}")
     except (WireError, _UselessAnswerError) as error:
         return StatusFailure(consumer.id, str(error))
@@ -131,9 +139,21 @@ async def _get(client: httpx.AsyncClient, consumer: Consumer) -> ConsumerStatus:
     return status
 
 
+def page_url(address: str, port: int) -> str:
+    """The status page at an address as it is registered. Raises `WireError` if that is no host and port.
+
+    What else a URL can hold (a path, a user) is not to be had by registering a strange address.
+    """
+    if not _HOST.fullmatch(address) or not 0 < port < _PORTS:
+        raise WireError(
+            f"it is registered at address {address[:100]!r}, port {str(port)[:20]}, which is no host name or IP "
+            "address with a port from 1 to 65535; correct it where the consumer registers"
+        )
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}/status"
+
+
 def _url(consumer: Consumer) -> str:
-    host = f"[{consumer.address}]" if ":" in consumer.address else consumer.address
-    return f"http://{host}:{consumer.port}/status"
+    return page_url(consumer.address, consumer.port)
 
 
 def _too_late(consumer: Consumer, timeout: float) -> StatusFailure:

@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
-from muster.core.history import Entry, HistoryPage, history_path
+from muster.core.history import (
+    Entry,
+    HistoryPage,
+    entry_prefix,
+    format_transitions,
+    history_path,
+    removal_of,
+)
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
     MAX_PARTITION,
@@ -29,7 +36,7 @@ from muster.core.wire import (
     state_path,
     states_path,
 )
-from muster.core.wire_racks import Racks
+from muster.core.wire_racks import Racks, racks_path
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
@@ -97,6 +104,8 @@ class TopicStore:
     def topics(self) -> list[str]:
         """The names of the topic nodes, in order."""
         deadline = self._session.deadline()
+        if self._read_only and self._missing(self._assignments, deadline):
+            return []
         return sorted(self._children(self._assignments, deadline))
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
@@ -241,16 +250,18 @@ class TopicStore:
         """Note the racks of a topic's leaders in place of what was noted; without any, forget them."""
         write_racks(self._session, self.cluster, topic, racks, self._session.deadline())
 
-    def remove_topic(self, topic: str, snapshot: TopicSnapshot) -> bool:
-        """Delete all that stands on `topic`. False, and nothing is lost but partition children, if somebody
-        wrote to it since `snapshot` was read."""
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        """Delete all that stands on `topic`; the history of the cluster says `reason`. False, and nothing is lost
+        but partition children, if somebody wrote to it since `snapshot` was read."""
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
+        racks = racks_path(self.cluster, topic)
         what = f"removing topic {topic}"
         deadline = self._session.deadline()
+        with_racks = self._client.exists_async(racks)
         try:
             children = self._children(path, deadline)
         except ZooKeeperError:
-            if self._session.call(what, deadline, self._client.exists_async, path) is None:
+            if self._missing(path, deadline):
                 return False
             raise
         chunks = list(_chunks(children, OPERATIONS_AT_ONCE)) or [[]]
@@ -265,7 +276,14 @@ class TopicStore:
                 transaction.delete(path, snapshot.assignment_version)
                 if snapshot.state is not None:
                     transaction.delete(state, snapshot.state_version)
+                if self._session.wait(what, deadline, with_racks) is not None:
+                    transaction.delete(racks)
+                now = time.time()
+                told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
+                transaction.create(entry_prefix(self.cluster), told, sequence=True)
             if self._session.commit(what, deadline, transaction) is not None:
+                # A history's node that somebody deleted looks like a conflict, and would look so for ever.
+                self._ensure_parents(deadline)
                 return False
         return True
 

@@ -8,11 +8,10 @@ where several are said about one topic.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from muster.core.decisions import Decisions
-from muster.core.subscription import Subscription, matches, subscription
+from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -92,19 +91,19 @@ def unsubscribe(
 def _check(selector: str, pattern: bool) -> None:
     try:
         if pattern:
-            re.compile(selector)
+            check_pattern(selector)
         else:
             check_topic(selector)
-    except re.error as error:
-        raise LeverError(f"pattern {selector!r} is not a regular expression: {error}") from error
     except WireError as error:
         raise LeverError(f"{error}; for several topics at once give a pattern") from error
+    except ValueError as error:
+        raise LeverError(f"pattern {error}") from error
     if not selector:
         raise LeverError("the pattern is empty; .* is every topic")
 
 
 def _reads(cluster: ClusterSettings, decisions: Decisions) -> Subscription:
-    return subscription(cluster.topics.names, cluster.topics.patterns, decisions.subscriptions)
+    return cluster.topics.read_with(decisions.subscriptions)
 
 
 def _without(decisions: Decisions, selector: str, pattern: bool, *, subscribed: bool) -> Decisions:

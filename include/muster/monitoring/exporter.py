@@ -12,10 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from muster.core.subscription import TopicDecision
 from muster.monitoring.exposition import exposition
 from muster.monitoring.latest import Latest
 from muster.monitoring.places import KafkaReader, read_consumers, read_topics
-from muster.monitoring.reading import ClusterReading, Place, Runs
+from muster.monitoring.reading import ClusterReading, Consumers, Place, Runs
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 AT_ONCE = 16
@@ -35,7 +36,7 @@ class _Cluster:
     places: dict[Place, Latest] = field(init=False)
 
     def __post_init__(self) -> None:
-        kafka = KafkaReader(self.settings)
+        kafka = KafkaReader(self.settings, self._decided)
         reads: dict[Place, Callable[[], object]] = {
             Place.ZOOKEEPER: partial(read_topics, self.settings),
             Place.CONSUL: partial(read_consumers, self.settings),
@@ -44,6 +45,10 @@ class _Cluster:
         if self.read_runs is not None:
             reads[Place.AIRFLOW] = partial(self.read_runs, self.settings.name)
         self.places = {place: Latest(read, self.pool) for place, read in reads.items()}
+
+    def _decided(self) -> tuple[TopicDecision, ...]:
+        known = self.places[Place.CONSUL].good
+        return known.decisions.subscriptions if isinstance(known, Consumers) else ()
 
 
 class Exporter:
@@ -112,7 +117,7 @@ class Exporter:
         return known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Reading(Collector):
     """Families that were made already, for the library to write down."""
 

@@ -241,6 +241,7 @@ def _consumers(
         [cluster],
         consumers.membership is None,
     )
+    _decisions(families, cluster, consumers)
     for consumer, present in states.items():
         for state in CONSUMER_STATES:
             families.add(
@@ -257,6 +258,20 @@ def _consumers(
             [cluster, consumer],
             owned.get(consumer, 0),
         )
+
+
+def _decisions(families: _Families, cluster: str, consumers: Consumers) -> None:
+    decided = consumers.decisions
+    for name, text, value in (
+        ("muster_cluster_paused", "Whether somebody paused the coordination", decided.paused is not None),
+        ("muster_pins", "Partitions that somebody fixed to a consumer", len(decided.pins)),
+        (
+            "muster_exclusions",
+            "Topics that somebody keeps a consumer from, counted for each consumer",
+            len(decided.exclusions),
+        ),
+    ):
+        families.add(name, text, ["cluster_name"], [cluster], value)
 
 
 def _offsets(

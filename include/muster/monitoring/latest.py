@@ -20,11 +20,15 @@ FRESH = 2.0
 
 @dataclass
 class Latest:
-    """The newest reading of `read`, made in `pool`. A reading that hangs is waited for, not started again."""
+    """The newest reading of `read`, made in `pool`. A reading that hangs is waited for, not started again.
+
+    `good` is what the last reading gave that did not fail, None before it.
+    """
 
     read: Callable[[], Any]
     pool: Executor
     clock: Callable[[], float] = time.monotonic
+    good: Any = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _future: Future[Read] | None = field(default=None, init=False)
     _began: float = field(default=0.0, init=False)
@@ -58,4 +62,5 @@ class Latest:
             self._said = said
             return Read(None, self.clock() - began, said)
         self._said = ""
+        self.good = value
         return Read(value, self.clock() - began)

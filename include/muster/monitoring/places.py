@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from muster.cli.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.core.readable import readable
+from muster.core.subscription import TopicDecision
 from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.zookeeper import TopicStore
@@ -35,7 +36,8 @@ def read_consumers(cluster: ClusterSettings) -> Consumers:
     """Read Consul. Raises `ConsulError` or `ConnectionSettingsError`."""
     settings = consul_settings(cluster.consul)
     settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
-    members = Discovery(settings, cluster.name, cluster.consul_service).members()
+    discovery = Discovery(settings, cluster.name, cluster.consul_service)
+    members = discovery.members()
     return Consumers(
         membership=members.membership,
         doubt=members.doubt,
@@ -44,14 +46,20 @@ def read_consumers(cluster: ClusterSettings) -> Consumers:
             for each in members.registered.values()
         },
         isolated=members.membership.isolated if members.membership is not None else frozenset(),
+        decisions=discovery.decisions(),
     )
 
 
 class KafkaReader:
-    """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe."""
+    """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe.
 
-    def __init__(self, cluster: ClusterSettings) -> None:
+    `decided` gives what is known of the topics that persons subscribed and unsubscribed, without asking anybody: a
+    Consul that hangs is no reason not to tell of Kafka.
+    """
+
+    def __init__(self, cluster: ClusterSettings, decided: Callable[[], Iterable[TopicDecision]]) -> None:
         self._cluster = cluster
+        self._decided = decided
         self._settings: KafkaSettings | None = None
         self._lister: TopicLister | None = None
         self._group: GroupOffsets | None = None
@@ -80,10 +88,11 @@ class KafkaReader:
     def _read(self, settings: KafkaSettings) -> Offsets:
         lister = self._lister = self._lister or TopicLister(settings)
         group = self._group = self._group or GroupOffsets(settings, self._cluster.group_id)
+        subscribed = self._cluster.topics.read_with(self._decided())
         found = {
             topic: partitions
             for topic, partitions in lister.list_partitions().items()
-            if self._cluster.topics.includes(topic)
+            if subscribed.includes(topic)
         }
         keys = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
         if not keys:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from muster.core.decisions import Decisions
 from muster.core.model import Membership, TopicSnapshot
 
 T = TypeVar("T")
@@ -45,13 +46,15 @@ class Page:
 class Consumers:
     """What Consul says. Without `membership` its answer cannot be trusted, and `doubt` says why.
 
-    `registered` are all consumers of the service, live or not; `isolated` those that a person took out.
+    `registered` are all consumers of the service, live or not; `isolated` those that a person took out. `decisions`
+    is what else persons decided.
     """
 
     membership: Membership | None
     doubt: str = ""
     registered: Mapping[str, Page] = field(default_factory=dict)
     isolated: frozenset[str] = frozenset()
+    decisions: Decisions = field(default_factory=Decisions)
 
 
 @dataclass(frozen=True)

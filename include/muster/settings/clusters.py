@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,10 +25,14 @@ from pydantic import (
     model_validator,
 )
 
+from muster.core.subscription import Subscription, TopicDecision, check_pattern, subscription
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
+from muster.settings.retention import RetentionSettings
 
 DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
+LONGEST_NAME = 200
+"""Characters of a cluster's name that are looked at; fewer are allowed."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -40,16 +46,50 @@ def _identifier(value: str) -> str:
 
 def _dotted(value: str) -> str:
     if not _DOTTED.fullmatch(value):
-        raise ValueError(f"{value!r} is not a dotted path such as 'package.module.function'")
+        raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
     return value
 
 
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+def _plain(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value[:100]!r} holds characters that cannot be shown")
     return value
+
+
+Plain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
+"""A name that stands in messages, environment variables or Kafka requests."""
+
+
+def _check_texts(value: Any, under: tuple[int, ...] = (), done: set[int] | None = None) -> None:
+    """Raise ValueError for what cannot be written again: broken Unicode, or a list or mapping within itself."""
+    done = set() if done is None else done
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{value[:100]!r} is not Unicode") from error
+    elif id(value) in under:
+        raise ValueError("a list or mapping that holds itself")
+    elif isinstance(value, dict | list | tuple) and id(value) not in done:
+        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            _check_texts(part, (*under, id(value)), done)
+        done.add(id(value))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as it is meant: a key that stands twice in one mapping is an error; PyYAML takes the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Make the mapping, unless a key stands in it twice."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value[:100]!r} stands there twice", key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
 
 class _Settings(BaseModel):
@@ -67,7 +107,7 @@ class TopicsSettings(_Settings):
     """Topics by name, and by regular expressions that must match the whole name."""
 
     names: tuple[Annotated[str, AfterValidator(check_topic)], ...] = ()
-    patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
 
     @model_validator(mode="after")
     def _some(self) -> TopicsSettings:
@@ -77,9 +117,11 @@ class TopicsSettings(_Settings):
 
     def includes(self, topic: str) -> bool:
         """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
-        if topic in self.names:
-            return True
-        return not topic.startswith("__") and any(re.fullmatch(p, topic) for p in self.patterns)
+        return self.read_with(()).includes(topic)
+
+    def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
+        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
+        return subscription(self.names, self.patterns, decided, doubt)
 
 
 class ConsumersSettings(_Settings):
@@ -93,16 +135,16 @@ class ConsumersSettings(_Settings):
     """
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
-    spark: str = "muster_spark"
-    kafka: str | None = None
-    zookeeper: str | None = None
-    consul: str | None = None
+    spark: Plain = "muster_spark"
+    kafka: Plain | None = None
+    zookeeper: Plain | None = None
+    consul: Plain | None = None
     handler: Annotated[str, AfterValidator(_dotted)]
     handler_options: dict[str, Any] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
     metadata: dict[str, str] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted anew."""
@@ -114,9 +156,28 @@ class ConsumersSettings(_Settings):
     @field_validator("spark_conf", "metadata", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+        return as_text(value)
+
+
+def as_text(value: Any) -> Any:
+    """A mapping's values as Java properties have them: text, numbers, true and false; others stay to be refused."""
+    if not isinstance(value, dict):
         return value
+    return {
+        str(k) if isinstance(k, str | int | float) else k: str(v).lower()
+        if isinstance(v, bool)
+        else str(v)
+        if isinstance(v, int | float)
+        else v
+        for k, v in value.items()
+    }
+
+
+class NotifierSettings(_Settings):
+    """An Airflow notifier by the dotted path of its class, and what it is made with."""
+
+    notifier: Annotated[str, AfterValidator(_dotted)]
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ClusterSettings(_Settings):
@@ -124,13 +185,13 @@ class ClusterSettings(_Settings):
 
     name: Annotated[str, AfterValidator(_identifier)]
     consul_service: Annotated[str, AfterValidator(_identifier)]
-    group_id: Annotated[str, Field(min_length=1, max_length=255)]
+    group_id: Plain
     topics: TopicsSettings
     consumers: ConsumersSettings
-    kafka: str = "muster_kafka"
-    zookeeper: str = "muster_zookeeper"
-    consul: str = "muster_consul"
-    status: str | None = None
+    kafka: Plain = "muster_kafka"
+    zookeeper: Plain = "muster_zookeeper"
+    consul: Plain = "muster_consul"
+    status: Plain | None = None
     """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
     assignor: AssignorSettings = AssignorSettings()
     shadow_assignor: AssignorSettings | None = None
@@ -139,6 +200,8 @@ class ClusterSettings(_Settings):
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
+    on_stuck: tuple[NotifierSettings, ...] = ()
+    """Who is told when `advance_state`, `fetch_partitions` or `fetch_consumers` fails."""
     rebalance_delay: Duration = 0.0
     fencing: bool = True
     """Whether Kafka refuses the commits of consumers that were replaced."""
@@ -148,6 +211,15 @@ class ClusterSettings(_Settings):
     @classmethod
     def _names(cls, value: Any) -> Any:
         return {"names": value} if isinstance(value, list | tuple) else value
+
+    @field_validator("on_stuck", mode="before")
+    @classmethod
+    def _notifiers(cls, value: Any) -> Any:
+        return (
+            [{"notifier": v} if isinstance(v, str) else v for v in value]
+            if isinstance(value, list)
+            else value
+        )
 
     @field_validator("assignor", "shadow_assignor", mode="before")
     @classmethod
@@ -161,11 +233,15 @@ class ClusterSettings(_Settings):
 
 @dataclass(frozen=True)
 class Clusters:
-    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not."""
+    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not.
+
+    `retention` is None if that entry is wrong, and `errors` says why: then nothing is to be deleted.
+    """
 
     path: Path
     clusters: dict[str, ClusterSettings] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    retention: RetentionSettings | None = None
 
     def __getitem__(self, name: str) -> ClusterSettings:
         """Return the cluster `name`, or raise `SettingsError` saying what is wrong and which there are."""
@@ -174,7 +250,7 @@ class Clusters:
         if name in self.errors:
             raise SettingsError(self.errors[name])
         known = ", ".join(sorted(self.clusters)) or "none"
-        raise SettingsError(f"{self.path}: no cluster {name!r}; there are: {known}")
+        raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}")
 
 
 def clusters_path() -> Path:
@@ -182,25 +258,43 @@ def clusters_path() -> Path:
     return Path(os.environ.get("MUSTER_CLUSTERS") or DEFAULT_PATH)
 
 
-def _explain(path: Path, cluster: str, error: ValidationError) -> str:
+def _shown(part: str | int) -> str:
+    text = str(part)[:100]
+    return text if text.isprintable() else repr(text)
+
+
+def _explain(
+    path: Path, cluster: str, error: ValidationError, model: type[BaseModel] = ClusterSettings
+) -> str:
+    where = f"cluster {cluster!r}" if model is ClusterSettings else f"'{cluster}'"
     lines = []
     for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"]) or "(the whole entry)"
-        given = "" if item["type"] in {"missing", "extra_forbidden"} else f" (given: {item['input']!r})"
+        key = ".".join(map(_shown, item["loc"])) or "(the whole entry)"
+        given = (
+            ""
+            if item["type"] in {"missing", "extra_forbidden"}
+            else f" (given: {reprlib.repr(item['input'])})"
+        )
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"]))
-        lines.append(f"{path}: cluster {cluster!r}, key '{key}': {message}{given}")
+            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"], model))
+        lines.append(f"{path}: {where}, key '{key}': {message}{given}")
     return "\n".join(lines)
 
 
-def _allowed(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = ClusterSettings
+def _allowed(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
     return sorted(set(model.model_fields) - {"name"} if model is ClusterSettings else set(model.model_fields))
+
+
+def _with_retention(path: Path, entry: Any) -> Clusters:
+    try:
+        return Clusters(path, retention=RetentionSettings.model_validate({} if entry is None else entry))
+    except ValidationError as error:
+        return Clusters(path, errors={"retention": _explain(path, "retention", error, RetentionSettings)})
 
 
 def load_clusters(path: Path | None = None) -> Clusters:
@@ -211,23 +305,42 @@ def load_clusters(path: Path | None = None) -> Clusters:
     """
     path = path or clusters_path()
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a safe loader
     except OSError as error:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); create it, or set MUSTER_CLUSTERS"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: of bytes that are no UTF-8, and of a date that there is not.
+        raise SettingsError(f"{path}: not YAML: {str(error)[:1000]}; correct the file") from error
     if not isinstance(content, dict) or not isinstance(content.get("clusters"), dict):
-        raise SettingsError(f"{path}: expected a top-level key 'clusters' with one entry a cluster")
-    if extra := sorted(str(key) for key in content if key != "clusters"):
-        raise SettingsError(f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' is allowed")
-    result = Clusters(path)
+        raise SettingsError(
+            f"{path}: expected a top-level key 'clusters' with one entry a cluster; docs/settings.md shows it"
+        )
+    if extra := sorted(repr(str(key)[:100]) for key in content if key not in {"clusters", "retention"}):
+        raise SettingsError(
+            f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' and 'retention' are allowed, take "
+            "the others out"
+        )
+    result = _with_retention(path, content.get("retention"))
     services: dict[str, str] = {}
     for key, entry in content["clusters"].items():
-        name = str(key)
+        name = str(key)[:LONGEST_NAME]
+        if name in result.clusters or name in result.errors:
+            result.clusters.pop(name, None)
+            result.errors[name] = (
+                f"{path}: cluster {name!r} stands there twice; give one of them another name"
+            )
+            continue
         if not isinstance(entry, dict):
-            result.errors[name] = f"{path}: cluster {name!r}: expected keys and values, found {entry!r}"
+            result.errors[name] = (
+                f"{path}: cluster {name!r}: expected keys and values, found {reprlib.repr(entry)}"
+            )
+            continue
+        try:
+            _check_texts(entry)
+        except ValueError as error:
+            result.errors[name] = f"{path}: cluster {name!r}: {error}; correct it"
             continue
         try:
             cluster = ClusterSettings.model_validate({**entry, "name": name})

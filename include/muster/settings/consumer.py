@@ -7,7 +7,6 @@ The environment rather than the command line, because it holds secrets and comma
 
 from __future__ import annotations
 
-import binascii
 import os
 from base64 import b64decode, b64encode
 from typing import Annotated, Any
@@ -53,7 +52,7 @@ class ConsumerSettings(BaseModel):
     advertise: str = ""
     port: Annotated[int, Field(ge=0, lt=65536)] = 0
     trigger_interval: Annotated[float, Field(ge=0)] = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Annotated[float, Field(gt=0)] = 1.0
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
@@ -75,16 +74,16 @@ class ConsumerSettings(BaseModel):
             raise ValueError(f"environment variable {VARIABLE} is not set; the consumers DAG sets it")
         try:
             return cls.model_validate_json(text if text.startswith("{") else b64decode(text, validate=True))
-        except binascii.Error as error:
-            raise ValueError(
-                f"environment variable {VARIABLE}: neither a JSON object nor base64: {error}"
-            ) from None
         except ValidationError as error:
             wrong = "; ".join(
-                f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+                f"{'.'.join(str(part)[:100] for part in item['loc'])}: {item['msg']}"
                 for item in error.errors(include_url=False, include_input=False)
             )
             raise ValueError(f"environment variable {VARIABLE}: {wrong}") from None
+        except ValueError as error:
+            raise ValueError(
+                f"environment variable {VARIABLE}: neither a JSON object nor base64: {error}"
+            ) from None
 
     def to_environment(self, encoded: bool = False) -> dict[str, str]:
         """The environment variable to start the consumer with, in base64 if `encoded`. Holds secrets in the clear."""

@@ -1,6 +1,7 @@
 """Short histories, one event a line: what `World` is to do, and its arguments, separated by slashes.
 
-The first line is the assignor, `rebalance_delay` in seconds, and the consumer that subscribes to topic u only.
+The first line is the assignor, `rebalance_delay` in seconds, the consumer that subscribes to topic u only, and how
+commits are made, `fenced` if it does not say.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from tests.faults.model.world import World
 def play(history: str) -> None:
     """Play a history and then the calm after it. Raises `ViolationError`."""
     setting, *events = history.strip().splitlines()
-    assignor, delay, only_u = setting.split("/")
-    world = World(assignor, float(delay), only_u)
+    assignor, delay, only_u, *commits = setting.split("/")
+    world = World(assignor, float(delay), only_u, *commits)
     try:
         for event in events:
             world.do(tuple(event.split("/")))
@@ -194,6 +195,111 @@ coordinate/first/end
 fault/a/no_kafka
 everybody
 fail_query/a
+fault/a/no_kafka
+fail_query/a
+""",
+    "begin_before_it_is_claimed": """
+sticky/0/
+start/a
+everybody
+fault/a/no_kafka
+coordinate/first/end
+everything/a
+fault/a/no_kafka
+fail_query/a
+""",
+    "forget_to_fence": """
+sticky/0/
+start/a
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+fault/a/no_kafka
+everything/a
+fault/a/hung
+checks
+start/b
+everybody
+coordinate/first/end
+everybody
+everybody
+everybody
+fault/a/hung
+fault/a/no_kafka
+work/a
+""",
+    "commit_what_the_group_is_ahead_of": """
+sticky/0//guarded
+start/a
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+fault/a/no_kafka
+everything/a
+fault/a/hung
+checks
+start/b
+everybody
+coordinate/first/end
+everybody
+everybody
+everybody
+fault/a/hung
+fault/a/no_kafka
+work/a
+""",
+    "take_back_at_once_what_was_refused": """
+sticky/0/
+start/a
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+fault/a/no_kafka
+everything/a
+fault/a/hung
+checks
+start/b
+everybody
+coordinate/first/end
+everybody
+everybody
+fault/a/hung
+fault/a/no_kafka
+fault/a/no_zookeeper
+fault/a/no_consul
+work/a
+work/a
+zookeeper_round/a/full
+consul_round/a
+work/a
+""",
+    "ignore_pins": """
+sticky/0/
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+pin/t/0/b
+pin/t/1/b
+pin/t/2/b
+pin/u/0/a
+pin/u/1/a
+""",
+    "forget_exclusions": """
+sticky/0/
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+exclude/a/t
 """,
     "touch_what_does_not_move": """
 sticky/0/

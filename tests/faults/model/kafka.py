@@ -15,6 +15,8 @@ TopicPartition = tuple[str, int]
 class Brokers:
     topics: dict[str, frozenset[int]] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)
+    producers: dict[str, int] = field(default_factory=dict)
+    """By transactional id: the epoch of the producer that initialised it last."""
     vanished: set[TopicPartition] = field(default_factory=set)
     """Partitions that were gone at some time."""
     away: bool = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from pytest import MonkeyPatch
@@ -14,16 +15,20 @@ from pytest import MonkeyPatch
 from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
+from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordination
+from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.core import ownership, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicState
 from muster.core.ownership import TopicConsumer
 from muster.core.state_machine import _Step
+from muster.edges import kafka_fencing
 from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_members import to_membership
+from muster.edges.kafka_fencing import Outcome
 from tests.faults.model.zookeeper import Ensemble
 
 Mutation = Callable[[MonkeyPatch], None]
@@ -62,7 +67,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
-    patch.setattr(coordination._View, "held", property(lambda view: view.planning_error))
+    patch.setattr(viewing.View, "held", property(lambda view: view.planning_error))
 
 
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
@@ -157,7 +162,47 @@ def report_closed_while_a_batch_is_under_way(patch: MonkeyPatch) -> None:
 
 def take_up_again_before_it_is_closed(patch: MonkeyPatch) -> None:
     """A query that failed starts a partition anew while its last commit is outstanding."""
-    patch.setattr(ownership._Partition, "offerable", property(lambda partition: not partition.closing))
+    patch.setattr(ownership._Partition, "offerable", property(lambda p: p.claimed and not p.closing))
+
+
+def begin_before_it_is_claimed(patch: MonkeyPatch) -> None:
+    def offerable(partition: ownership._Partition) -> bool:
+        return not partition.closing and (partition.planned is not None or not partition.outstanding)
+
+    patch.setattr(ownership._Partition, "offerable", property(offerable))
+
+
+def forget_to_fence(patch: MonkeyPatch) -> None:
+    """Each process has transactional ids of its own, so that nobody is fenced off."""
+    numbers = count()
+    patch.setattr(kafka_fencing, "transactional_id", lambda *_: f"id-{next(numbers)}")
+
+
+def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
+    def commit(self: GuardedCommits, offsets: Mapping[Any, int]) -> Outcome:
+        self._group.commit(offsets)
+        return Outcome(done=dict(offsets))
+
+    patch.setattr(GuardedCommits, "commit", commit)
+
+
+def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
+    """A refusal is taken for a passing trouble."""
+    original = Agent.refused
+
+    def refused(self: Agent, key: Any, term: int, why: str) -> None:
+        original(self, key, term, why)
+        self._ownership.allow(key)
+
+    patch.setattr(Agent, "refused", refused)
+
+
+def ignore_pins(patch: MonkeyPatch) -> None:
+    patch.setattr(Decisions, "pinned", lambda decisions: {})
+
+
+def forget_exclusions(patch: MonkeyPatch) -> None:
+    patch.setattr(Decisions, "excluded", lambda decisions: {})
 
 
 def touch_what_does_not_move(patch: MonkeyPatch) -> None:
@@ -302,6 +347,12 @@ MUTATIONS: dict[str, Mutation] = {
         report_closed_before_the_commit,
         report_closed_while_a_batch_is_under_way,
         take_up_again_before_it_is_closed,
+        begin_before_it_is_claimed,
+        forget_to_fence,
+        commit_what_the_group_is_ahead_of,
+        take_back_at_once_what_was_refused,
+        ignore_pins,
+        forget_exclusions,
         touch_what_does_not_move,
         take_up_by_what_was_read_before,
         take_up_before_it_is_live,

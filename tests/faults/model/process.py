@@ -15,10 +15,11 @@ from muster.consumer.assignment_watch import AssignmentWatch, AwayError
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.core.model import ConsumerStatus
-from muster.core.ownership import Plan
+from muster.core.ownership import Plan, Source
 from muster.edges.consul_http import ConsulError
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
+from tests.faults.model.commits import Place
 from tests.faults.model.consul import Api, SimulatedDiscovery
 from tests.faults.model.kafka import TopicPartition
 from tests.faults.model.zookeeper import CLUSTER, Session
@@ -60,7 +61,9 @@ class Faults:
     slow: bool = False
     """Its handler does not come to an end of the batch."""
     no_kafka: bool = False
-    """Its commits are not acknowledged."""
+    """It cannot reach Kafka's brokers."""
+    unheard_commits: bool = False
+    """Its commits are made, but it does not hear of it."""
 
 
 class Query:
@@ -96,6 +99,8 @@ class Query:
         for name, topic in offer.topics.items():
             for partition in sorted(topic.partitions):
                 before = self.stands.get(name, {}).get(partition)
+                if before is None and self.process.cut_off_from_kafka:
+                    continue
                 begin = world.kafka.committed.get((name, partition), 0) if before is None else before[1]
                 ranges.setdefault(name, {})[partition] = (begin, begin + 1)
         self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [])
@@ -118,16 +123,6 @@ class Query:
             for partition, (_, end) in ranges.items():
                 self.process.world.watchman.processed(self.process, (name, partition), end)
 
-    def commit(self) -> None:
-        """The committer's work, as long as Kafka acknowledges."""
-        for source in {source for source, _ in self.agent._ownership.due().items()}:
-            due = self.agent.due(source)
-            refused = self.process.world.commit(self.process, due)
-            self.agent.committed(source, due)
-            if refused:
-                # Fencing has tests of its own; here a fenced process begins anew from what stands.
-                self.process.fail_query()
-
 
 class Process:
     def __init__(
@@ -149,7 +144,8 @@ class Process:
                 "metadata": {"topics": topics} if topics else {},
             }
         )
-        self.agent = Agent(consumer)
+        self.agent = Agent(consumer, claims=True, fencing=world.fencing, clock=world.clock)
+        self.places: dict[Source, Place] = {}
         self.ending = Ending()
         self.api = Api(world.consul)
         self.registrar = Registrar(
@@ -179,6 +175,10 @@ class Process:
     def running(self) -> set[TopicPartition]:
         status = self.agent._ownership.status()
         return {(name, p) for name, topic in status.items() for p in topic.running}
+
+    @property
+    def cut_off_from_kafka(self) -> bool:
+        return self.faults.no_kafka or self.world.kafka.away
 
     def healthy(self) -> bool:
         """What Consul's check finds."""
@@ -233,10 +233,16 @@ class Process:
         for _ in range(2):
             if not self.faults.slow:
                 self.query.finish()
-            if not self.faults.no_kafka and not self.world.kafka.away:
-                self.query.commit()
+            self.claim_and_commit()
             if self.query.batch is None:
                 self.query.plan()
+
+    def claim_and_commit(self) -> None:
+        """The committer's round: a place for each source, which claims what is taken up and commits what is due."""
+        for source in self.agent.wait_for_source(self.places.keys(), timeout=0.0):
+            self.places[source] = Place(self, source)
+        for place in self.places.values():
+            place.go_on()
 
     def fail_query(self) -> None:
         self.query_failed = True

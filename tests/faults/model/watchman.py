@@ -8,8 +8,11 @@ and the assignment names it and nobody else holds it.
 
 - No partition is held, not estranged, by two processes.
 - Nothing is held by a process that was never live, and an id does not seem gone because one process replaces another.
-- What a process holds unestranged it commits without the group's offset going backwards, and before it lets go.
-  Whoever begins after it begins where it ended.
+- The group's offset never goes backwards, whoever commits. What a process holds unestranged it commits before it lets
+  go, and whoever begins after it begins where it ended. It is refused only where one that is estranged has claimed.
+- Nothing is begun that was not claimed. What was refused is taken back only by who has been assigned it and
+  registered since.
+- At rest every pin that can be obeyed is obeyed, and nobody reads a topic it is excluded from if another one can.
 - A partition that stays assigned to a process in contact goes on running.
 - A partition is taken from a live owner only to go to another, in balance, or because it vanished from Kafka; and
   nobody is given a partition in the write that takes it from another.
@@ -55,8 +58,10 @@ class Watchman:
         """By consumer: the incarnation, and whether it passed, at the last look."""
         self.estranged_once: set[tuple[str, TopicPartition]] = set()
         """What was estranged at some time since it was taken up."""
-        self.fence: dict[TopicPartition, Process] = {}
-        """Who began each partition last, so that the broker refuses everybody else's commits."""
+        self.claimed: dict[TopicPartition, tuple[Process, bool]] = {}
+        """Who claimed each partition last, and whether it was estranged at that moment."""
+        self.refusals: dict[tuple[str, TopicPartition], set[str]] = {}
+        """What each process was refused, and what it could have learnt since: still assigned, still registered."""
         self.done: dict[TopicPartition, tuple[Process, int]] = {}
         """By whom each partition was read last in contact, and how far."""
         self.furthest: dict[TopicPartition, int] = {}
@@ -119,6 +124,7 @@ class Watchman:
                     self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
                 holders[key] = process
         self._reconcile()
+        self._learn()
 
     def _stays_live(self) -> None:
         services = self.world.consul.services
@@ -152,6 +158,8 @@ class Watchman:
         for key in before.keys() - running.keys():
             if (name, key) in self.estranged or self.world.zookeeper.owner(*key) != process.id:
                 continue
+            if key[1] in topics[key[0]].held_off:
+                continue  # refused, because one that is estranged has claimed it
             if self.owner_since[key] <= before[key]:
                 self.fail(f"{key} stays with {name}, but does not run any more")
 
@@ -163,8 +171,8 @@ class Watchman:
             self.fail(f"{process.incarnation} begins {key} at {offset}, which nobody has read up to")
         if self._estranged_now(process, key):
             return
-        if anew:
-            self.fence[key] = process
+        if anew and self.claimed.get(key, (None, False))[0] is not process:
+            self.fail(f"{process.incarnation} begins {key}, which it has not claimed")
         last, end = self.done.get(key, (None, 0))
         if offset < end and last is process and (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} begins {key} at {offset}, but has processed up to {end}")
@@ -187,23 +195,44 @@ class Watchman:
         if last is process and self.world.kafka.committed.get(key, 0) < end:
             self.fail(f"{process.incarnation} reports {key} closed, but has not committed up to {end}")
 
-    def commits(self, process: Process, key: TopicPartition, offset: int) -> bool:
-        """Whether the broker takes it: it refuses those who were replaced since they began."""
-        once = (process.incarnation, key) in self.estranged_once or not self.in_contact(process)
+    # -- claims and commits -----------------------------------------------------------------------------------
+
+    def claims(self, process: Process, key: TopicPartition) -> None:
+        """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it."""
+        known = self.refusals.pop((process.incarnation, key), None)
+        if known is not None and known != {"assigned", "registered"}:
+            self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
+        self.claimed[key] = (process, self._estranged_now(process, key))
+
+    def refused(self, process: Process, key: TopicPartition) -> None:
+        """A commit of the process was refused for good."""
+        claimer, estranged = self.claimed[key]
+        excused = (process.incarnation, key) in self.estranged_once or not self.in_contact(process)
+        if not excused and not (claimer is not process and estranged):
+            self.fail(
+                f"{process.incarnation}, in contact, is refused {key}, which {claimer.incarnation} claimed"
+            )
+        self.refusals[process.incarnation, key] = set()
+        # Thrown out by one that should have known better: what it has processed comes again.
+        self.estranged_once.add((process.incarnation, key))
+        if key in self.done and self.done[key][0] is process:
+            del self.done[key]
+
+    def commits(self, process: Process, key: TopicPartition, offset: int) -> None:
+        """A commit is about to be made, which Kafka has not refused."""
         before = self.world.kafka.committed.get(key, 0)
-        if key not in process.held:
-            self.fail(f"{process.incarnation} commits {key}, which it does not hold")
-        if self.fence.get(key) not in {None, process}:
-            if not once:
-                self.fail(
-                    f"{process.incarnation}, in contact, commits {key}, which somebody else has begun since"
-                )
-            return False
         if offset < before:
-            if not once:
-                self.fail(f"{process.incarnation} commits {offset} for {key}, which stood at {before}")
-            return False
-        return True
+            self.fail(f"{process.incarnation} commits {offset} for {key}, which stood at {before}")
+
+    def _learn(self) -> None:
+        """What can be known anew of partitions whose commit was refused."""
+        for (name, key), known in self.refusals.items():
+            process = self.world.process(name)
+            service = self.world.consul.services.get(process.id)
+            if self.world.zookeeper.owner(*key) == process.id:
+                known.add("assigned")
+            if service is not None and service.incarnation == name:
+                known.add("registered")
 
     # -- Consul -----------------------------------------------------------------------------------------------
 

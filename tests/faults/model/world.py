@@ -6,6 +6,7 @@ holds; `story` tells it in words.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -46,12 +47,19 @@ def cluster(rebalance_delay: float) -> ClusterSettings:
 
 
 class World:
-    def __init__(self, assignor: str = "sticky", rebalance_delay: float = 0.0, only_u: str = "") -> None:
+    def __init__(
+        self,
+        assignor: str = "sticky",
+        rebalance_delay: float = 0.0,
+        only_u: str = "",
+        commits: str = "fenced",
+    ) -> None:
         logging.disable(logging.CRITICAL)  # the story says what happened
         self.now = 1_000_000.0
-        self.setting = (assignor, rebalance_delay, only_u)
+        self.setting = (assignor, rebalance_delay, only_u, commits)
+        self.fencing = commits == "fenced"
         self.history: list[Event] = []
-        self.story: list[str] = [f"assignor {assignor}, rebalance_delay {rebalance_delay:g} s"]
+        self.story: list[str] = [f"assignor {assignor}, rebalance_delay {rebalance_delay:g} s, {commits}"]
         self.only_u = only_u
         """The consumer that subscribes to topic u only, if any."""
         self.watchman = Watchman(self)
@@ -98,15 +106,10 @@ class World:
         self._answers[consumer.id] = there.status()
         return self._answers[consumer.id]
 
-    def commit(self, process: Process, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit; returns whether one of them was refused."""
-        refused = False
-        for key, offset in offsets.items():
-            if self.watchman.commits(process, key, offset):
-                self.kafka.committed[key] = offset
-            else:
-                refused = True
-        return refused
+    def commit(self, process: Process, key: TopicPartition, offset: int) -> None:
+        """Kafka has not refused this commit, so it counts."""
+        self.watchman.commits(process, key, offset)
+        self.kafka.committed[key] = offset
 
     def moment(self) -> int:
         """A number that grows with everything that happens."""
@@ -214,6 +217,20 @@ class World:
         elif self.consul.keys.pop(key, None) is None:
             self.consul.keys[key] = (b"{}", self.consul.next())
 
+    def pin(self, topic: str, partition: str, consumer: str) -> None:
+        """A person pins a partition, or takes the pin back."""
+        self._decide(f"pinned/{topic}/{partition}", {"consumer": consumer})
+
+    def exclude(self, consumer: str, topic: str) -> None:
+        """A person keeps a consumer from a topic, or takes that back."""
+        self._decide(f"excluded/{consumer}/{topic}", {})
+
+    def _decide(self, name: str, value: dict[str, str]) -> None:
+        key = f"muster/c/{name}"
+        if self.consul.keys.pop(key, None) is None:
+            said = {**value, "who": "ann", "when": "2026-01-01T00:00:00+00:00", "why": "w"}
+            self.consul.keys[key] = (json.dumps(said).encode(), self.consul.next())
+
     def forget(self, consumer: str) -> None:
         """Consul's agent loses a registration."""
         self.consul.services.pop(consumer, None)
@@ -277,13 +294,15 @@ class World:
         for tick in range(TICKS):
             self.now += TICK
             # Somebody has to be there for each topic; who was replaced by a process that is dead ends, too.
-            if not any(p.alive and not p.ending.asked and p.id != self.only_u for p in self.processes):
-                self.start(next(c for c in IDS if c != self.only_u))
+            able = [c for c in IDS if c != self.only_u and not self._excluded(c)]
+            if not any(p.alive and not p.ending.asked and p.id in able for p in self.processes):
+                self.start(able[0])
             self.everybody()
             self.coordinators[COORDINATORS[tick % 2]].go_on("end")
             self.watchman.look()
             if self._settled() and not self._unrest():
                 self._flows()
+                self._obeys()
                 return
         self.watchman.fail(f"not Stable {TICKS} rounds after all faults were over")
 
@@ -291,7 +310,10 @@ class World:
         self.late_writes()
         self.consul.away = self.zookeeper.away = self.kafka.away = False
         self.consul.empty = 0
-        self.consul.keys.clear()
+        decided = ("muster/c/pinned/", "muster/c/excluded/")
+        self.consul.keys = {key: v for key, v in self.consul.keys.items() if key.startswith(decided)}
+        if all(self._excluded(consumer) for consumer in IDS if consumer != self.only_u):
+            self.consul.keys.clear()
         for service in self.consul.services.values():
             service.maintenance = False
         for process in self.processes:
@@ -336,6 +358,28 @@ class World:
                 key = (topic, partition)
                 if self.kafka.committed.get(key, 0) <= before.get(key, 0):
                     self.watchman.fail(f"all is Stable, but {key} does not flow")
+
+    def _excluded(self, consumer: str) -> set[str]:
+        """The topics that a person keeps a consumer from."""
+        prefix = f"muster/c/excluded/{consumer}/"
+        return {key.removeprefix(prefix) for key in self.consul.keys if key.startswith(prefix)}
+
+    def _obeys(self) -> None:
+        """Who reads what is as persons decided, as far as those they named are there."""
+        live = {c for c in IDS if self.consul.live(c)}
+        able = {
+            topic: {c for c in live if topic not in self._excluded(c) and (c != self.only_u or topic == "u")}
+            for topic in self.kafka.topics
+        }
+        for topic, partitions in self.kafka.topics.items():
+            for partition in partitions:
+                owner = self.zookeeper.owner(topic, partition)
+                if able[topic] and owner not in able[topic]:
+                    self.watchman.fail(f"{topic, partition} is with {owner}, which is excluded from it")
+                value, _ = self.consul.keys.get(f"muster/c/pinned/{topic}/{partition}", (b"{}", 0))
+                pinned = json.loads(value).get("consumer")
+                if pinned in able[topic] and owner != pinned:
+                    self.watchman.fail(f"{topic, partition} is with {owner}, but is pinned to {pinned}")
 
     def close(self) -> None:
         """End what is under way, and let others log again."""

@@ -204,6 +204,9 @@ class StoreClient:
         self.at("after")
         return done
 
+    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
+        raise AssertionError("nobody unsubscribes a topic here")
+
     def touch(self) -> None:
         self._reach()
 

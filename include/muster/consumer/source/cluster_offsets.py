@@ -4,8 +4,7 @@ As long as a cluster answers, each planning asks it and waits. After a failure t
 they try again in the background, plan without this cluster meanwhile, and ask it as before once it has answered.
 Likewise a partition that the cluster cannot answer for is left out of the questions of the next seconds.
 
-After each failure the clients are opened anew. librdkafka's admin client keeps asking with the leader epochs that it
-knows, and does not look for newer ones when a broker that has restarted refuses them: it would fail for minutes.
+The clients stay open all the while: `muster.edges.kafka` asks for the leaders anew where that is what is wrong.
 """
 
 from __future__ import annotations
@@ -136,13 +135,8 @@ class ClusterOffsets:
         if not groups:
             return Answer(errors=errors)
         failed: dict[TopicPartition, str] = {}
-        try:
-            answer = self._answer_for(groups, question, failed)
-        except KafkaError:
-            self._close_groups()
-            raise
+        answer = self._answer_for(groups, question, failed)
         if failed:
-            self._close_groups()
             self._left_out |= {tp: (now + _LEAVE_OUT, why) for tp, why in failed.items()}
         return replace(answer, errors=errors | failed)
 

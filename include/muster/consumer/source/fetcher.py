@@ -3,7 +3,8 @@
 librdkafka fetches ahead, so while Spark is busy with one batch the records of the next arrive. A fetcher
 therefore stays assigned to the partitions of the last batch, remembers up to where it handed records out, and
 assigns a partition anew only if the next range begins elsewhere (a batch that is run again) or the partition is
-new. Records that came beyond the end of a range are kept for the next one, up to a bound.
+new. A range may be empty: then its partition is only kept. Records that came beyond the end of a range are kept for
+the next one, up to a bound for all partitions.
 
 A range is complete when a record at or beyond its end is seen, or Kafka says that the partition ends there: the
 last offsets of a range may hold no record, because of compaction or a transaction's control records.
@@ -27,6 +28,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from muster.consumer.source import offsets
+from muster.consumer.source.fetch_ahead import fetch_ahead
 from muster.consumer.source.offsets import Range
 from muster.consumer.source.records import Segment, offset_of, partition_of, topic_of
 from muster.edges.kafka import librdkafka_logger
@@ -34,9 +36,12 @@ from muster.edges.kafka_admin import next_step
 
 LOG = logging.getLogger(__name__)
 
-_CHUNK_RECORDS = 2_000
+_CHUNK_RECORDS = 4_000
 _CHUNK_BYTES = 8 * 1024 * 1024
-_KEEP_CHUNKS = 4
+_PASS_OVER = 1_000
+"""How many records are rather dropped as they come than a partition assigned anew: two workers that Spark gives small
+batches in turns both stay with all partitions, and each passes over what the other has read."""
+_KEEP_CHUNKS = 32
 _SHORT_WAIT, _LONG_WAIT = 0.01, 0.1
 _LOOKUP_TIMEOUT = 10.0
 _GONE_AFTER = 10.0
@@ -62,9 +67,6 @@ _PREFERENCES = {
     # A partition whose queue is full is left alone for this long, a second by default: with it, reading is
     # ten times slower than what the broker gives.
     "fetch.queue.backoff.ms": "5",
-    # These two bound the memory of what is fetched ahead, one partition each.
-    "queued.min.messages": "20000",
-    "queued.max.messages.kbytes": "16384",
     # The end of a partition is told at the latest after this long, half a second by default.
     "fetch.wait.max.ms": "100",
     "reconnect.backoff.max.ms": "1000",
@@ -94,6 +96,11 @@ class _Partition:
     progress: float = 0.0
     gone_since: float | None = None
 
+    def pass_over(self, start: int) -> None:
+        """What another fetcher has handed out up to `start` is not wanted of this one any more."""
+        del self.kept[: bisect_left(self.kept, start, key=offset_of)]
+        self.start, self.next = start, max(start, self.next)
+
 
 class RangeFetcher:
     """One consumer of one Kafka cluster; for one thread at a time.
@@ -114,7 +121,8 @@ class RangeFetcher:
         self._one_topic = True
         try:
             self._consumer = Consumer(
-                {**_PREFERENCES, **config, **_FIXED, "error_cb": self._on_error}, logger=librdkafka_logger()
+                {**_PREFERENCES, **fetch_ahead(1), **config, **_FIXED, "error_cb": self._on_error},
+                logger=librdkafka_logger(),
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise KafkaReadError(
@@ -176,6 +184,8 @@ class RangeFetcher:
         added: dict[offsets.TopicPartition, int] = {}
         for tp, (start, end) in ranges.items():
             known = self._partitions.get(tp)
+            if known is not None and known.start < start <= known.next + _PASS_OVER:
+                known.pass_over(start)
             if known is not None and known.start != start:
                 dropped.append(tp)
                 known = None
@@ -285,7 +295,7 @@ class RangeFetcher:
     ) -> None:
         if topic is None:
             return
-        if error.code() in _REFUSED:
+        if error.code() in _REFUSED and any(tp[0] == topic for tp in pending):
             step = next_step(self._config, error.str())
             raise KafkaReadError(f"Kafka at {self._servers}: topic {topic!r}: {error.str()}; {step}")
         if error.code() in _MISSING:
@@ -390,6 +400,9 @@ class RangeFetcher:
     def _let_go(self, pending: Mapping[offsets.TopicPartition, int]) -> None:
         """Stop fetching what was fetched far beyond its range while other ranges are still under way."""
         bound = _KEEP_CHUNKS * self._chunk
+        if sum(len(partition.kept) for partition in self._partitions.values()) <= bound:
+            return
+        bound //= len(self._partitions)
         self._unassign(
             [
                 tp

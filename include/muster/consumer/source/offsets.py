@@ -16,6 +16,11 @@ TopicPartition = tuple[str, int]
 Range = tuple[int, int]
 Ranges = Mapping[TopicPartition, Range]
 
+_RECORDS_A_TASK = 100
+"""A further task for fewer records than this costs more than it saves."""
+_UNEVEN = 1.1
+"""How much larger than the average a task may be for partitions to stay in theirs."""
+
 
 class OffsetError(ValueError):
     """An offset from Spark's checkpoint is not one that this source has written."""
@@ -127,18 +132,50 @@ def begin(position: int | None, committed: int | None, earliest: int) -> Beginni
 def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, Range]]]:
     """Group the ranges that hold records into at most `parallelism` tasks of about equal size.
 
-    Longest first, each to the task with the least so far: within a third of the best possible, and the same
-    ranges always give the same tasks.
+    A partition stays in the task of its number as long as that is about even, so that whoever reads it has fetched
+    ahead what comes next. Else longest first, each to the task with the least so far: within a third of the best
+    possible. The same ranges always give the same tasks.
+
+    Few records make one task, and it holds the empty ranges as well: its reader stays with all partitions, and meets
+    the next record of any of them at once.
     """
-    filled = [(tp, ranges[tp]) for tp in ranges if ranges[tp][1] > ranges[tp][0]]
-    filled.sort(key=lambda item: (item[1][0] - item[1][1], item[0]))
-    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(min(parallelism, len(filled)))]
-    sizes = [0] * len(groups)
+    filled = sorted((tp, ranges[tp]) for tp in ranges if ranges[tp][1] > ranges[tp][0])
+    if not filled:
+        return []
+    total = count(bounds for _, bounds in filled)
+    number = min(parallelism, len(filled), -(-total // _RECORDS_A_TASK))
+    if number == 1:
+        return [sorted(ranges.items())]
+    groups = _by_number(filled, sorted(ranges), number)
+    if max(map(_size, groups)) > _UNEVEN * total / number:
+        groups = _by_size(filled, number)
+    return groups
+
+
+def _by_number(
+    filled: Iterable[tuple[TopicPartition, Range]], held: Iterable[TopicPartition], number: int
+) -> list[list[tuple[TopicPartition, Range]]]:
+    place = {tp: at % number for at, tp in enumerate(held)}
+    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(number)]
     for item in filled:
+        groups[place[item[0]]].append(item)
+    return [group for group in groups if group]
+
+
+def _by_size(
+    filled: Iterable[tuple[TopicPartition, Range]], number: int
+) -> list[list[tuple[TopicPartition, Range]]]:
+    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(number)]
+    sizes = [0] * number
+    for item in sorted(filled, key=lambda item: (item[1][0] - item[1][1], item[0])):
         least = sizes.index(min(sizes))
         groups[least].append(item)
         sizes[least] += item[1][1] - item[1][0]
     return [sorted(group) for group in groups]
+
+
+def _size(group: Iterable[tuple[TopicPartition, Range]]) -> int:
+    return count(bounds for _, bounds in group)
 
 
 def count(ranges: Iterable[Range]) -> int:

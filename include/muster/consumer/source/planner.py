@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from muster.consumer.source import offsets
+from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
+from muster.consumer.source.fetch_ahead import fetch_ahead
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.protocol import (
     AgentClient,
@@ -87,19 +89,22 @@ class Planner:
         self._target: Mapping[TopicPartition, int] | None = None
         self._newest: Mapping[TopicPartition, int] = {}
         self._agent_lost: float | None = None
+        self._size = BatchSize()
         self._said: tuple[list[str], float] = ([], 0.0)
 
     def latest(self, start: dict[str, Any], limit: int | None) -> dict[str, Any]:
         """The end of the next batch, `start` itself if there is nothing to do.
 
-        At most `limit` records, and at most what the agent allows; None lifts both. Raises
+        At most `limit` records, and at most what the agent allows and `BatchSize` makes of it; None lifts all. Raises
         `AgentUnreachableError` when the agent was out of reach for too long.
         """
         held = offsets.parse_offsets(start)
         try:
             answer = self._agent.partitions()
             plan = self._look(answer, held)
-            most = None if limit is None else min(limit, answer.max_records_per_batch)
+            most = None
+            if limit is not None:
+                most = min(limit, self._size.next(answer.max_records_per_batch, self._clock()))
             ranges = offsets.next_ranges(plan.positions, self._readable(plan), most)
             # Spark compares offsets as text, so what is the same batch must be the same text.
             end = offsets.format_offsets(ranges) if offsets.moves(held, ranges) else start
@@ -116,6 +121,7 @@ class Planner:
             self._without_agent(error)
             return start
         self._agent_lost = None
+        self._size.planned(0 if end is start else offsets.count(ranges.values()), self._clock())
         self._checked &= ranges.keys()
         self._newest = plan.ends
         self._say(plan.problems)
@@ -148,15 +154,18 @@ class Planner:
 
         Raises ValueError if `end` holds a topic of which the agent does not know where it is.
         """
-        ranges = {tp: bounds for tp, bounds in offsets.parse_offsets(end).items() if bounds[1] > bounds[0]}
-        if any(topic not in self._sources for topic, _ in ranges):
+        held = offsets.parse_offsets(end)
+        filled = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
+        if any(topic not in self._sources for topic, _ in filled):
             self._learn(self._insist(self._agent.partitions))
-        if unknown := sorted({topic for topic, _ in ranges} - self._sources.keys()):
+        if unknown := sorted({topic for topic, _ in filled} - self._sources.keys()):
             raise ValueError(
                 f"topic {unknown[0]!r} is in a batch that is run again, but the agent does not know where its "
                 "records are; start the query with a new checkpoint"
             )
-        return [self._task(dict(group)) for group in offsets.tasks(ranges, self._parallelism)]
+        known = {tp: bounds for tp, bounds in held.items() if tp[0] in self._sources}
+        ahead = fetch_ahead(len(known) / self._parallelism)
+        return [self._task(dict(group), ahead) for group in offsets.tasks(known, self._parallelism)]
 
     def close(self) -> None:
         """Leave Kafka and the agent."""
@@ -165,7 +174,7 @@ class Planner:
         self._clusters.clear()
         self._agent.close()
 
-    def _task(self, ranges: dict[TopicPartition, Range]) -> Task:
+    def _task(self, ranges: dict[TopicPartition, Range], ahead: Mapping[str, str]) -> Task:
         clusters: dict[tuple[str, str], dict[TopicPartition, Range]] = {}
         for (topic, partition), bounds in ranges.items():
             source = self._sources[topic]
@@ -173,9 +182,13 @@ class Planner:
         return Task(
             tuple(
                 ClusterRanges(
-                    servers, {**self._kafka, "bootstrap.servers": servers, "group.id": group}, of_cluster
+                    servers,
+                    {**ahead, **self._kafka, "bootstrap.servers": servers, "group.id": group},
+                    of_cluster,
                 )
                 for (servers, group), of_cluster in clusters.items()
+                # Where nothing is to be read, nothing need be in reach.
+                if offsets.count(of_cluster.values())
             ),
             self._read_timeout,
         )

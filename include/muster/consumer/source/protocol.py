@@ -25,7 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 PARTITIONS_PATH = "/source/partitions"
 PLANNED_PATH = "/source/planned"
 
-Offsets = dict[str, dict[str, tuple[int, int]]]
+PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+Offsets = dict[str, dict[PartitionText, tuple[int, int]]]
 """`{topic: {"3": [from, to]}}`, as Spark stores it: the records from `from` up to, not including, `to`.
 Partition numbers are text because Spark keeps offsets as JSON."""
 
@@ -64,7 +65,7 @@ class SourcePartitions(_Message):
     asked: int
     topics: dict[str, TopicSource]
     kafka: dict[str, str] = Field(default_factory=dict, repr=False)
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 100_000
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     operation_timeout: Annotated[float, Field(gt=0)] = 10.0
 
 
@@ -81,7 +82,7 @@ class SourcePlanned(_Message):
     asked: int
     finished: Offsets
     offsets: Offsets
-    ends: dict[str, dict[str, int]] = Field(default_factory=dict)
+    ends: dict[str, dict[PartitionText, int]] = Field(default_factory=dict)
     problems: list[str] = Field(default_factory=list)
 
     @property

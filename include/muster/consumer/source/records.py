@@ -58,8 +58,8 @@ def to_record_batch(segments: Sequence[Segment]) -> pa.RecordBatch:
     number = {topic: i for i, topic in enumerate(topics)}
     topic_numbers = np.repeat(np.array([number[topic] for (topic, _), _ in segments], np.int32), lengths)
     partitions = np.repeat(np.array([partition for (_, partition), _ in segments], np.int32), lengths)
-    stamps = np.array(list(map(_timestamp_of, messages)), np.int64)
-    types, millis = stamps[:, 0], stamps[:, 1]
+    stamps = np.fromiter(chain.from_iterable(map(_timestamp_of, messages)), np.int64, 2 * len(messages))
+    types, millis = stamps[::2], stamps[1::2]
     timestamps = pa.array(millis * 1000, pa.int64(), mask=types == TIMESTAMP_NOT_AVAILABLE).cast(_TIMESTAMP)
     return pa.RecordBatch.from_arrays(
         [

@@ -86,7 +86,7 @@ def _imported(name: str) -> Callable[..., Any]:
         )
     try:
         module = import_module(module_name)
-    except Exception as error:  # importing runs the module, which may raise anything
+    except (Exception, SystemExit) as error:  # importing runs the module, which may raise anything
         raise AssignorError(
             f"assignor {name!r}: module {module_name!r} cannot be imported ({type(error).__name__}: {error}); "
             f"put it on the Python path, or take one of {', '.join(sorted(BUILT_IN))}"
@@ -103,7 +103,7 @@ def _made(name: str, factory: Callable[..., Any], options: dict[str, Any]) -> An
         raise AssignorError(f"assignor {name!r}: wrong options: {problem}; {_allowed(factory)}")
     try:
         return factory(**options)
-    except Exception as error:  # a constructor may refuse its options in any way it likes
+    except (Exception, SystemExit) as error:  # a constructor may refuse its options in any way it likes
         raise AssignorError(
             f"assignor {name!r}: options {options!r} were refused ({type(error).__name__}: {error}); "
             f"{_allowed(factory)}"

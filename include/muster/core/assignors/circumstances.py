@@ -24,7 +24,8 @@ class Circumstances:
     `loads`: topic to partition to its measured load, in records a second or records of lag (the assignor's option
     `measure` says which), where consumers report it. `standbys`: the standbys that stand in the topic nodes.
     `unsettled`: the topics in mid-rebalance, or waiting for a missing consumer; there only partitions without a live
-    owner are given one, and what would move for the sake of balance does not move yet.
+    owner are given one, and what would move for the sake of balance does not move yet. `rebalance_now`: a person asks
+    for everything to go where it belongs, also what the assignor otherwise leaves where it is until somebody asks.
     """
 
     pins: Mapping[str, Owners] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Circumstances:
     loads: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
+    rebalance_now: bool = False
 
 
 NOTHING_FURTHER = Circumstances()

@@ -21,8 +21,8 @@ class Failover:
        its partitions go to the active level, however much that is for them; nobody else gets any.
     2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the
        partitions. With `give_back: false` they do not: what a lower level holds stays where it is until its holder
-       leaves or drops the topic. What nobody holds (new partitions, those of a consumer that left) goes to the active
-       level in either case.
+       leaves or drops the topic, or until a person asks for a rebalance now. What nobody holds (new partitions, those
+       of a consumer that left) goes to the active level in either case.
     3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
        proportion to `weight`, then as few moves as possible.
 
@@ -48,11 +48,12 @@ class Failover:
         /,
         pins: Pins = NO_PINS,
         racks: Racks = NO_RACKS,
+        rebalance_now: bool = False,
     ) -> Assignment:
-        """See `Assignor.assign`; `racks` as in `Circumstances`, `pins` those that can be obeyed."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `Circumstances`."""
         active = _active(topics, consumers)
         pinned_above: dict[str, dict[int, str]] = {}
-        kept = {} if self._give_back else _held_by_lower_levels(topics, consumers, previous)
+        kept = {} if self._give_back or rebalance_now else _held_by_lower_levels(topics, consumers, previous)
         for topic, owners in pins.items():
             for partition, consumer in owners.items():
                 of_level = pinned_above if active[consumer].subscribes(topic) else kept

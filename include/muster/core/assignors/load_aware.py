@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from muster.core.assignors.evening import Evening
 from muster.core.assignors.measured import NO_LOADS, Loads, counted
 from muster.core.assignors.pins import NO_PINS, Pins, with_pinned
 from muster.core.assignors.sticky import Sticky
@@ -75,6 +74,9 @@ class LoadAware:
         known = counted(loads, taken) if loads else None
         if known is None:
             return Sticky().assign(topics, consumers, previous, pins=pins, racks=racks)
+        # With it comes numpy, and DAG files that only want the assignors' names stay light.
+        from muster.core.assignors.evening import Evening  # noqa: PLC0415
+
         evening = Evening(groups, consumers, known, self.tolerance)
         evening.place(taken, with_pinned(previous, pins), pins, useful_racks(racks, topics, consumers))
         evening.even_out(self.budget)

@@ -1,0 +1,296 @@
+"""One Spark driver of the throughput benchmark, with one of the two sources, in a process of its own.
+
+For each order, a line of JSON on its standard input, it reads a whole topic once or follows a trickle, and prints
+what it measured as JSON. Both sources run through the same code: Spark in local mode, `foreachBatch`, the same
+trigger.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from devstack.jars import jars
+from muster.consumer.source.datasource import MusterDataSource
+from muster.settings.connections import KafkaSettings
+from tests.spark.local_agent import LocalAgent
+
+PATIENCE = 600.0
+"""Seconds for one reading of a topic."""
+SETTLE = 6.0
+"""Seconds of a trickle that do not count, because the query is starting."""
+_POLL = 0.1
+
+READY = "ready"
+MUSTER, SPARK = "muster", "spark"
+NOOP, PARQUET, COLLECT = "noop", "parquet", "collect"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One reading of a topic. `most` is the largest batch, in records; `trigger` is in ms.
+
+    `options` are further options of Spark's source. With `until` (seconds) it follows the topic for so long instead
+    of reading `records` of it, and the records' values are the nanoseconds at which they were produced.
+    """
+
+    servers: str
+    topic: str
+    partitions: int
+    records: int
+    most: int
+    sink: str
+    trigger: int = 200
+    until: float = 0.0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """As `parse` reads it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        """Read what `text` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass
+class Reading:
+    """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches;
+    `cpu` in seconds and `memory` (the most, resident) in bytes of the driver, its JVM and all Python workers.
+    `delays` are those of a trickle's records, in seconds from produced to handled."""
+
+    batches: int = 0
+    first: float = 0.0
+    first_records: int = 0
+    last: float = 0.0
+    records: int = 0
+    cpu: float = 0.0
+    memory: int = 0
+    workers: int = 0
+    delays: list[float] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)
+
+
+class Usage:
+    """CPU seconds and the most memory of this process and all below it."""
+
+    def __init__(self) -> None:
+        self._me = psutil.Process()
+        self._stop = threading.Event()
+        self.memory = 0
+        self.workers = 0
+        self._began = self.cpu()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def cpu(self) -> float:
+        """CPU seconds so far, with those of processes that have ended."""
+        total = 0.0
+        for process in [self._me, *self._me.children(recursive=True)]:
+            try:
+                total += sum(process.cpu_times()[:4])
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+    def end(self) -> float:
+        """CPU seconds since the start."""
+        self._look()
+        self._stop.set()
+        self._thread.join()
+        return self.cpu() - self._began
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5):
+            self._look()
+
+    def _look(self) -> None:
+        total, workers = 0, 0
+        for process in [self._me, *self._me.children(recursive=True)]:
+            try:
+                total += process.memory_info().rss
+                workers += "python" in process.name()
+            except psutil.NoSuchProcess:
+                continue
+        self.memory = max(self.memory, total)
+        self.workers = max(self.workers, workers)
+
+
+def main(source: str, cores: int) -> None:
+    """Carry out the orders on standard input, a line each, and answer each with a line of JSON."""
+    with tempfile.TemporaryDirectory(prefix="bench-throughput-") as folder:
+        spark = _session(source, cores, Path(folder))
+        try:
+            print(READY, flush=True)
+            for number, line in enumerate(sys.stdin):
+                order = Order.parse(line)
+                with _source(spark, source, cores, order) as reader:
+                    reading = _read(order, reader, Path(folder) / f"{number}")
+                print(json.dumps(asdict(reading)), flush=True)
+        finally:
+            spark.stop()
+
+
+def _session(source: str, cores: int, folder: Path) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        # On a busy machine a Python worker may take longer to come up than the 15 s it has by default.
+        .config("spark.python.authenticate.socketTimeout", "120s")
+    )
+    if source == SPARK:
+        builder = builder.config("spark.driver.extraClassPath", f"{jars('spark-kafka')}/*")
+    session = builder.getOrCreate()
+    session.dataSource.register(MusterDataSource)
+    return session
+
+
+@contextmanager
+def _source(spark: SparkSession, source: str, cores: int, order: Order) -> Iterator[DataStreamReader]:
+    if source == SPARK:
+        yield spark.readStream.format("kafka").options(
+            **{
+                "kafka.bootstrap.servers": order.servers,
+                "subscribe": order.topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(order.most),
+                **order.options,
+            }
+        )
+        return
+    kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
+    with LocalAgent(kafka, "bench-throughput", order.most) as agent:
+        agent.hold(order.topic, range(order.partitions))
+        yield spark.readStream.format("muster").options(
+            **{**agent.options, "parallelism": str(cores), **order.options}
+        )
+
+
+def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
+    sink = order.sink
+    reading = Reading()
+    ends: list[float] = []
+    arrived: list[tuple[int, int]] = []
+    write = _SINKS[sink](folder / "out", arrived)
+    settled = time.time_ns() + int(SETTLE * 1e9)
+
+    def process(batch: DataFrame, _: int) -> None:
+        write(batch)
+        ends.append(time.perf_counter())
+
+    usage = Usage()
+    began = time.perf_counter()
+    query = (
+        source.load()
+        .writeStream.foreachBatch(process)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime=f"{order.trigger} milliseconds")
+        .start()
+    )
+    try:
+        if order.until:
+            _wait(query, lambda: time.perf_counter() - began > order.until)
+        else:
+            _wait(query, lambda: _reached(query) >= order.records)
+        reading.cpu, reading.memory, reading.workers = usage.end(), usage.memory, usage.workers
+        progress: Any = [p for p in query.recentProgress if _span(p)]
+    finally:
+        query.stop()
+    reading.delays = [(at - made) / 1e9 for made, at in arrived if made > settled]
+    reading.batches = len(progress)
+    reading.records = sum(_span(p) for p in progress)
+    reading.first_records = _span(progress[0])
+    reading.first, reading.last = ends[0] - began, ends[-1] - began
+    reading.spent = _spent(progress)
+    if sink == PARQUET:
+        written = sum(pq.read_metadata(file).num_rows for file in (folder / "out").rglob("*.parquet"))
+        if written != order.records:
+            raise RuntimeError(f"{order.topic}: {written} records written, {order.records} in the topic")
+    return reading
+
+
+def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        if failure := query.exception():
+            raise failure
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not read in {PATIENCE:g} s")
+        time.sleep(_POLL)
+
+
+def _reached(query: StreamingQuery) -> int:
+    last: Any = query.lastProgress
+    return _sum(last["sources"][0]["endOffset"], 1) if last else 0
+
+
+def _span(progress: Any) -> int:
+    """How many records a batch held."""
+    of_source = progress["sources"][0]
+    return _sum(of_source["endOffset"], 1) - _sum(of_source["startOffset"], 1)
+
+
+def _sum(text: str | None, bound: int) -> int:
+    """The sum of all partitions' offsets; Muster's offsets are ranges."""
+    topics = (json.loads(text) if text else None) or {}
+    return sum(
+        at if isinstance(at, int) else at[bound] for of_topic in topics.values() for at in of_topic.values()
+    )
+
+
+def _spent(progress: Any) -> dict[str, float]:
+    """Milliseconds a batch for each of its parts, by Spark's own account, without the first batch."""
+    later = [p["durationMs"] for p in progress[1:]] or [p["durationMs"] for p in progress]
+    return {part: sum(p.get(part, 0) for p in later) / len(later) for part in sorted(later[-1])}
+
+
+Arrived = list[tuple[int, int]]
+"""When each record was produced and when it was handled, in nanoseconds of the machine's clock."""
+
+
+def _noop(_folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
+    return lambda batch: batch.write.format("noop").mode("overwrite").save()
+
+
+def _parquet(folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
+    return lambda batch: batch.write.mode("append").parquet(str(folder))
+
+
+def _collect(_folder: Path, arrived: Arrived) -> Callable[[DataFrame], None]:
+    def write(batch: DataFrame) -> None:
+        values = [bytes(row.value) for row in batch.select("value").collect()]
+        now = time.time_ns()
+        arrived.extend((int(value), now) for value in values)
+
+    return write
+
+
+_SINKS: Mapping[str, Callable[[Path, Arrived], Callable[[DataFrame], None]]] = {
+    NOOP: _noop,
+    PARQUET: _parquet,
+    COLLECT: _collect,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

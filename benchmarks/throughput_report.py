@@ -1,0 +1,172 @@
+"""What the throughput benchmark leaves behind: tables, a plot, and the line of ratios."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SPARK, Reading
+from benchmarks.throughput_figures import PEER_OPTIONS, SINKS, Figure, Latency, Plan, Side, cpu, steady, whole
+
+PLOT = "plot-throughput.svg"
+REPORT = "report-throughput.md"
+INK = "#808890"  # reads on white and on black
+COLOURS = {SPARK: "#bc4c00", MUSTER: "#0969da"}
+NAMES = {SPARK: "Spark's source", MUSTER: "Muster"}
+
+HEADER = (
+    "topic",
+    "sink",
+    "Spark records/s",
+    "Muster records/s",
+    "ratio",
+    "with the query's start, Spark / Muster",
+    "CPU s a million, Spark / Muster",
+    "memory MB, Spark / Muster",
+    "ms a batch, Spark / Muster",
+)
+
+
+def row(figure: Figure) -> tuple[str, ...]:
+    """One line of the table, in the order of `HEADER`."""
+    spark, muster = figure.sides[SPARK], figure.sides[MUSTER]
+    low, high = min(figure.ratios()), max(figure.ratios())
+    return (
+        str(figure.input),
+        figure.sink,
+        _spread(spark, steady),
+        _spread(muster, steady),
+        f"**{figure.ratio:.2f}** ({low:.2f} to {high:.2f})",
+        f"{spark.middle(whole):,.0f} / {muster.middle(whole):,.0f}",
+        f"{spark.middle(cpu):.2f} / {muster.middle(cpu):.2f}",
+        f"{spark.memory / 1e6:,.0f} / {muster.memory / 1e6:,.0f}",
+        f"{_a_batch(spark)} / {_a_batch(muster)}",
+    )
+
+
+def _spread(side: Side, figure: Callable[[Reading], float]) -> str:
+    values = [figure(reading) for reading in side.rounds]
+    return f"{median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def _a_batch(side: Side) -> str:
+    """What a batch takes, and how many records it holds."""
+    last = side.rounds[-1]
+    return f"{last.spent.get('triggerExecution', 0):,.0f} for {last.records / last.batches:,.0f}"
+
+
+def least(figures: Sequence[Figure], sink: str) -> float:
+    """The least ratio of all inputs."""
+    return min(figure.ratio for figure in figures if figure.sink == sink)
+
+
+def ratios(figures: Sequence[Figure], delays: Latency) -> str:
+    """The last line of a run: Muster's figure over that of Spark's source; of the throughputs the least of all
+    inputs. Above 1 Muster is faster, of the latency below 1."""
+    return (
+        f"bench-throughput: noop_ratio={least(figures, NOOP):.2f} parquet_ratio={least(figures, PARQUET):.2f} "
+        f"latency_ratio={delays.ratio:.2f}"
+    )
+
+
+def write(folder: Path, figures: Sequence[Figure], delays: Latency, plan: Plan, load: float) -> None:
+    """Write the report and its plot into `folder`. `load` is the machine's before the run, by other work."""
+    _plot(folder / PLOT, figures)
+    options = ", ".join(f"`{key}={value}`" for key, value in PEER_OPTIONS.items())
+    lines = [
+        "# Muster's source beside Spark's own Kafka source",
+        "",
+        "Written by `make bench-throughput`: do not edit. Both read the same topic (lz4) from the same broker in one",
+        f"run, in turns, {plan.rounds} rounds, each in a process of its own with Spark in local mode on {plan.cores}",
+        f"cores, `foreachBatch`, and a trigger of {plan.trigger} ms. Parquet is Spark's own writing of the batch;",
+        "`muster.sinks.ParquetSink`, which is exactly-once, is not measured here. Records/s are steady ones: from",
+        "the end of the first batch to that of the last; medians, and the spread of the rounds in brackets. `ratio`",
+        "is Muster's over Spark's: above 1 Muster is faster. CPU and memory (resident, the most) are those of",
+        "driver, JVM and Python workers together; the broker's are not counted. Pages that forked workers share are",
+        "counted for each of them, to Muster's disadvantage.",
+        "",
+        f"Spark's source: `maxOffsetsPerTrigger={plan.most}`, {options}, and `minPartitions={plan.cores}` where the",
+        f"topic has fewer partitions. Muster: `max_records_per_batch` {plan.most:,}, which it grows to from 100,000;",
+        "all else as it is by default. Muster's commits to Kafka are not part of it, as Spark's source makes none.",
+        "",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before the run.",
+        ""
+        if load < 1
+        else "**The machine was not quiet: only the ratios say something, and they are rough.**",
+        "",
+        f"![Records a second]({PLOT})",
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (HEADER, tuple("---" for _ in HEADER), *map(row, figures))),
+        "",
+        "## From cold",
+        "",
+        "The first reading of each process, `noop`: records/s from the query's start on, while code is loaded and",
+        "compiled.",
+        "",
+        "| topic | Spark | Muster |",
+        "| --- | --- | --- |",
+        *(
+            f"| {figure.input} | {whole(figure.sides[SPARK].cold):,.0f} | {whole(figure.sides[MUSTER].cold):,.0f} |"
+            for figure in figures
+            if figure.sink == NOOP
+        ),
+        "",
+        "## Latency",
+        "",
+        f"A record every {delays.interval * 1e3:.0f} ms to {delays.partitions} partitions; from before it is",
+        f"produced until a handler that collects has it, with a trigger of {delays.trigger} ms for both.",
+        "",
+        "| source | median ms | p99 ms | records |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {NAMES[source]} | {delays.middle(source) * 1e3:.0f} | {delays.late(source) * 1e3:.0f} "
+            f"| {sum(map(len, delays.delays[source]))} |"
+            for source in (SPARK, MUSTER)
+        ),
+        "",
+        f"`{ratios(figures, delays)}` (of the throughputs the least of all topics)",
+        "",
+    ]
+    (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _plot(path: Path, figures: Sequence[Figure]) -> None:
+    """Records/s by topic, a panel a sink; the lines span the rounds."""
+    # Text stays text, and nothing in the file depends on when or where it was written.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "throughput", "text.color": INK}):
+        drawing = Drawing(figsize=(10, 4.2), layout="constrained")
+        for panel, sink in zip(drawing.subplots(1, len(SINKS)), SINKS, strict=True):
+            shown = [figure for figure in figures if figure.sink == sink]
+            places = np.arange(len(shown))
+            for shift, source in ((-0.2, SPARK), (0.2, MUSTER)):
+                rates = [[steady(reading) for reading in figure.sides[source].rounds] for figure in shown]
+                middle = np.array([median(of_rounds) for of_rounds in rates])
+                spread = np.array(
+                    [middle - [min(each) for each in rates], [max(each) for each in rates] - middle]
+                )
+                panel.bar(
+                    places + shift,
+                    middle,
+                    0.38,
+                    yerr=spread,
+                    color=COLOURS[source],
+                    ecolor=INK,
+                    label=NAMES[source],
+                )
+            panel.set_xticks(places, [f"{f.input.size} B\n{f.input.partitions} part." for f in shown])
+            panel.set_title(f"{sink}, records a second", color=INK)
+            panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            panel.tick_params(colors=INK, which="both")
+            panel.grid(visible=True, axis="y", color=INK, alpha=0.3)
+            panel.set_facecolor("none")
+            for spine in panel.spines.values():
+                spine.set_color(INK)
+            panel.legend(fontsize="small", framealpha=0)
+        drawing.savefig(path, transparent=True, metadata={"Date": None})

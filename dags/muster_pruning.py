@@ -1,0 +1,56 @@
+"""The DAG `muster_pruning`: deletes old runs of Muster's DAGs, their logs, and old history (Airflow)."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, task
+from airflow.sdk.configuration import conf
+
+_DOC = """
+### Pruning
+
+A coordinator runs every few seconds, so its runs have to go some day. `retention` in `clusters.yaml` says when: by
+default ticks (runs that did nothing) after a day, failures after a week, rebalances and whatever people did after 90
+days. Only Muster's own DAGs are touched.
+
+It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
+login, password), who must have the right to delete DAG runs. Unpause this DAG once that connection is there.
+"""
+
+with DAG(
+    dag_id="muster_pruning",
+    dag_display_name="Muster: pruning",
+    description="Deletes old runs of Muster's DAGs, their log files, and old history in ZooKeeper",
+    doc_md=_DOC,
+    schedule=timedelta(hours=1),
+    start_date=datetime(2024, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"owner": "muster", "retries": 0, "execution_timeout": timedelta(minutes=15)},
+    tags=["muster"],
+):
+
+    @task
+    def prune_runs() -> dict[str, int]:
+        """Runs, with their task instances, XComs, notes and log files."""
+        from muster.airflow import pruning  # noqa: PLC0415 - the DAG file stays light
+
+        return pruning.prune_runs(Path(conf.get("logging", "base_log_folder")))
+
+    @task
+    def prune_logs() -> int:
+        """Log files whose runs are gone."""
+        from muster.airflow import pruning  # noqa: PLC0415
+
+        return pruning.prune_logs(Path(conf.get("logging", "base_log_folder")))
+
+    @task
+    def prune_histories() -> dict[str, int]:
+        """The clusters' histories in ZooKeeper."""
+        from muster.airflow import pruning  # noqa: PLC0415
+
+        return pruning.prune_histories()
+
+    prune_runs()
+    prune_logs()
+    prune_histories()

@@ -1,0 +1,122 @@
+"""What a person is asked about consumers that hold things up: whom to isolate, and what would happen then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from muster.coordinator.coordinator import Coordinator
+from muster.core.assignors import AssignorError, load_assignor
+from muster.core.diagnosis import Waiting
+from muster.core.model import Membership, State, TopicSnapshot
+from muster.core.preview import Preview, WhatIf, WhatIfError, preview
+from muster.core.readable import readable
+from muster.levers.partition_list import format_partitions
+
+SHOWN = 30
+"""Rows of a table that are shown; a person decides by the first few."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether to isolate `consumer`. `body` (Markdown) says what it holds up, and what would happen then."""
+
+    consumer: str
+    subject: str
+    body: str
+
+
+def questions(coordinator: Coordinator) -> list[Question]:
+    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`.
+
+    Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's word is not to be trusted there
+    are none.
+    """
+    cluster = coordinator.cluster
+    waiting = coordinator.stuck()
+    culprits = sorted({each.consumer for each in waiting})
+    snapshots, _ = readable(coordinator.store.snapshots())
+    membership = coordinator.discovery.members().membership
+    if membership is None:
+        return []
+    return [
+        Question(
+            consumer,
+            f"Isolate {consumer} of cluster {cluster.name}?",
+            "\n\n".join(
+                [
+                    _held_up(
+                        consumer, [each for each in waiting if each.consumer == consumer], snapshots.values()
+                    ),
+                    _outcome(coordinator, consumer, membership, snapshots),
+                    "**Wait** changes nothing; the question comes again if it still holds things up after "
+                    f"another {cluster.stuck_after:g} s. The question closes by itself when it does so no longer.",
+                ]
+            ),
+        )
+        for consumer in culprits
+        if consumer in membership.live
+    ]
+
+
+def holds_up(snapshots: Iterable[TopicSnapshot], consumer: str) -> bool:
+    """Whether some topic still waits for `consumer` to close or to start something."""
+    return any(
+        snapshot.state is not None
+        and snapshot.state.state is not State.STABLE
+        and (consumer in snapshot.state.to_close or consumer in snapshot.state.to_start)
+        for snapshot in snapshots
+    )
+
+
+def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSnapshot]) -> str:
+    states = {snapshot.topic: snapshot.name for snapshot in snapshots}
+    rows = [
+        f"| {each.topic} | {states.get(each.topic, '-')} | {each.phase} {format_partitions(each.partitions)} "
+        f"| {_cell(each.why)} |"
+        for each in waiting
+    ]
+    head = [
+        f"Consumer **{consumer}** holds up:",
+        "",
+        "| topic | state | it is to | why |",
+        "| --- | --- | --- | --- |",
+    ]
+    return "\n".join([*head, *_cut(rows)])
+
+
+def _outcome(
+    coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
+) -> str:
+    choice = coordinator.discovery.decisions().assignor
+    try:
+        assignor = coordinator.assignor if choice is None else load_assignor(choice.name, choice.options)
+        known = coordinator.circumstances(snapshots, membership.live, assignor)
+        without = WhatIf(without=frozenset({consumer}))
+        plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)
+    except (AssignorError, WhatIfError) as error:
+        return f"What would happen if it were isolated cannot be told: {error}"
+    if plan.held:
+        return f"If it were isolated: {plan.held}."
+    return "\n".join([f"If it were isolated, {len(plan.moves)} partition(s) would move:", "", *_moves(plan)])
+
+
+def _moves(plan: Preview) -> list[str]:
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    for move in plan.moves:
+        key = (move.topic, move.source or "-", move.target or "nobody", move.reason.text)
+        groups.setdefault(key, []).append(move.partition)
+    rows = [
+        f"| {topic} | {format_partitions(partitions)} | {source} | {target} | {_cell(why)} |"
+        for (topic, source, target, why), partitions in groups.items()
+    ]
+    return ["| topic | partitions | from | to | why |", "| --- | --- | --- | --- | --- |", *_cut(rows)]
+
+
+def _cut(rows: list[str]) -> list[str]:
+    more = len(rows) - SHOWN
+    return rows[:SHOWN] + ([f"\n... and {more} more"] if more > 0 else [])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "/")

@@ -1,0 +1,182 @@
+"""As much of kazoo's client as `TopicStore` and `AssignmentWatch` use, over a dict; the edges above are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+
+from muster.edges.zookeeper import TopicStore
+from muster.settings.connections import ZooKeeperSettings
+
+SETTINGS = ZooKeeperSettings(hosts="z:2181")
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    version: int
+    mzxid: int
+    pzxid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    value: Any = None
+    error: Exception | None = None
+
+    def get(self, timeout: float | None = None) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@dataclass
+class MemoryClient:
+    """`nodes` maps paths to data, version and zxid. Watches never fire: whoever reads, reads again."""
+
+    nodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    zxid: int = 0
+    numbered: int = 0
+    connected: bool = True
+    logger: None = None
+    client_state: str = "CONNECTED"
+
+    @property
+    def last_zxid(self) -> int:
+        return self.zxid
+
+    def put(self, path: str, data: bytes = b"") -> None:
+        """Whoever it is writes whatever it is; parents are made."""
+        self._ensure(path.rpartition("/")[0])
+        version = self.nodes[path][1] + 1 if path in self.nodes else 0
+        self.zxid += 1
+        self.nodes[path] = (data, version, self.zxid)
+
+    def data(self) -> dict[str, bytes]:
+        return {path: data for path, (data, _, _) in self.nodes.items()}
+
+    def children(self, path: str) -> list[str]:
+        return [
+            name
+            for name in (p.removeprefix(f"{path}/") for p in self.nodes if p.startswith(f"{path}/"))
+            if "/" not in name
+        ]
+
+    # kazoo's
+
+    def sync_async(self, path: str) -> Result:
+        return Result(path)
+
+    def get_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Result:
+        if path not in self.nodes:
+            return Result(error=NoNodeError())
+        data, version, zxid = self.nodes[path]
+        return Result((data, Stat(version, zxid, zxid)))
+
+    def get_children_async(
+        self, path: str, watch: Callable[[Any], None] | None = None, include_data: bool = False
+    ) -> Result:
+        if path not in self.nodes:
+            return Result(error=NoNodeError())
+        found = self.children(path)
+        return Result((found, Stat(0, 0, self.zxid)) if include_data else found)
+
+    def exists_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Result:
+        found = self.nodes.get(path)
+        return Result(None if found is None else Stat(found[1], found[2], found[2]))
+
+    def ensure_path_async(self, path: str) -> Result:
+        self._ensure(path)
+        return Result(True)
+
+    def set_async(self, path: str, data: bytes) -> Result:
+        return self._one(("set", path, data, -1))
+
+    def create_async(self, path: str, data: bytes = b"", sequence: bool = False) -> Result:
+        made = self.named(path, sequence)
+        return Result(made, self.apply(("create", made, data, -1)))
+
+    def delete_async(self, path: str) -> Result:
+        return self._one(("delete", path, b"", -1))
+
+    def transaction(self) -> MemoryTransaction:
+        return MemoryTransaction(self)
+
+    def apply(self, operation: tuple[str, str, bytes, int]) -> Exception | None:
+        kind, path, data, version = operation
+        if kind == "create":
+            if path in self.nodes:
+                return NodeExistsError()
+            if path.rpartition("/")[0] not in self.nodes:
+                return NoNodeError()
+        elif path not in self.nodes:
+            return NoNodeError()
+        elif version not in {-1, self.nodes[path][1]}:
+            return BadVersionError()
+        if kind == "delete":
+            if self.children(path):
+                return NotEmptyError()
+            del self.nodes[path]
+        elif kind != "check":
+            self.put(path, data)
+        return None
+
+    def named(self, path: str, sequence: bool) -> str:
+        """The path that is made: with a number behind it if it is one of a sequence."""
+        if not sequence:
+            return path
+        self.numbered += 1
+        return f"{path}{self.numbered - 1:010d}"
+
+    def _one(self, operation: tuple[str, str, bytes, int]) -> Result:
+        return Result(True, self.apply(operation))
+
+    def _ensure(self, path: str) -> None:
+        while path and path not in self.nodes:
+            self.nodes[path] = (b"", 0, self.zxid)
+            path = path.rpartition("/")[0]
+
+
+@dataclass
+class MemoryTransaction:
+    client: MemoryClient
+    operations: list[tuple[str, str, bytes, int]] = field(default_factory=list)
+
+    def create(self, path: str, data: bytes = b"", sequence: bool = False) -> None:
+        self.operations.append(("create", self.client.named(path, sequence), data, -1))
+
+    def set_data(self, path: str, data: bytes, version: int = -1) -> None:
+        self.operations.append(("set", path, data, version))
+
+    def delete(self, path: str, version: int = -1) -> None:
+        self.operations.append(("delete", path, b"", version))
+
+    def check(self, path: str, version: int) -> None:
+        self.operations.append(("check", path, b"", version))
+
+    def commit_async(self) -> Result:
+        """All of it, or nothing and the reason."""
+        before = dict(self.client.nodes)
+        for operation in self.operations:
+            error = self.client.apply(operation)
+            if error is not None:
+                self.client.nodes = before
+                return Result([error])
+        return Result([True] * len(self.operations))
+
+
+class MemoryStore(TopicStore):
+    """The real store over a client that is there already."""
+
+    def __init__(self, client: MemoryClient, cluster: str) -> None:
+        super().__init__(SETTINGS, cluster)
+        self._client = self._session.client = client
+        self._ensure_parents(self._session.deadline())
+
+    def __enter__(self) -> MemoryStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass

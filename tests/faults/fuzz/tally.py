@@ -1,0 +1,45 @@
+"""How many inputs were played, counted where each is given to the project's code."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, Phase, settings
+
+PLAYED: Counter[str] = Counter()
+"""By kind of input; what Hypothesis plays again, because something failed, counts again."""
+
+KINDS = frozenset(
+    {
+        "znode, coordinator",
+        "znode, consumer",
+        "partition child",
+        "racks node",
+        "Consul key",
+        "Consul entry",
+        "Consul answer",
+        "status answer",
+        "clusters.yaml",
+        "DAG parameter",
+        "command line",
+        "local API",
+        "environment",
+    }
+)
+
+
+def count(kind: str, inputs: int = 1) -> None:
+    assert kind in KINDS
+    PLAYED[kind] += inputs
+
+
+def examples(number: int) -> settings:
+    """The same inputs in every run, so that what fails once fails again."""
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )

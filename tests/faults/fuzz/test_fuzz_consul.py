@@ -1,0 +1,251 @@
+"""Whatever stands in Consul: keys, registrations, and answers that are none of Consul's.
+
+A key or a registration that is rotten costs itself, and is named; the others count, and topics become Stable.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.airflow.submission import Submission
+from muster.consumer.agent import Agent
+from muster.consumer.lifecycle import Ending
+from muster.consumer.registration import STOP_REQUEST, Registrar
+from muster.core.wire import WireError
+from muster.edges.consul import ConsulError
+from muster.edges.consul_http import read_answer
+from muster.edges.consul_keys import UnreadableKeyError
+from muster.edges.consul_members import parse_agent_registration, parse_registrations
+from muster.settings.connections import ConsulSettings
+from tests.faults.fuzz.cluster import Cluster
+from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts, odd_values
+from tests.faults.fuzz.tally import count, examples
+from tests.faults.fuzz.told import told
+from tests.faults.model.process import SETTINGS
+
+WORD = {"who": "ann", "when": "2026-01-01T00:00:00.000+00:00", "why": "has the cache"}
+PIN = {"consumer": "a", **WORD}
+STOP = {"incarnation": "one", **WORD}
+SUBMITTED = {
+    "incarnation": "one",
+    "host": "h",
+    "at": 1.5,
+    "log": "/l",
+    "pid": 4,
+    "started": 1.0,
+    "watch": {"dag": "d", "run": "r", "task": "t", "map_index": 0},
+}
+ENTRY: dict[str, Any] = {
+    "Node": {"Address": "127.0.0.1"},
+    "Service": {
+        "ID": "x",
+        "Address": "127.0.0.1",
+        "Port": 80,
+        "Meta": {
+            "priority": "1",
+            "weight": "2.5",
+            "zone": "z",
+            "topics": "good,other",
+            "incarnation": "one",
+            "replaces": "i@h:1,j@[::1]:2",
+        },
+        "ModifyIndex": 7,
+    },
+    "Checks": [{"CheckID": "c", "Status": "passing", "Output": "", "Notes": ""}],
+}
+
+parts = st.one_of(
+    st.sampled_from(("a", "b", "good", "0", "1", "good-1")),
+    odd_texts.filter(lambda t: "\x00" not in t and len(t) <= 300),
+)
+decisions = st.tuples(
+    st.sampled_from(("pinned", "excluded", "isolated", "stop", "submitted", "whatever")),
+    st.lists(parts, min_size=1, max_size=3).map("/".join),
+    st.one_of(mangled(PIN), mangled(STOP), st.just(json.dumps(PIN).encode())),
+)
+
+
+@examples(150)
+@given(st.lists(decisions, min_size=3, max_size=8), st.sampled_from(("sticky", "range", "co-partitioned")))
+def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assignor: str) -> None:
+    # Consumer a carries "keep" whatever the keys say of the other topics: nobody isolates or excludes "a" and "b".
+    cluster = Cluster({"good": 3, "keep": 2}, good=("good", "keep"), assignor=assignor)
+    cluster.key("pinned/keep/0", json.dumps({**PIN, "consumer": "b"}).encode())
+    for kind, rest, value in keys:
+        harms = (kind in {"isolated", "excluded"} and rest.startswith(("a", "b"))) or rest.startswith("keep")
+        cluster.key(f"{kind}/{'nobody-' if harms else ''}{rest}", value)
+        count("Consul key")
+    before = dict(cluster.servers.keys)
+    cluster.settles()
+    assert cluster.servers.keys == before, "a run writes no key"
+    assert cluster.snapshot("keep").assignment.owners[0] == "b", "the good pin is obeyed"
+    read = cluster.discovery.decisions()
+    understood = {f"muster/c/pinned/{t}/{p}" for t, p in read.pins} | {
+        f"muster/c/excluded/{c}/{t}" for c, t in read.exclusions
+    }
+    for name in before:
+        kind, _, rest = name.removeprefix("muster/c/").partition("/")
+        if kind in {"pinned", "excluded"} and name not in understood and rest and not rest.endswith("/"):
+            assert any(name in error for error in read.errors), f"{name} is not named"
+            assert any(name in warning for warning in cluster.warnings)
+    for error in read.errors:
+        told(error, "Consul key muster/c/")
+
+
+@examples(300)
+@given(mangled(STOP), mangled(SUBMITTED), mangled(WORD), mangled(WORD))
+def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: bytes, excluded: bytes) -> None:
+    cluster = Cluster({}, good=())
+    names = {"stop/a": stop, "submitted/a": submitted, "isolated/a": isolated, "excluded/b/t": excluded}
+    for name, value in names.items():
+        cluster.key(name, value)
+        count("Consul key")
+    cluster.key("stop/b", json.dumps(STOP).encode())
+    cluster.key("submitted/b", json.dumps(SUBMITTED).encode())
+    keys = cluster.discovery
+    assert keys.isolated().keys() == {"a"}, "somebody meant it"
+    assert keys.stop_requests()["b"].incarnation == "one"
+    assert keys.submissions()["b"] == SUBMITTED
+    Submission.from_dict(keys.submission("a"))
+    Submission.from_dict(keys.submissions().get("a"))
+    try:
+        request = keys.stop_request("a")
+    except UnreadableKeyError as error:
+        told(str(error), "muster/c/stop/a")
+    else:
+        assert request is not None
+        # A consumer that leaves writes it anew, for whoever watches.
+        keys.request_stop("a", "i", request.by, request.why, request.at)
+        assert keys.stop_request("a").at == pytest.approx(request.at, abs=0.001)
+    assert keys.restore("a")
+    assert keys.clear_stop("a")
+    assert keys.include("b", "t")
+
+
+@examples(400)
+@given(mangled(STOP))
+def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolated(stop: bytes) -> None:
+    cluster = Cluster({}, good=(), consumers=())
+    cluster.key("stop/x", stop)
+    cluster.key("isolated/x", b"{}")
+    count("Consul key")
+    agent, ending = Agent("x"), Ending()
+    registrar = Registrar(
+        SETTINGS, cluster.discovery, agent, ending, 80, ask=lambda _: "no answer", clock=lambda: 0.0
+    )
+    registrar.open()
+    registrar.look()
+    assert "x" in cluster.servers.services
+    assert "isolated" in agent.view().bars
+    if problem := agent.view().problems.get(STOP_REQUEST):
+        told(problem, "muster/c/stop/x")
+        assert not ending.asked
+    registrar.leave()
+    assert "x" not in cluster.servers.services
+
+
+@examples(300)
+@given(
+    st.lists(
+        mangled_values(ENTRY["Service"])
+        | st.tuples(st.sampled_from(sorted(ENTRY["Service"]["Meta"])), odd_values).map(
+            lambda odd: {**ENTRY["Service"], "Meta": {**ENTRY["Service"]["Meta"], odd[0]: odd[1]}}
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
+    cluster = Cluster({"good": 3}, good=("good",))
+    entries = [service.entry() for service in cluster.servers.services.values()]
+    rotten = []
+    for service in services:
+        count("Consul entry")
+        meta = service.get("Meta") if isinstance(service, dict) else None
+        of_text = {"Meta": {str(k): str(v) for k, v in meta.items()}} if isinstance(meta, dict) else {}
+        rotten.append({**ENTRY, "Service": {**service, **of_text} if of_text else service, "Checks": []})
+    answer = cluster.discovery.api.read
+
+    def read(path: str, *arguments: Any, **keywords: Any) -> Any:
+        found = answer(path, *arguments, **keywords)
+        return type(found)(found.index, [*entries, *rotten]) if "/service/" in path else found
+
+    cluster.discovery.api.read = read
+    try:
+        members = cluster.discovery.members()
+    except ConsulError as error:
+        told(str(error), "Consul at http")
+        return
+    assert {"a", "b"} <= members.registered.keys()
+    for consumer in set(members.membership.live) - {"a", "b"}:
+        assert consumer in {s["ID"] for s in services if isinstance(s, dict)}
+        cluster.join(consumer)
+        cluster.incarnations[consumer] = members.membership.live[consumer].incarnation or "any"
+    cluster.settles()
+
+
+@examples(1000)
+@given(mangled([ENTRY]), mangled(ENTRY))
+def test_answers_that_are_not_consuls(health: bytes, own: bytes) -> None:
+    settings = ConsulSettings()
+    for text, parse in ((health, parse_registrations), (own, parse_agent_registration)):
+        count("Consul answer")
+        try:
+            answer = read_answer(
+                settings, "GET /v1/x", 200, {"X-Consul-Index": "3"}, text.decode("utf-8", "replace")
+            )
+        except ConsulError as error:
+            told(str(error), "GET /v1/x", "127.0.0.1:8500")
+            continue
+        try:
+            parse(answer.data)
+        except ValueError as error:
+            assert not isinstance(error, UnicodeError | WireError)
+
+
+@examples(300)
+@given(
+    st.integers(100, 599),
+    st.dictionaries(
+        st.sampled_from(("X-Consul-Index", "X-Consul-KnownLeader", "X-Consul-Results-Filtered-By-ACLs")),
+        odd_texts,
+    ),
+    st.one_of(odd_texts, st.sampled_from(("[]", "null", "[{}]"))),
+)
+def test_answers_with_any_status_and_headers(status: int, headers: dict[str, str], text: str) -> None:
+    count("Consul answer")
+    try:
+        answer = read_answer(ConsulSettings(), "GET /v1/x", status, headers, text)
+    except ConsulError as error:
+        told(str(error), "GET /v1/x", "127.0.0.1:8500")
+    else:
+        assert status in {200, 404}
+        assert answer.index == int(headers["X-Consul-Index"])
+
+
+_KEY = [{"Key": "muster/c/isolated/a", "Value": "e30=", "ModifyIndex": 3}]
+
+
+@examples(800)
+@given(mangled(_KEY))
+def test_key_lists_that_are_not_consuls(answer: bytes) -> None:
+    count("Consul answer")
+    cluster = Cluster({}, good=())
+    api: Any = cluster.discovery.api
+
+    def read(path: str, *_: Any, **__: Any) -> Any:
+        return read_answer(
+            api.settings, f"GET {path}", 200, {"X-Consul-Index": "3"}, answer.decode("utf-8", "replace")
+        )
+
+    api.read = read
+    for ask in (cluster.discovery.isolated, cluster.discovery.decisions, cluster.discovery.stop_requests):
+        try:
+            ask()
+        except ConsulError as error:
+            told(str(error), "/v1/kv/muster/c/")

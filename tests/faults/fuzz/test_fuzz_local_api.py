@@ -1,0 +1,102 @@
+"""Whatever is sent to the agent's local API or asked of its status page: an answer, never a fault of the agent's own.
+
+What is refused changes nothing: what the consumer holds it still holds, and the next good plan is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.consumer.agent import Agent
+from muster.consumer.local_api import make_local_api
+from muster.consumer.source.protocol import PARTITIONS_PATH, PLANNED_PATH, SourcePartitions
+from muster.consumer.status_page import make_status_page
+from muster.core.model import TopicAssignment
+from muster.settings.connections import KafkaSettings
+from tests.faults.fuzz.rubbish import mangled, odd_texts
+from tests.faults.fuzz.tally import count, examples
+from tests.faults.model.process import SETTINGS
+
+KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
+PLANNED: dict[str, Any] = {
+    "asked": 1,
+    "finished": {},
+    "offsets": {"t": {"0": [0, 5], "1": [3, 3]}},
+    "ends": {"t": {"0": 9, "1": 3}},
+    "problems": ["something"],
+}
+
+
+class Driver:
+    """An agent with two partitions, and its pages."""
+
+    def __init__(self) -> None:
+        self.agent = Agent("a")
+        self.agent.assigned("t", TopicAssignment("k:9092", "g", {0: "a", 1: "a"}, 3), 5)
+        self.token = self.agent.query_started()
+        self.api = make_local_api(self.agent, KAFKA, 1000)
+        self.page = make_status_page(self.agent, SETTINGS, list)
+
+    def ask(
+        self, app: Any, method: str, path: str, headers: dict[bytes, bytes], body: bytes = b""
+    ) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
+            async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+                return await client.request(method, path, headers=list(headers.items()), content=body)
+
+        return asyncio.run(send())
+
+    def offered(self) -> SourcePartitions:
+        answer = self.ask(self.api, "GET", PARTITIONS_PATH, self.bearer())
+        return SourcePartitions.model_validate_json(answer.content)
+
+    def bearer(self) -> dict[bytes, bytes]:
+        return {b"authorization": f"Bearer {self.token}".encode(), b"content-type": b"application/json"}
+
+
+@examples(250)
+@given(mangled(PLANNED))
+def test_any_plan(body: bytes) -> None:
+    count("local API")
+    driver = Driver()
+    assert driver.offered().topics["t"].partitions == [0, 1]
+    before = driver.agent.view().topics
+    answer = driver.ask(driver.api, "POST", PLANNED_PATH, driver.bearer(), body)
+    assert answer.status_code in {204, 409, 422}, answer.text[:500]
+    if answer.status_code != 204:
+        assert driver.agent.view().topics == before
+        offer = driver.offered()
+        plan = json.dumps({**PLANNED, "asked": offer.asked}).encode()
+        assert driver.ask(driver.api, "POST", PLANNED_PATH, driver.bearer(), plan).status_code == 204
+    driver.ask(driver.page, "GET", "/status", {})
+    driver.ask(driver.page, "GET", "/metrics", {})
+
+
+headers = st.one_of(odd_texts.map(lambda t: t.encode("latin-1", "replace")), st.binary(max_size=40)).filter(
+    lambda value: not set(value) & {0, 10, 13}
+)
+
+
+@examples(150)
+@given(
+    headers,
+    st.sampled_from(("GET", "POST", "DELETE")),
+    st.sampled_from((PARTITIONS_PATH, PLANNED_PATH, "/status", "/x")),
+)
+def test_any_token(value: bytes, method: str, path: str) -> None:
+    count("local API")
+    driver = Driver()
+    sent = {
+        b"authorization": value if len(value) % 2 else b"Bearer " + value,
+        b"content-type": b"application/json",
+    }
+    answer = driver.ask(driver.api, method, path, sent, json.dumps(PLANNED).encode())
+    assert answer.status_code in {401, 404, 405}, answer.text[:500]
+    assert driver.offered().asked == 1, "who has no token gets no offer"

@@ -1,0 +1,18 @@
+"""Whether as many inputs were played as is said: the last file of this folder, so that the others have been."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.fuzz.tally import KINDS, PLAYED
+
+LEAST = 10_000
+
+
+def test_so_many_inputs_were_played(request: pytest.FixtureRequest) -> None:
+    files = {path.stem for path in request.path.parent.glob("test_fuzz_*.py")} - {request.path.stem}
+    asked = {item.path.stem for item in request.session.items if item.path.parent == request.path.parent}
+    if files - asked or request.config.option.keyword:
+        pytest.skip(f"only a part was asked for: {sum(PLAYED.values())} inputs")
+    assert PLAYED.keys() == KINDS
+    assert PLAYED.total() >= LEAST

@@ -1,0 +1,115 @@
+"""Every commit that Kafka accepted, in order: read from `__consumer_offsets`, where the broker itself keeps them.
+
+Asking for the committed offset now and then would miss a step back that is made good soon after. Layout: Apache
+Kafka, `OffsetCommitKey.json` and `OffsetCommitValue.json`; what a transaction that was aborted held is not read.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+INTERNAL = "__consumer_offsets"
+NEWEST_KEY = 1
+"""Keys of a higher version are about the group, not about offsets."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """`at` is when the broker took it, in seconds since the epoch."""
+
+    at: float
+    partition: int
+    offset: int
+
+
+class CommitLog:
+    """Follows the commits of one group and topic in a thread, from the first one on."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
+        self._servers = bootstrap_servers
+        self._group = group
+        self._topic = topic
+        self._commits: dict[int, list[Commit]] = defaultdict(list)
+        self.steps_back: list[tuple[Commit, Commit]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="test-commit-log")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+    def committed(self) -> dict[int, int]:
+        """The last commit of each partition."""
+        return {partition: commits[-1].offset for partition, commits in self._commits.items()}
+
+    def reached(self, partition: int, offset: int) -> float | None:
+        """When the group was first committed beyond `offset`; None if it is not yet."""
+        commits = self._commits[partition]
+        low, high = 0, len(commits)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if commits[middle].offset > offset else (middle + 1, high)
+        return commits[low].at if low < len(commits) else None
+
+    def went_back(self, since: float, until: float) -> int:
+        """How many commits were accepted within these times that were lower than the one before."""
+        return sum(1 for _, late in self.steps_back if since <= late.at < until)
+
+    def _run(self) -> None:
+        config = {
+            "bootstrap.servers": self._servers,
+            "group.id": "test-commit-log",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "reconnect.backoff.max.ms": 500,
+        }
+        quiet = logging.getLogger("tests.faults.commit_log")
+        admin = AdminClient({"bootstrap.servers": self._servers}, logger=quiet)
+        partitions: list[int] = []
+        while not partitions and not self._stop.wait(0.5):
+            found = admin.list_topics(timeout=10).topics.get(INTERNAL)
+            partitions = [] if found is None else list(found.partitions)
+        consumer = Consumer(config, logger=quiet)
+        consumer.assign([TopicPartition(INTERNAL, number, 0) for number in partitions])
+        try:
+            while not self._stop.is_set():
+                for message in consumer.consume(500, 0.2):
+                    self._take(message)
+        finally:
+            consumer.close()
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if message.error() is not None or not key or not value:
+            return
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        if struct.unpack_from(">h", key)[0] > NEWEST_KEY:
+            return
+        group, rest = _text(key[2:])
+        topic, rest = _text(rest)
+        if (group, topic) != (self._group, self._topic):
+            return
+        commit = Commit(
+            message.timestamp()[1] / 1000, struct.unpack(">i", rest)[0], struct.unpack_from(">q", value, 2)[0]
+        )
+        commits = self._commits[commit.partition]
+        if commits and commit.offset < commits[-1].offset:
+            self.steps_back.append((commits[-1], commit))
+        commits.append(commit)
+
+
+def _text(data: bytes) -> tuple[str, bytes]:
+    length = struct.unpack_from(">h", data)[0]
+    return data[2 : 2 + length].decode(), data[2 + length :]

@@ -1,0 +1,73 @@
+"""Produces 0, 1, 2, ... to each partition, all the time, and knows when each number was produced."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from bisect import bisect_left
+
+from confluent_kafka import KafkaError, Message, Producer
+
+PAUSE = 0.05
+"""Seconds between two numbers of a partition."""
+
+
+class NumberProducer:
+    """A thread. The number is the record's offset, too: asserted for each acknowledgement."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.times: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
+        self.acknowledged: dict[int, int] = dict.fromkeys(self.times, 0)
+        self.failure = ""
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "linger.ms": 2,
+                "reconnect.backoff.max.ms": 500,
+            },
+            logger=logging.getLogger("tests.faults.producer"),
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="test-producer")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> dict[int, int]:
+        """End; returns how many numbers each partition got."""
+        self._stop.set()
+        self._thread.join(30)
+        assert self._producer.flush(60) == 0, "not all numbers were acknowledged"
+        assert not self.failure, self.failure
+        assert self.acknowledged == {p: len(times) for p, times in self.times.items()}
+        return dict(self.acknowledged)
+
+    def first_since(self, moment: float) -> dict[int, int]:
+        """The first number of each partition that was produced at `moment` (seconds since the epoch) or later."""
+        return {partition: bisect_left(times, moment) for partition, times in self.times.items()}
+
+    def _run(self) -> None:
+        while not self._stop.wait(PAUSE):
+            for partition, times in self.times.items():
+                number = len(times)
+                times.append(time.time())
+                self._producer.produce(
+                    self.topic,
+                    json.dumps({"partition": partition, "number": number}).encode(),
+                    partition=partition,
+                    on_delivery=self._acknowledge,
+                )
+            self._producer.poll(0)
+
+    def _acknowledge(self, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        number = json.loads(message.value() or b"{}")["number"]
+        if error is not None or offset != number:
+            self.failure = f"partition {partition}: number {number} is at offset {offset}: {error}"
+        self.acknowledged[partition] += 1

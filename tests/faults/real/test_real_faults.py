@@ -1,0 +1,44 @@
+"""Real faults on real servers, one after the other on one stack, with numbered records flowing all the while.
+
+Each fault has to end with all partitions flowing and evenly shared again. In the end each number is accounted for: it
+stands in the sink once, the group has committed it, and no commit ever went back.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.faults.real import faults_of_consumers, faults_of_servers, matrix
+from tests.faults.real.faults import Fault
+from tests.faults.real.stack import PARTITIONS
+from tests.faults.real.world import World
+
+pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
+
+TIMES = 5 if os.environ.get("LONG") == "1" else 1
+FAULTS = [*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS] * TIMES
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_all_flows_again_after(world: World, fault: Fault) -> None:
+    with world.fault(fault.name, fault.planned) as window:
+        done = fault.inject(world)
+        window.times = 1 if done is None else done
+    if fault.planned:
+        assert window.doubled == 0, f"{fault.name}: {window.doubled} records were delivered twice"
+
+
+def test_every_number_is_accounted_for(world: World) -> None:
+    produced = world.producer.stop()
+    world.eventually("all is committed", lambda: world.commits.committed() == produced)
+    found = world.in_sink()
+    lost = {p: set(range(produced[p])) - set(found[p]) for p in range(PARTITIONS)}
+    rows = world.rows(lost)
+    matrix.write(rows)
+    print(f"{sum(produced.values())} numbers\n{matrix.text(rows)}\n{matrix.last_line(rows)}")
+    assert not any(lost.values()), f"lost: { {p: sorted(numbers)[:20] for p, numbers in lost.items()} }"
+    assert {p: len(offsets) for p, offsets in found.items()} == produced, "the sink has each number once"
+    assert not world.commits.steps_back
+    assert matrix.good(rows), matrix.last_line(rows)

@@ -1,0 +1,284 @@
+"""From readings to metrics, without servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+
+from muster.airflow.connections import ConnectionSettingsError
+from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
+from muster.monitoring.exporter import Exporter
+from muster.monitoring.exposition import exposition
+from muster.monitoring.latest import Latest
+from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Page, Place, Read, Runs, Topics
+from muster.monitoring.routes import metrics_router
+from muster.monitoring.targets import TargetsUnknownError, targets
+from muster.settings.clusters import Clusters, ClusterSettings
+
+NOW = 1_000_000.0
+CLUSTER = ClusterSettings.model_validate(
+    {
+        "name": "c",
+        "consul_service": "s",
+        "group_id": "g",
+        "topics": ["t"],
+        "stuck_after": "5m",
+        "consumers": {"handler": "a.b", "count": 2},
+    }
+)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def topic(owners: Mapping[int, str], state: State = State.STABLE, since: float = NOW - 60) -> Topics:
+    snapshot = TopicSnapshot(
+        "t",
+        frozenset({0, 1, 2}),
+        TopicAssignment("k:9092", "g", owners, epoch=7),
+        state=TopicState(state, to_close={"c-2": frozenset({2})}, since=since),
+    )
+    return Topics({"t": snapshot})
+
+
+def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...] = ()) -> Consumers:
+    pages = {name: Page(f"h-{name}", 80, f"host-{name}") for name in {*names, *registered}}
+    return Consumers(
+        Membership({name: Consumer(name) for name in names}, frozenset(isolated)),
+        registered=pages,
+        isolated=frozenset(isolated),
+    )
+
+
+def samples(partitions: bool = True, **places: object) -> Samples:
+    reading = ClusterReading(
+        {
+            Place(place): value if isinstance(value, Read) else Read(value, 0.1)
+            for place, value in places.items()
+        }
+    )
+    families = exposition({"c": (CLUSTER, reading)}, 0, NOW, partitions)
+    found: Samples = {}
+    for family in families:
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get((name, frozenset({"cluster_name": "c", **labels}.items())))
+
+
+def test_a_topic_is_in_one_state() -> None:
+    found = samples(zookeeper=topic({0: "c-1"}, State.CLOSING), consul=live("c-1"))
+    states = {s: value(found, "muster_topic_state", topic="t", state=s) for s in map(str, State)}
+    assert states == {"Initial": 0, "Starting": 0, "Closing": 1, "Stable": 0}
+    assert value(found, "muster_topic_state_seconds", topic="t") == 60
+    assert value(found, "muster_topic_epoch", topic="t") == 7
+    assert value(found, "muster_topic_partitions", topic="t") == 3
+    assert value(found, "muster_topic_closing_partitions", topic="t") == 1
+    assert value(found, "muster_topic_stuck", topic="t") == 0
+
+
+@pytest.mark.parametrize(("state", "since", "stuck"), [("Closing", 301, 1), ("Stable", 9999, 0)])
+def test_a_topic_is_stuck_when_it_is_not_stable_for_too_long(state: str, since: float, stuck: int) -> None:
+    found = samples(zookeeper=topic({0: "c-1"}, State(state), NOW - since), consul=live("c-1"))
+    assert value(found, "muster_topic_stuck", topic="t") == stuck
+
+
+@pytest.mark.parametrize(
+    ("consumers", "unconsumed"),
+    [
+        (live("c-1", "c-2"), 1),
+        (live("c-1", registered=("c-2",)), 2),
+        (live("c-1", isolated=("c-2",)), 2),
+        (Consumers(None, "doubted"), 1),
+        (Read(None, 4.0, "away"), 1),
+    ],
+)
+def test_a_partition_is_consumed_by_a_live_owner_only(consumers: object, unconsumed: int) -> None:
+    found = samples(zookeeper=topic({0: "c-1", 1: "c-2"}), consul=consumers)
+    assert value(found, "muster_topic_unconsumed_partitions", topic="t") == unconsumed
+
+
+def test_each_consumer_is_in_one_state() -> None:
+    consumers = live("c-1", "guest", registered=("late", "out"), isolated=("out",))
+    found = samples(zookeeper=topic({0: "c-1", 1: "ghost"}), consul=consumers)
+    expected = {
+        "c-1": "live",
+        "guest": "live",
+        "out": "isolated",
+        "ghost": "missing",  # owns a partition and is gone
+        "c-2": "missing",  # the settings want it
+        "late": "not_passing",
+    }
+    for consumer, present in expected.items():
+        for state in ("live", "isolated", "missing", "not_passing", "unknown"):
+            has = value(found, "muster_consumer_state", consumer_id=consumer, state=state)
+            assert has == (state == present), (consumer, state)
+    assert value(found, "muster_consumers", state="live") == 2
+    assert value(found, "muster_consumers", state="missing") == 2
+    assert value(found, "muster_consumers_wanted") == 2
+    assert value(found, "muster_consumer_assigned_partitions", consumer_id="c-1") == 1
+
+
+def test_what_consul_says_in_doubt_is_not_taken_for_a_fact() -> None:
+    found = samples(zookeeper=topic({0: "c-1"}), consul=Consumers(None, "an empty list was not confirmed"))
+    assert value(found, "muster_consul_doubt") == 1
+    assert value(found, "muster_place_up", place="consul") == 1
+    assert value(found, "muster_consumers", state="unknown") == 2
+    assert value(found, "muster_consumers", state="missing") == 0
+
+
+OFFSETS = Offsets(
+    partitions={"t": frozenset({0, 1, 2})},
+    ends={("t", 0): 100, ("t", 1): 50, ("t", 2): 30},
+    beginnings={("t", 0): 0, ("t", 1): 20, ("t", 2): 10},
+    committed={("t", 0): 90, ("t", 1): None, ("t", 2): 4},
+)
+
+
+def test_lag_is_told_of_every_partition_whoever_consumes_it() -> None:
+    found = samples(zookeeper=topic({0: "c-1"}), consul=live("c-1"), kafka=OFFSETS)
+
+    def of(name: str, partition: int, owner: str, host: str) -> float | None:
+        labels = {"group": "g", "topic": "t", "partition": str(partition), "member_host": host}
+        return value(found, f"kafka_consumergroup_group_{name}", **labels, consumer_id=owner, client_id=owner)
+
+    assert of("lag", 0, "c-1", "host-c-1") == 10
+    assert of("offset", 0, "c-1", "host-c-1") == 90
+    assert of("lag", 1, "", "") == 30, "nothing committed: it is read from its beginning"
+    assert of("offset", 1, "", "") is None
+    assert of("lag", 2, "", "") == 20, "what Kafka deleted is no lag any more"
+    assert value(found, "kafka_consumergroup_group_topic_sum_lag", group="g", topic="t") == 60
+    assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 60
+    assert value(found, "kafka_consumergroup_group_max_lag", group="g") == 30
+    assert value(found, "kafka_partition_latest_offset", topic="t", partition="1") == 50
+    assert value(found, "kafka_partition_earliest_offset", topic="t", partition="1") == 20
+
+
+def test_without_partitions_only_sums_are_told() -> None:
+    found = samples(partitions=False, zookeeper=topic({0: "c-1"}), consul=live("c-1"), kafka=OFFSETS)
+    assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 60
+    assert not any("partition" in dict(labels) for _, labels in found)
+
+
+def test_offsets_that_are_not_known_are_left_out() -> None:
+    partly = Offsets(
+        partitions={"t": frozenset({0, 1})},
+        ends={("t", 0): 100, ("t", 1): 7},
+        committed={("t", 0): 90},
+        error="topic t, partition 1: no leader",
+    )
+    found = samples(kafka=partly)
+    assert value(found, "muster_place_up", place="kafka") == 0
+    assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 10
+
+
+def test_a_place_that_is_away_takes_only_its_own_metrics_with_it() -> None:
+    away = Read(None, 4.0, "ConsulError: no answer")
+    found = samples(zookeeper=topic({0: "c-1"}), consul=away, kafka=OFFSETS, airflow=Runs(False, NOW - 3))
+    assert value(found, "muster_place_up", place="consul") == 0
+    assert value(found, "muster_place_read_seconds", place="consul") == 4.0
+    assert {value(found, "muster_place_up", place=p) for p in ("zookeeper", "kafka", "airflow")} == {1}
+    assert not any(name.startswith("muster_consumer") for name, _ in found)
+    assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 60
+    assert value(found, "muster_coordinator_last_run_timestamp_seconds") == NOW - 3
+
+
+def test_a_dag_that_airflow_has_not_seen_has_no_metrics() -> None:
+    assert not any(name.startswith("muster_coordinator") for name, _ in samples(airflow=Runs()))
+
+
+def test_targets_are_all_that_are_registered() -> None:
+    consumers = live("c-1", registered=("c-2",))
+    reading = ClusterReading({Place.CONSUL: Read(consumers, 0.1)})
+    assert targets({"c": (CLUSTER, reading)}) == [
+        {"targets": ["h-c-1:80"], "labels": {"cluster_name": "c", "consumer_id": "c-1"}},
+        {"targets": ["h-c-2:80"], "labels": {"cluster_name": "c", "consumer_id": "c-2"}},
+    ]
+
+
+@pytest.mark.parametrize("read", [Read(None, 1.0, "away"), Read(Consumers(None, "not confirmed"), 1.0)])
+def test_targets_that_are_not_known_are_an_error_and_no_empty_list(read: Read) -> None:
+    with pytest.raises(TargetsUnknownError, match=r"cluster c, Consul service s: (away|not confirmed)"):
+        targets({"c": (CLUSTER, ClusterReading({Place.CONSUL: read}))})
+
+
+def test_readings_are_shared_and_one_that_hangs_is_not_begun_again() -> None:
+    go, begun, now = threading.Event(), [0], [0.0]
+
+    def read() -> int:
+        begun[0] += 1
+        go.wait(10)
+        return begun[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        latest = Latest(read, pool, clock=lambda: now[0])
+        first = latest.begin()
+        now[0] = 100.0
+        assert latest.begin() is first
+        assert latest.result() == Read(None, 100.0, "no answer in time")
+        go.set()
+        assert first.result(10).value == 1
+        now[0] = 101.0
+        assert latest.begin() is not first, "it began a hundred seconds ago"
+        second = latest.begin()
+        assert second.result(10).value == 2
+        now[0] = 102.0
+        assert latest.begin() is second
+
+
+def test_an_error_is_a_reading_too() -> None:
+    def read() -> int:
+        raise ValueError("no such thing")
+
+    with ThreadPoolExecutor(1) as pool:
+        found = Latest(read, pool).begin().result(10)
+    assert (found.value, found.error) == (None, "ValueError: no such thing")
+
+
+def refused() -> SecretStr | None:
+    raise ConnectionSettingsError("there is no connection 'muster_metrics'")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/targets"])
+def test_without_the_connection_nothing_is_shown(path: str) -> None:
+    app = FastAPI()
+    app.include_router(metrics_router(refused, None))
+    answer = TestClient(app).get(path, headers={"Authorization": "Bearer x"})
+    assert answer.status_code == 403
+    assert "create the Airflow connection 'muster_metrics'" in answer.text
+
+
+def test_an_exporter_whose_servers_are_all_away_answers_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, fields in (
+        (
+            "KAFKA",
+            '{"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 0.5}}',
+        ),
+        ("ZOOKEEPER", '{"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 0.5}}'),
+        ("CONSUL", '{"conn_type": "http", "host": "127.0.0.1", "port": 9}'),
+    ):
+        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{place}", fields)
+    clusters = Clusters(path=tmp_path, clusters={"c": CLUSTER})
+    began = time.monotonic()
+    text = Exporter(settings=lambda: clusters).text((), True, 0.3).decode()
+    assert time.monotonic() - began < 3
+    up = [f for f in text_string_to_metric_families(text) if f.name == "muster_place_up"]
+    assert [(s.labels["place"], s.value) for s in up[0].samples] == [
+        ("consul", 0),
+        ("kafka", 0),
+        ("zookeeper", 0),
+    ]

@@ -1,0 +1,59 @@
+"""docs/metrics.md says of every metric what is really exported: name, type and labels, and no more than that."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client.core import Metric
+
+from muster.consumer.agent import Agent
+from muster.consumer.metrics import ConsumerMetrics
+from muster.core.model import State, TopicAssignment
+from muster.monitoring.exposition import exposition
+from muster.monitoring.reading import ClusterReading, Place, Read, Runs, Topics
+from tests.monitoring.metrics_page import Described, described
+from tests.monitoring.test_exposition import CLUSTER, OFFSETS, live, topic
+
+
+def exported(families: list[Metric]) -> dict[str, Described]:
+    found = {}
+    for family in families:
+        assert family.samples, f"{family.name}: this test has to bring it about"
+        labels = frozenset.union(*(frozenset(sample.labels) for sample in family.samples)) - {"le"}
+        name = {"counter": f"{family.name}_total", "info": f"{family.name}_info"}.get(
+            family.type, family.name
+        )
+        kind = {"info": "gauge"}.get(family.type, family.type)
+        found[name] = Described(kind, labels)
+    return found
+
+
+def test_the_metrics_of_clusters() -> None:
+    here = topic({0: "c-1"}, State.CLOSING)
+    reading = ClusterReading(
+        {
+            Place.ZOOKEEPER: Read(Topics(here.snapshots, {"u": "rubbish"}), 0.1),
+            Place.CONSUL: Read(live("c-1"), 0.1),
+            Place.KAFKA: Read(OFFSETS, 0.1),
+            Place.AIRFLOW: Read(Runs(False, 1.0), 0.1),
+        }
+    )
+    families = list(exposition({"c": (CLUSTER, reading)}, 0, 1_000_000.0))
+    assert exported(families) == described("Clusters")
+
+
+def test_the_metrics_of_a_consumer() -> None:
+    agent = Agent("me")
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, epoch=4), zxid=1)
+    agent.bar("isolated")
+    agent.lift("isolated")
+    token = agent.query_started()
+    agent._rates.seen({("t", 0): 0}, time.monotonic() - 20)
+    agent._time_lags.seen({("t", 0): 0}, time.monotonic() - 20)
+    agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [])
+    agent.batch_done(agent.batch_started(), processed=True)
+    ((source, due),) = ((source, agent.due(source)) for source in agent.wait_for_source([], 0))
+    agent.committed(source, due)
+    agent.bar("isolated")
+    families = list(ConsumerMetrics(agent, "c", "incarnation").collect())
+    assert exported(families) == described("Consumers")

@@ -1,0 +1,309 @@
+"""A coordinator run over simulated edges: paused, asked to rebalance, with another assignor, with topics let go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.core import wire
+from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
+from muster.core.decisions import Pin
+from muster.core.model import Consumer, State
+from muster.core.subscription import TopicDecision
+from tests.unit.simulated import Node, World
+from tests.unit.test_interrupted_writes import (
+    Topics,
+    begin,
+    coordinator,
+    decide,
+    run,
+    settle,
+    state_of,
+    subscribe,
+    unsubscribe,
+)
+
+KAFKA = Topics(t=7, u=5)
+SAID: dict[str, Any] = {"by": "ann", "at": 1_700_000_000.0, "why": "release"}
+PAUSED = "paused by ann since 2023-11-14T22:13:20+00:00: release; resume the cluster to go on"
+
+
+@pytest.fixture
+def world() -> World:
+    world, topics = World(), Topics()
+    begin(world, topics)
+    settle(world, topics, "sticky")
+    world.store.writes = 0
+    return world
+
+
+def decided(world: World, **what: Any) -> None:
+    world.decided = replace(world.decided, **what)
+
+
+# Pause and resume
+
+
+def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: World) -> None:
+    decided(world, paused=Pause(**SAID))
+    world.consumers["b"].alive = False
+    one = coordinator(world, Topics(t=9, u=5, v=3))
+    assert one.fetch_partitions().held == PAUSED
+    assert one.fetch_consumers(5).woke == "tick"
+    plan = one.compute_assignment()
+    assert (plan.needed, plan.held) == (False, PAUSED)
+    assert one.advance(60).held == PAUSED
+    assert world.store.writes == 0
+    decided(world, paused=None)
+    run(world, Topics(t=9, u=5))
+    assert "b" not in world.owners().values()
+    assert world.owners().keys() == set(range(9))
+
+
+def test_a_pause_takes_effect_in_the_middle_of_a_rebalance_and_a_resume_ends_it(world: World) -> None:
+    world.join("d")
+    coordinator(world, KAFKA).advance(0)
+    assert state_of(world, "t") is State.CLOSING
+    before = dict(world.store.nodes)
+    decided(world, paused=Pause(**SAID))
+    world.pause(1)
+    assert coordinator(world, KAFKA).advance(60).held == PAUSED
+    assert world.store.nodes == before
+    decided(world, paused=None)
+    settle(world, KAFKA, "sticky")
+    assert "d" in world.owners().values()
+
+
+# Rebalance now
+
+
+def test_an_absent_consumer_is_waited_for_until_somebody_asks(world: World) -> None:
+    world.consumers["b"].alive = False
+    patient = {"rebalance_delay": 600}
+    coordinator(world, KAFKA, settings=patient).advance(10)
+    assert "b" in world.owners().values()
+    decided(world, rebalance=RebalanceRequest(**SAID, modified=7))
+    one = coordinator(world, KAFKA, settings=patient)
+    assert one.fetch_consumers(20).woke == "rebalance asked for by ann: release"
+    assert one.compute_assignment().asked == "rebalance asked for by ann: release"
+    report = one.advance(60)
+    assert report.asked == "rebalance asked for by ann: release"
+    assert report.stable
+    assert "b" not in world.owners().values()
+    assert world.decided.rebalance is None, "a request that was carried out is over"
+
+
+def test_a_request_that_is_not_carried_out_yet_stands(world: World) -> None:
+    world.join("d")
+    world.consumers["a"].answers = False
+    decided(world, rebalance=RebalanceRequest(**SAID))
+    report = coordinator(world, KAFKA).advance(5)
+    assert (report.stable, report.asked) == (False, "")
+    assert world.decided.rebalance is not None
+    world.consumers["a"].answers = True
+    settle(world, KAFKA, "sticky")
+    assert world.decided.rebalance is None
+
+
+def test_where_all_is_balanced_a_request_moves_nothing_and_is_over(world: World) -> None:
+    decided(world, rebalance=RebalanceRequest(**SAID))
+    one = coordinator(world, KAFKA)
+    assert one.compute_assignment().needed
+    report = one.advance(60)
+    assert (report.changes, report.asked) == ([], "rebalance asked for by ann: release")
+    assert world.store.writes == 0
+    assert world.decided.rebalance is None
+    assert not one.compute_assignment().needed
+
+
+def test_failover_that_gives_nothing_back_does_so_when_somebody_asks() -> None:
+    world, topics = World(), Topics(t=4)
+    world.join("a", "b")
+    world.attributes = {"a": Consumer("a", priority=9), "b": Consumer("b", priority=1)}
+    settings = {"topics": ["t"], "assignor": {"name": "failover", "options": {"give_back": False}}}
+
+    def go() -> list[str]:
+        one = coordinator(world, topics, settings=settings)
+        one.assignor = one._assignor(replace(world.decided, assignor=FAILOVER))
+        one.fetch_partitions()
+        return [move.reason for change in one.advance(60).changes for move in change.moves]
+
+    go()
+    world.consumers["a"].alive = False
+    go()
+    world.consumers["a"].alive = True
+    world.pause(1)
+    assert go() == []
+    assert set(world.owners().values()) == {"b"}
+    decided(world, rebalance=RebalanceRequest(**SAID))
+    assert set(go()) == {"rebalance asked for by ann: release"}
+    assert set(world.owners().values()) == {"a"}
+    assert go() == []
+    assert set(world.owners().values()) == {"a"}, "it stays when the request is over"
+
+
+FAILOVER = AssignorChoice(**SAID, name="failover", options={"give_back": False})
+
+
+# Another assignor
+
+
+def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: World) -> None:
+    sticky = world.owners()
+    decided(world, assignor=AssignorChoice(**SAID, name="range"))
+    plan = coordinator(world, KAFKA).compute_assignment()
+    assert plan.assignor == "assignor range by ann since 2023-11-14T22:13:20+00:00: release"
+    coordinator(world, KAFKA).advance(60)
+    by_range = world.owners()
+    assert by_range != sticky
+    world.store.nodes.clear()
+    world.store.states.clear()
+    decided(world, assignor=None)
+    settle(world, KAFKA, "range")
+    assert world.owners() == by_range
+
+
+@pytest.mark.parametrize(
+    ("what", "held"),
+    [
+        ({"assignor": AssignorChoice(**SAID, name="nonsense")}, "assignor 'nonsense' is unknown"),
+        ({"assignor": AssignorChoice(**SAID, name="sticky", options={"x": 1})}, "wrong options"),
+        ({"assignor_error": "Consul key k: holds b'x'"}, "Consul key k: holds b'x'"),
+    ],
+)
+def test_a_choice_that_cannot_be_had_leaves_the_topics_as_they_are(
+    world: World, what: dict[str, Any], held: str
+) -> None:
+    decided(world, **what)
+    world.consumers["b"].alive = False
+    one = coordinator(world, KAFKA)
+    assert held in one.compute_assignment().held
+    assert held in one.advance(60).held
+    assert world.store.writes == 0
+
+
+# Topics that nobody subscribes to any more
+
+
+def test_an_unsubscribed_topic_is_closed_by_its_owners_before_its_nodes_go(world: World) -> None:
+    world.consumers["a"].answers = False
+    before = world.owners("t")
+    unsubscribe(world, KAFKA)
+    one = coordinator(world, KAFKA)
+    assert one.fetch_consumers(20).woke == "topic u: unsubscribed by ann: r"
+    assert one.compute_assignment().topics["u"] == "Stable -> Closing: unsubscribed by ann: r"
+    report = one.advance(10)
+    assert not report.stable
+    assert any("connection refused" in line for line in report.waiting)
+    assert state_of(world, "u") is State.CLOSING
+    assert set(world.owners("u").values()) == set()
+    world.consumers["a"].answers = True
+    world.now += 1_000
+    steps = [(c.before, c.after, c.reason) for c in coordinator(world, KAFKA).advance(60).changes]
+    assert steps == [
+        (State.CLOSING, State.STABLE, "unsubscribed by ann: r"),
+        (State.STABLE, State.INITIAL, "unsubscribed by ann: r"),
+    ]
+    assert "u" not in world.store.nodes
+    assert not any(topic == "u" for c in world.consumers.values() for topic, _ in c.running)
+    assert {p for p, owner in world.owners("t").items() if before[p] == owner} == set(range(7)), (
+        "the other topic does not move"
+    )
+
+
+def test_a_topic_that_is_subscribed_again_begins_with_a_higher_epoch(world: World) -> None:
+    node = world.store.nodes["u"]
+    old = wire.parse_assignment(node.data, "u")
+    assert old is not None
+    ahead = int(world.now) + 5
+    world.store.nodes["u"] = Node(wire.format_assignment(replace(old, epoch=ahead)), node.version + 1)
+    unsubscribe(world, KAFKA)
+    coordinator(world, KAFKA).advance(2)
+    assert "u" in world.store.nodes, "it waits until the clock is past its epoch"
+    settle(world, KAFKA, "sticky")
+    assert "u" not in world.store.nodes
+    subscribe(world, KAFKA)
+    settle(world, KAFKA, "sticky")
+    new = wire.parse_assignment(world.store.nodes["u"].data, "u")
+    assert new is not None
+    assert new.epoch > ahead + 1
+
+
+def test_subscribed_again_in_the_middle_of_closing_it_is_given_out_anew(world: World) -> None:
+    unsubscribe(world, KAFKA)
+    coordinator(world, KAFKA).advance(0)
+    assert state_of(world, "u") is State.CLOSING
+    subscribe(world, KAFKA)
+    settle(world, KAFKA, "sticky")
+    assert world.owners("u").keys() == set(range(5))
+
+
+def test_a_topic_taken_out_of_the_settings_goes_the_same_way(world: World) -> None:
+    changes = coordinator(world, KAFKA, settings={"topics": ["t"]}).advance(60).changes
+    assert {change.reason for change in changes} == {"no longer subscribed by name or pattern"}
+    assert set(world.store.nodes) == {"t"}
+
+
+def test_a_subscribed_topic_that_kafka_is_silent_about_stands(world: World) -> None:
+    by_pattern = {"topics": {"names": ["t"], "patterns": ["u.*"]}}
+    report = coordinator(world, Topics(t=7), settings=by_pattern).fetch_partitions()
+    [warning] = report.warnings
+    assert "topic u is not in Kafka at k:9092" in warning
+    assert "its last known partitions stand until cluster c is unsubscribed from it" in warning
+    coordinator(world, Topics(t=7), settings=by_pattern).advance(60)
+    assert world.owners("u").keys() == set(range(5))
+    unsubscribe(world, KAFKA)
+    gone = coordinator(world, Topics(t=7), settings=by_pattern)
+    gone.advance(60)
+    assert "u" not in world.store.nodes
+    assert gone.fetch_partitions().warnings == []
+
+
+def test_a_pattern_picks_up_new_topics_and_what_is_unsubscribed_is_not_taken_up(world: World) -> None:
+    pattern = TopicDecision(by="ann", at=1.0, why="r", selector="x-.*", pattern=True, subscribed=True)
+    decided(world, subscriptions=(pattern,))
+    decide(world, "x-3", subscribed=False)
+    report = coordinator(world, Topics(t=7, u=5, **{"x-1": 2, "x-3": 2, "y": 1})).fetch_partitions()
+    assert report.new_topics == ["x-1"]
+    again = coordinator(world, Topics(t=7, u=5, **{"x-1": 3, "x-2": 1, "x-3": 2})).fetch_partitions()
+    assert (again.new_topics, again.added) == (["x-2"], {"x-1": [2], "x-2": [0]})
+
+
+def test_the_long_poll_ends_when_topics_are_subscribed(world: World) -> None:
+    one = coordinator(world, KAFKA)
+    waits = iter(range(3))
+
+    def wait(index: Any, timeout: float) -> Any:
+        if timeout and next(waits) == 1:
+            decide(world, "x", subscribed=True)
+        world.now += min(timeout, 1.0)
+        return index
+
+    world.wait = wait  # type: ignore[method-assign]
+    assert one.fetch_consumers(20).woke == "topics were subscribed or unsubscribed"
+
+
+def test_a_decision_on_topics_that_cannot_be_read_leaves_them_as_they_are(world: World) -> None:
+    decided(world, topics_in_doubt=True, errors=("Consul key k: rubbish",))
+    one = coordinator(world, Topics(t=8, u=5, v=3), settings={"topics": {"patterns": ["t", "v"]}})
+    report = one.fetch_partitions()
+    assert (report.new_topics, report.added) == ([], {"t": [7]})
+    after = one.advance(60)
+    assert "u" in world.store.nodes
+    assert "Consul key k: rubbish" in after.warnings
+
+
+def test_topics_stay_while_no_consumer_is_live(world: World) -> None:
+    unsubscribe(world, KAFKA)
+    for consumer in world.consumers.values():
+        consumer.alive = False
+    assert "no consumer is live" in coordinator(world, KAFKA).advance(60).held
+    assert "u" in world.store.nodes
+
+
+def test_a_pin_on_a_topic_that_leaves_is_no_impossible_one(world: World) -> None:
+    decided(world, pins={("u", 0): Pin("u", 0, "a", by="ann", at=1.0, why="r")})
+    unsubscribe(world, KAFKA)
+    assert coordinator(world, KAFKA).compute_assignment().warnings == []

@@ -1,0 +1,53 @@
+"""What a consumer tells of itself for people: read where it is there, and never in the way of its status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from muster.core.model import ConsumerDetails
+from muster.core.wire import LONGEST_TEXT, MOST_ERRORS, parse_status
+
+BARE = {"consumer": "a", "incarnation": "x", "topics": {"t": {"running": [1]}}}
+
+
+def details(**keys: object) -> ConsumerDetails:
+    status = parse_status(json.dumps({**BARE, **keys}).encode(), "u")
+    assert status.topics["t"].running == {1}
+    return status.details
+
+
+def test_as_musters_own_consumers_tell_it() -> None:
+    found = details(
+        host="h",
+        version="0.1.0",
+        state="running",
+        started="1970-01-01T00:01:40.000+00:00",
+        errors=["topic t: no leader"],
+        records=7,
+        batches=2,
+        last_batch="1970-01-01T00:02:00+00:00",
+    )
+    assert found == ConsumerDetails("h", "0.1.0", "running", 100.0, ("topic t: no leader",), 7, 2, 120.0)
+
+
+def test_a_foreign_consumer_need_not() -> None:
+    assert details() == ConsumerDetails()
+
+
+@pytest.mark.parametrize(
+    "rubbish", [None, 5, -1, True, "no moment", [], ["x"], {}, {"a": 1}, 1e400, [1, None, {}], "9" * 20]
+)
+def test_rubbish_counts_as_not_told(rubbish: object) -> None:
+    keys = ("host", "version", "state", "started", "errors", "records", "batches", "last_batch")
+    found = details(**dict.fromkeys(keys, rubbish))
+    assert found.started_at is found.last_batch_at is None
+    assert found.records in {None, 5}
+    assert set(found.errors) <= {"x"}
+
+
+def test_it_is_cut_where_it_is_too_long() -> None:
+    found = details(host="h" * 10_000, errors=["e" * 10_000] * 1000)
+    assert len(found.host) == len(found.errors[0]) == LONGEST_TEXT
+    assert len(found.errors) == MOST_ERRORS
