@@ -32,9 +32,15 @@ def log_in(browser: Browser, url: str, user: str, password: str) -> None:
 
 def pull(browser: Browser, button: str, reason: str, **fields: str) -> None:
     """Press the button with this text or name, fill in the dialog and confirm; returns when it is done."""
-    browser.click(
-        f'button[aria-label="{button}"], button', None if browser.all(f'[aria-label="{button}"]') else button
-    )
+
+    def pressed() -> bool:
+        named = browser.all(f'button[aria-label="{button}"]') or browser.all("button")
+        fits = [one for one in named if button in {one.get_attribute("aria-label"), one.text}]
+        if fits:
+            fits[0].click()
+        return bool(fits)
+
+    browser.eventually(pressed, 30, f"a button {button!r}; the page says: {browser.text()[:1000]}")
     browser.one("dialog[open]")
     for name, value in fields.items():
         field = browser.one(f'dialog [name="{name}"]')
@@ -87,7 +93,6 @@ class Photographer:
         self.browser.dark(dark)
         self.browser.open(f"{self.page}{page}")
         ready()
-        self.browser.says("read just now")
         self.browser.shot(self.folder / f"dashboard-{name}.png")
 
     def _matrix(self) -> None:
@@ -98,17 +103,8 @@ class Photographer:
         self.browser.open(self.page)
 
         def well() -> bool:
-            text = self.browser.text()
-            waiting = ("Rebalancing", "starting\n", "closing\n", "unassigned\n")
-            return (
-                "Stable for" in text
-                and bool(self.browser.all(".state-filter"))
-                and not any(
-                    self.browser.all(f".state-filter.is-{one}")
-                    for one in ("starting", "closing", "unassigned", "unknown")
-                )
-                and waiting[0] not in text
-            )
+            shown = [str(one.get_attribute("data-state")) for one in self.browser.all(".state-filter")]
+            return shown == ["R"] and "Stable for" in self.browser.text()
 
         self.browser.eventually(well, PATIENCE, "everything runs")
 

@@ -1,7 +1,7 @@
 /** The levers: what each asks before it is pulled, and how it is pulled. What they do is decided by the server. */
 
 import { on } from "./actions.js";
-import { of, send } from "./api.js";
+import { ApiError, of, send } from "./api.js";
 import { clusterInSight, refresh } from "./context.js";
 import { ask } from "./dialog.js";
 import { moveSummary } from "./move_summary.js";
@@ -121,7 +121,11 @@ async function lever(path, question, more = () => ({})) {
     ...question,
     act: async (values) => {
       /** @type {{lines: string[]}} */
-      const done = await send(of(cluster, "levers", path), { ...more(), ...values });
+      const done = await send(of(cluster, "levers", path), { ...more(), ...values }).catch((why) => {
+        // What was shown is no longer so: behind the dialog it is shown anew.
+        if (why instanceof ApiError && why.status === 409) globalThis.dispatchEvent(new Event("muster:query"));
+        throw why;
+      });
       say(done.lines.join(" · ") || "Done");
       refresh();
     },
