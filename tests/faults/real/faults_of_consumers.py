@@ -1,4 +1,4 @@
-"""What can happen to a consumer's processes, and to the network between it and the servers."""
+"""What can happen to a consumer's processes, and to the disk that it writes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 from tests.faults.real.faults import Fault
 from tests.faults.real.jobs import Job, frozen
-from tests.faults.real.world import World
+from tests.faults.real.world import CONSUMERS_DAG, World
 
 
 def kill_driver(world: World) -> None:
@@ -62,6 +62,34 @@ def _freeze_for_a_while(
     others = set(world.producer.times) - world.held(number)
     with frozen(world.eventually("the process", lambda: processes(world.job(number)))):
         world.flows_on(4.0, others)
+
+
+def fill_disk(world: World) -> None:
+    """Until every consumer has said so on its status page."""
+    workers = [worker for number in world.numbers() for worker in world.job(number).workers()]
+    before = {number: world.status(number)["query_failures"] for number in world.numbers()}
+    with world.stack.disk.full(workers):
+        for number in world.numbers():
+            world.eventually(
+                f"consumer {number} cannot write",
+                lambda number=number: world.status(number)["query_failures"] > before[number],  # type: ignore[misc]
+            )
+
+
+def roll(world: World) -> None:
+    """Each consumer leaves in order, and joins again, by its task being cleared; no other partition pauses."""
+    for number in world.numbers():
+        job, run = world.job(number), world.task_of(number)["dag_run_id"]
+        before = job.incarnation
+        with world.nothing_else_pauses(number):
+            world.api.clear(CONSUMERS_DAG, run, "consumer", number - 1)
+            world.eventually(f"consumer {number} has left", lambda number=number: world.settled(number))  # type: ignore[misc]
+        with world.nothing_else_pauses(number):
+            world.eventually(
+                f"consumer {number} is back",
+                lambda job=job, before=before: job.incarnation != before and world.even(),  # type: ignore[misc]
+                120,
+            )
 
 
 def replaced_while_it_runs(world: World) -> None:
@@ -135,4 +163,6 @@ FAULTS = (
     Fault("a consumer found failing and cut off from Consul, replaced", replaced_while_it_runs),
     Fault("a consumer's ZooKeeper session expired", session_expires),
     Fault("a slow network from a consumer to Kafka", slow_to_kafka),
+    Fault("the sink's disk full", fill_disk),
+    Fault("rolling restart of all consumers", roll, planned=True),
 )

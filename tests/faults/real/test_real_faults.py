@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.faults.real import faults_of_consumers, matrix
+from tests.faults.real import faults_of_consumers, faults_of_servers, matrix
 from tests.faults.real.faults import Fault
 from tests.faults.real.stack import PARTITIONS
 from tests.faults.real.world import World
@@ -18,7 +18,7 @@ from tests.faults.real.world import World
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 TIMES = 5 if os.environ.get("LONG") == "1" else 1
-FAULTS = [*faults_of_consumers.FAULTS] * TIMES
+FAULTS = [*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS] * TIMES
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
