@@ -104,8 +104,6 @@ def put_in_place(cluster: Cluster, module: Any, discovery: str, store: str) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, discovery, lambda _: cluster.discovery)
         patch.setattr(module, store, lambda _: cluster.store)
-        # What a lever has done is noted in its run, of which there is none here.
-        patch.setattr(lever_forms, "told", lambda outcome: dict(outcome.values))
         yield
 
 
