@@ -6,6 +6,7 @@ Bytes and reads, not seconds: those are the machine's.
 from __future__ import annotations
 
 import gzip
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -94,10 +95,17 @@ class Large(SimulatedSources):
         return Offsets(dict.fromkeys(partitions, 1_234_567_890), dict.fromkeys(partitions, 1_234_444_434))
 
 
+READ_LATER = 503
+"""Status while the very first reading is under way; each answer waits for it for some seconds."""
+
+
 @pytest.fixture(scope="module")
 def large() -> Dashboard:
     dashboard = Dashboard(World(), {"topics": NAMES, "consumers": {"handler": "a.b", "count": 0}})
     dashboard.sources = Large()
+    deadline = time.monotonic() + 120
+    while dashboard.http.get("/api/clusters/c", headers={"X-User": "viewer"}).status_code == READ_LATER:
+        assert time.monotonic() < deadline, "the first reading does not end"
     return dashboard
 
 
