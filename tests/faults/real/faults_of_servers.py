@@ -107,8 +107,10 @@ def kill_at_write(world: World, number: int) -> int:
 
 
 def _and_back(world: World, number: int) -> None:
-    world.eventually("the rebalance is done", lambda: world.settled(number))
-    world.restore(number)
+    try:
+        world.eventually("the rebalance is done", lambda: world.settled(number), LONGEST)
+    finally:  # or no later fault could begin
+        world.restore(number)
 
 
 FAULTS = (
