@@ -79,19 +79,29 @@ class Job:
 @contextmanager
 def frozen(processes: Sequence[psutil.Process]) -> Iterator[None]:
     """Stop these with SIGSTOP, and let them go on with SIGCONT, if they are still there."""
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
+    stopped: list[psutil.Process] = []
     try:
-        _wait_stopped(processes)
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):  # a short-lived one has ended meanwhile
+                process.send_signal(signal.SIGSTOP)
+                stopped.append(process)
+        _wait_stopped(stopped)
         yield
     finally:
-        for process in processes:
+        for process in stopped:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
 
 
 def _wait_stopped(processes: Sequence[psutil.Process]) -> None:
     deadline = time.monotonic() + 10
-    while any(process.status() != psutil.STATUS_STOPPED for process in processes):
+    while any(map(_goes_on, processes)):
         assert time.monotonic() < deadline, "not stopped within 10 s of SIGSTOP"
         time.sleep(0.01)
+
+
+def _goes_on(process: psutil.Process) -> bool:
+    try:
+        return process.status() not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    except psutil.NoSuchProcess:
+        return False
