@@ -24,7 +24,10 @@ PATIENCE = 180.0
 
 def log_in(browser: Browser, url: str, user: str, password: str) -> None:
     """Log in to the Airflow at `url` by its token, as its own page keeps it. Raises `httpx.HTTPError` if refused."""
-    answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, trust_env=False)
+    form = {"username": user, "password": password}
+    answer = httpx.post(
+        f"{url}/auth/token", json=form, timeout=60, trust_env=False
+    )  # the first one may be slow
     answer.raise_for_status()
     browser.driver.get(f"{url}/muster/")  # a cookie can only be set where one is
     browser.driver.add_cookie({"name": "_token", "value": answer.json()["access_token"], "path": "/"})
