@@ -339,7 +339,8 @@ def answer(world: World, run: str) -> dict[str, Any]:
 def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
     world: World, start: Starter, discovery: Discovery, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
 ):
-    AdminClient(dict(kafka.config)).create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(20)
+    admin = AdminClient(dict(kafka.config))
+    admin.create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(20)
     frozen = start("one")
     world.eventually(
         lambda: world.api.has_dag(COORDINATOR) and world.api.has_dag(STUCK), "the DAGs are parsed"

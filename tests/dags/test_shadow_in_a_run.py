@@ -7,8 +7,10 @@ import logging
 from typing import Any
 
 import pytest
+from airflow.sdk import AssetAlias
 
 from muster.airflow import coordination
+from muster.airflow.coordinator_dag import stuck
 from tests.dags.conftest import connection, consul_and_spark
 from tests.integration.test_muster_plan import Site, site
 
@@ -17,6 +19,8 @@ __all__ = ["site"]
 
 class Task:
     """Keeps what is pushed, as XCom would: as JSON."""
+
+    dag_id = "d"
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
@@ -39,7 +43,9 @@ def test_the_shadow_is_in_the_report_and_in_the_log(
     consul_and_spark(monkeypatch, site.consul)
     before, task = site.trace(), Task()
     with caplog.at_level(logging.INFO):
-        assert coordination.compute_assignment(site.name, {"ti": task}) is False  # type: ignore[typeddict-item]
+        context: Any = {"ti": task, "run_id": "r"}
+        alias, asset = AssetAlias("when_stuck"), stuck(site.name)
+        assert coordination.compute_assignment(site.name, alias, asset, context) is False
     shadow = json.loads(task.kept[coordination.REPORT])["shadow"]
     assert shadow["assignor"] == name
     (line,) = [record for record in caplog.records if record.getMessage().startswith(f"shadow: {name}: ")]
