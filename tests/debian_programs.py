@@ -1,4 +1,4 @@
-"""What tests say when they need a program of Debian's: skipped on a laptop without it, never in CI."""
+"""What tests say when they need a program of Debian's: skipped without it, and in CI it is installed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from devstack.debian import ensure, how_to_install, missing
+from devstack.errors import DevstackError
 
 
 def needed(*programs: str) -> list[Path]:
     """The paths of `programs` (keys of `devstack.debian.PACKAGES`), for a fixture or a test.
 
     If one is missing the test is skipped, with the reason and the command that installs it. With the variable `CI` in
-    the environment it is installed instead, and what cannot be installed fails.
+    the environment it is installed first, and what cannot be installed is the reason.
     """
-    if os.environ.get("CI"):
-        return ensure(*programs)
-    if absent := missing(*programs):
+    if (absent := missing(*programs)) and not os.environ.get("CI"):
         pytest.skip(f"{' and '.join(absent)} not found on the PATH; to run this: {how_to_install(*absent)}")
-    return ensure(*programs)
+    try:
+        return ensure(*programs)
+    except DevstackError as error:
+        pytest.skip(str(error))

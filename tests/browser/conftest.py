@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devstack.chromium import DESKTOP, Browser
-from devstack.debian import how_to_install, missing
 from tests.browser.scenes import everything
 from tests.browser.site import Site
+from tests.debian_programs import needed
 
 SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
 """Where the tests keep their screenshots."""
 
 
 def require_chromium() -> None:
-    """Skip without Chromium, except where CI is set: there it is an error."""
-    if absent := missing("chromium", "chromedriver"):
-        message = f"{' and '.join(absent)} not found: {how_to_install(*absent)}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+    """Skip without Chromium; in CI it is installed."""
+    needed("chromium", "chromedriver")
 
 
 @pytest.fixture(scope="session")
