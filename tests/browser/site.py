@@ -79,6 +79,9 @@ class Site:
         async def guard(request: Request, call_next: Callable[[Request], Any]) -> Response:
             if self.down and "/api/" in request.url.path:
                 return JSONResponse({"detail": "it is down, as the test wishes"}, self.down)
+            _, of_cluster, rest = request.url.path.partition("/api/clusters/")
+            if of_cluster and (name := rest.split("/")[0]) not in self.clusters:
+                return JSONResponse({"detail": f"there is no cluster {name!r} that you may read"}, 404)
             answer: Response = await call_next(request)
             if request.url.path.startswith("/muster/"):
                 answer.headers["Content-Security-Policy"] = CSP
@@ -114,8 +117,6 @@ class Site:
 
         @app.get(api + "/{name}")
         def cluster(request: Request, name: str) -> Response:
-            if name not in self.clusters:
-                return JSONResponse({"detail": f"there is no cluster {name!r} that you may read"}, 404)
             return self._answer(request, self.clusters[name].answer())
 
         @app.get(api + "/{name}/topics")
