@@ -1,20 +1,13 @@
 """DAGs to be triggered by hand with a form: pause, resume, rebalance and assignor (Airflow)."""
 
-from typing import Any
-
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import coordination_levers
 from muster.airflow.lever_events import LEVERS
+from muster.airflow.lever_forms import BY_HAND
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
-_BY_HAND: dict[str, Any] = {
-    "schedule": None,
-    "is_paused_upon_creation": False,  # they run only when somebody triggers them, and then at once
-    "default_args": {"owner": "muster", "retries": 0},
-    "tags": ["muster", "by hand"],
-}
 
 _PAUSE = """
 Holds the coordination of a cluster still: nothing is planned, and nothing is written, until `muster_resume`.
@@ -50,7 +43,7 @@ with DAG(
     description="Nothing is planned or written until it is resumed; consumers go on with what they have",
     params=coordination_levers.form(_CLUSTERS),
     doc_md=_PAUSE,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -66,7 +59,7 @@ with DAG(
     description="Ends a pause",
     params=coordination_levers.form(_CLUSTERS),
     doc_md=_RESUME,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -82,7 +75,7 @@ with DAG(
     description="Waits for nobody, and puts everything where it belongs",
     params=coordination_levers.form(_CLUSTERS),
     doc_md=_REBALANCE,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -98,7 +91,7 @@ with DAG(
     description="Plans with another assignor than the one in clusters.yaml, until it is taken back",
     params=coordination_levers.assignor_form(_CLUSTERS),
     doc_md=_ASSIGNOR,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])

@@ -4,20 +4,17 @@ from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import isolation
 from muster.airflow.lever_events import LEVERS
+from muster.airflow.lever_forms import BY_HAND
 from muster.settings.clusters import load_clusters
 
 _FORM = isolation.form(load_clusters())
-_ARGUMENTS = {"owner": "muster", "retries": 0}
 
 with DAG(
     dag_id="muster_isolate",
     dag_display_name="Muster: isolate a consumer",
     description="Take a consumer out: its partitions go to the others, it keeps running without work",
-    schedule=None,
-    is_paused_upon_creation=False,  # it runs only when somebody triggers it, and then it is to run at once
     params=_FORM,
-    default_args=_ARGUMENTS,
-    tags=["muster", "by hand"],
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -31,11 +28,8 @@ with DAG(
     dag_id="muster_restore",
     dag_display_name="Muster: restore a consumer",
     description="Take an isolated consumer back: it gets its share of partitions with the next rebalance",
-    schedule=None,
-    is_paused_upon_creation=False,  # it runs only when somebody triggers it, and then it is to run at once
     params=_FORM,
-    default_args=_ARGUMENTS,
-    tags=["muster", "by hand"],
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])

@@ -1,27 +1,20 @@
 """Four DAGs to be triggered by hand with a form: pin, unpin, exclude and include (Airflow)."""
 
-from typing import Any
-
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import placement
 from muster.airflow.lever_events import LEVERS
+from muster.airflow.lever_forms import BY_HAND
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
-_BY_HAND: dict[str, Any] = {
-    "schedule": None,
-    "is_paused_upon_creation": False,  # they run only when somebody triggers them, and then at once
-    "default_args": {"owner": "muster", "retries": 0},
-    "tags": ["muster", "by hand"],
-}
 
 with DAG(
     dag_id="muster_pin",
     dag_display_name="Muster: pin partitions to a consumer",
     description="These partitions go to this consumer, and stay there until they are unpinned",
     params=placement.pin_form(_CLUSTERS),
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -36,7 +29,7 @@ with DAG(
     dag_display_name="Muster: unpin partitions",
     description="These partitions may go wherever the assignor wants them again",
     params=placement.unpin_form(_CLUSTERS),
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -51,7 +44,7 @@ with DAG(
     dag_display_name="Muster: exclude a consumer from a topic",
     description="This consumer takes no partition of this topic; the others do",
     params=placement.exclusion_form(_CLUSTERS),
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -66,7 +59,7 @@ with DAG(
     dag_display_name="Muster: include a consumer in a topic again",
     description="This consumer takes its share of this topic again",
     params=placement.exclusion_form(_CLUSTERS),
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])

@@ -1,20 +1,13 @@
 """DAGs to be triggered by hand with a form: subscribe and unsubscribe topics (Airflow)."""
 
-from typing import Any
-
 from airflow.sdk import DAG, get_current_context, task
 
 from muster.airflow import topics
 from muster.airflow.lever_events import LEVERS
+from muster.airflow.lever_forms import BY_HAND
 from muster.settings.clusters import load_clusters
 
 _CLUSTERS = load_clusters()
-_BY_HAND: dict[str, Any] = {
-    "schedule": None,
-    "is_paused_upon_creation": False,  # they run only when somebody triggers them, and then at once
-    "default_args": {"owner": "muster", "retries": 0},
-    "tags": ["muster", "by hand"],
-}
 
 _SUBSCRIBE = """
 Has a cluster read a topic, or all topics that match a pattern, on top of what `clusters.yaml` names. The next run of
@@ -34,7 +27,7 @@ with DAG(
     description="The cluster reads this topic, or all that match this pattern",
     params=topics.form(_CLUSTERS),
     doc_md=_SUBSCRIBE,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])
@@ -50,7 +43,7 @@ with DAG(
     description="The topic is closed in order, committed, and then gone from the cluster",
     params=topics.form(_CLUSTERS),
     doc_md=_UNSUBSCRIBE,
-    **_BY_HAND,
+    **BY_HAND,
 ):
 
     @task(outlets=[LEVERS])

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BY_HAND: dict[str, Any] = {
+    "schedule": None,
+    "is_paused_upon_creation": False,  # they run only when somebody triggers them, and then at once
+    "default_args": {"owner": "muster", "retries": 0},
+    "tags": ["muster", "by hand"],
+}
+"""What these DAGs are made with."""
+
 
 def cluster_field(clusters: Clusters) -> Param:
     """A drop-down list of the clusters."""

@@ -54,7 +54,7 @@ def isolate(name: str, consumer: str, who: str, seconds: float, context: Context
     cluster = load_clusters()[name]
     why = f"held up a rebalance for longer than {seconds:g} s; approved when asked"
     word = Word(who, why, time.time())
-    discovery = Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+    discovery = Discovery.of(consul_settings(cluster.consul), cluster)
     outcome = isolation.isolate(discovery, cluster, consumer, word)
     via = f"{context['ti'].dag_id} {context['run_id']}"
     outcome = recorded(outcome, lambda: store(cluster), via)

@@ -102,10 +102,3 @@ def check_pattern(pattern: str) -> str:
 def matches(pattern: str, topic: str) -> bool:
     """Whether a pattern covers `topic`: its whole name, and never an internal topic."""
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None
-
-
-def subscription(
-    names: Iterable[str], patterns: Iterable[str], decided: Iterable[TopicDecision] = (), doubt: bool = False
-) -> Subscription:
-    """Put together what clusters.yaml and persons say."""
-    return Subscription(frozenset(names), tuple(patterns), tuple(decided), doubt)

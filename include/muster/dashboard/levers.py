@@ -53,7 +53,7 @@ def open_levers(cluster: ClusterSettings) -> LeverEdges:
         with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as opened:
             yield opened
 
-    discovery = Discovery(consul_settings(cluster.consul), cluster.name, cluster.consul_service)
+    discovery = Discovery.of(consul_settings(cluster.consul), cluster)
     return LeverEdges(discovery, store)
 
 

@@ -160,7 +160,7 @@ class OpenSources:
         if self._discovery is None:
             settings = consul_settings(self._cluster.consul)
             self._addresses["consul"] = address(settings)
-            self._discovery = Discovery(settings, self._cluster.name, self._cluster.consul_service)
+            self._discovery = Discovery.of(settings, self._cluster)
         return self._discovery
 
     def _zookeeper(self, ask: Callable[[TopicStore], T]) -> T:

@@ -36,7 +36,7 @@ def read_consumers(cluster: ClusterSettings) -> Consumers:
     """Read Consul. Raises `ConsulError` or `ConnectionSettingsError`."""
     settings = consul_settings(cluster.consul)
     settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
-    discovery = Discovery(settings, cluster.name, cluster.consul_service)
+    discovery = Discovery.of(settings, cluster)
     members = discovery.members()
     return Consumers(
         membership=members.membership,

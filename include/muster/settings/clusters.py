@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from muster.core.subscription import Subscription, TopicDecision, check_pattern, subscription
+from muster.core.subscription import Subscription, TopicDecision, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.duration import Duration
 from muster.settings.retention import RetentionSettings
@@ -121,7 +121,7 @@ class TopicsSettings(_Settings):
 
     def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
         """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
-        return subscription(self.names, self.patterns, decided, doubt)
+        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
 
 
 class ConsumersSettings(_Settings):
