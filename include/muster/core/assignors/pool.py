@@ -43,14 +43,20 @@ class Pool:
                 if partitions:
                     pool.free[topic] = sorted(partitions)
                 continue
-            if before.keys() == partitions and subscribers.issuperset(before.values()):
+            if before.keys() == partitions:  # as nearly always, and then there is less to look up
                 kept = dict(before)
+                free: list[int] = []
+                if not subscribers.issuperset(before.values()):
+                    free = [p for p, c in before.items() if c not in subscribers]
+                    for partition in free:
+                        del kept[partition]
             else:
                 kept = {p: c for p, c in before.items() if p in partitions and c in subscribers}
+                free = list(partitions.difference(kept))
             pool.owners[topic] = kept
             pool.held.update(kept.values())
-            if len(kept) < len(partitions):
-                pool.free[topic] = sorted(partitions.difference(kept))
+            if free:
+                pool.free[topic] = sorted(free)
         return pool
 
     @property
@@ -211,9 +217,9 @@ def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bo
     takers = set(coming)
     if len(takers) == len(coming) and takers.isdisjoint(owners.values()):
         return True  # each takes its first one
-    has = Counter(coming)
-    has.update(owner for owner in owners.values() if owner in takers)
-    return max(has.values()) <= enough
+    has = Counter(owners.values())
+    has.update(coming)
+    return max(map(has.__getitem__, takers)) <= enough
 
 
 def _next_place(places: list[str], has: Counter[str], enough: int, reach: int) -> str:
