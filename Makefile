@@ -67,8 +67,8 @@ status: env ## Show what runs, where the UI is, and how to log in
 demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops everything at the end
 	@$(PYTHON) -m devstack.demo $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
-test: fetch ## Run all tests; they start servers of their own
-	@$(PYTHON) -m pytest $(PYTEST)
+test: fetch ## Run all tests, in two processes; they start servers of their own (PYTEST="-n 0": in one)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
 	@rm -f artifacts/faults.json

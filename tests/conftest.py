@@ -44,11 +44,23 @@ class Eventually(Protocol):
     def __call__(self, condition: Callable[[], T], timeout: float = 30.0, what: str = "") -> T: ...
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses a server is marked `stack`, so that `-m "not stack"` needs none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whoever uses a server is marked `stack`, so that `-m "not stack"` needs none.
+
+    Where several processes share the tests, those that wait for servers come first. The others fill up the end, and
+    no process is left alone with something long.
+    """
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+    if hasattr(config, "workerinput"):
+        items.sort(key=_quickest_last)
+
+
+def _quickest_last(item: pytest.Item) -> int:
+    waits = ({"airflow", "spark"}, {"stack"})
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((rank for rank, names in enumerate(waits) if names & marks), len(waits))
 
 
 def pytest_unconfigure() -> None:

