@@ -18,9 +18,11 @@ import pytest
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowRescheduleException,
+    AirflowRuntimeError,
     AirflowSkipException,
     TaskDeferred,
 )
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from muster.airflow import trigger as module
 from muster.airflow import watcher
@@ -385,6 +387,32 @@ def test_clearing_stops_even_if_the_next_try_is_deferred_already(make, monkeypat
     with_task(trigger, life, monkeypatch, "deferred")
     asyncio.run(trigger.on_kill())
     assert not life.registered()
+
+
+def test_a_triggerer_is_asked_once_before_a_person_waits_for_the_answer(make, monkeypatch):
+    """Its first answer takes Airflow seconds, on a busy machine most of a minute."""
+    monkeypatch.setattr(module, "_first_questions", [])
+    life = make()
+    trigger = life.execute()
+    others = [ConsumerTrigger(**trigger.serialize()[1]) for _ in range(3)]
+    asked: list[list[str]] = []
+
+    def answer(*, run_ids: list[str], **_: Any) -> dict[str, Any]:
+        asked.append(run_ids)
+        raise AirflowRuntimeError(ErrorResponse())
+
+    for each in (trigger, *others):
+        each._task_instance = life.task_instance("try-1")
+    monkeypatch.setattr(module.RuntimeTaskInstance, "get_task_states", answer)
+
+    async def scenario() -> None:
+        waiting = [asyncio.create_task(first_event(each)) for each in (trigger, *others)]
+        await until(lambda: asked)
+        life.discovery.request_stop(life.consumer, trigger.incarnation, "anna", "test")
+        await asyncio.wait_for(asyncio.gather(*waiting, *module._first_questions), 30)
+
+    asyncio.run(scenario())
+    assert asked == [["run"]]
 
 
 def test_one_that_does_not_listen_gets_signals(make, monkeypatch):

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -37,6 +38,9 @@ RECOUNT = 10.0
 
 _stops: set[asyncio.Task[str]] = set()
 """Stops under way. The event loop keeps only weak references to its tasks."""
+
+_first_questions: list[asyncio.Task[None]] = []
+"""The first question that a trigger of this process asked Airflow; empty before."""
 
 
 class ConsumerTrigger(BaseTrigger):
@@ -108,6 +112,8 @@ class ConsumerTrigger(BaseTrigger):
         request: StopRequest | None = None
         began = counted = time.monotonic()
         self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
+        if not _first_questions and self.task_instance is not None:
+            _first_questions.append(asyncio.create_task(self._ask_ahead(self.task_instance)))
         async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
             while True:
                 for line in driver_log.new_lines():
@@ -206,6 +212,17 @@ class ConsumerTrigger(BaseTrigger):
         )
         return f"consumer {self.consumer}: {ended}"
 
+    async def _ask_ahead(self, ti: Any) -> None:
+        """Ask what `_still_wanted` asks, once in the life of a triggerer, before a person waits for the answer.
+
+        At the first question Airflow 3.3 builds its whole execution API in the triggerer's supervisor. That takes
+        seconds, on a busy machine most of a minute, and until it is done no trigger is started or ended.
+        """
+        try:
+            await _states(ti)
+        except AirflowRuntimeError as error:  # then whoever has to know asks again
+            self.log.debug("Airflow did not answer the first question: %s", error)
+
     async def _still_wanted(self, discovery: Discovery) -> str:
         """Why the consumer must not be stopped, '' if it must.
 
@@ -216,15 +233,20 @@ class ConsumerTrigger(BaseTrigger):
         ti = self.task_instance
         if ti is None:
             return ""
-        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
-            dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id]
-        )
+        states = await _states(ti)
         if "deferred" not in states.get(ti.run_id, {}).values():
             return ""
         noted = Submission.from_dict(await asyncio.to_thread(discovery.submission, self.consumer))
         if noted is not None and noted.watch is not None and noted.watch.id != str(ti.id):
             return ""
         return "its task is still deferred, another triggerer watches it"
+
+
+async def _states(ti: Any) -> dict[str, Any]:
+    """The states that the task has in its run, as `get_task_states` gives them."""
+    ask = sync_to_async(RuntimeTaskInstance.get_task_states)
+    found = await ask(dag_id=ti.dag_id, map_index=ti.map_index, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    return dict(found)
 
 
 def _wanted(cluster: str) -> int:
