@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+LAST_MOMENT = 253_370_764_800.0
+"""Seconds since the epoch at the end of the year 9998: what can be written and shown in any time zone."""
+
 LONGEST_WHY = 200
 """Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
 

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from muster.core.decided import LAST_MOMENT
 from muster.core.model import Move, State, TopicSnapshot, Transition
 from muster.core.wire import check_id
 
@@ -34,6 +35,8 @@ LONGEST_TEXT = 1_000
 """Characters of a reason that are kept."""
 LONGEST_DETAILS = 4_096
 """Characters of JSON that the details of a lever may have."""
+LONGEST_REBALANCE = 1e9
+"""Seconds, about thirty years; whatever says more was not written by a clock."""
 SHOWN_RUBBISH = 200
 """Characters of an entry that cannot be read, for whoever looks at it."""
 
@@ -278,21 +281,24 @@ class _Node(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+_Count = Annotated[int, Field(ge=0)]
+
+
 class _Moves(_Node):
     why: str = ""
     source: Annotated[str | None, Field(alias="from")] = None
-    to: dict[str, list[int]] | None = None
-    partitions: list[int] = Field(default_factory=list)
+    to: dict[str, list[_Count]] | None = None
+    partitions: list[_Count] = Field(default_factory=list)
 
 
 class _Step(_Node):
     topic: str
     before: State
     after: State
-    epoch: int = 0
+    epoch: _Count = 0
     reason: str = ""
-    lasted: float = 0.0
-    moved: int = 0
+    lasted: Annotated[float, Field(ge=0, le=LONGEST_REBALANCE, allow_inf_nan=False)] = 0.0
+    moved: _Count = 0
     moves: list[_Moves] = Field(default_factory=list)
 
 
@@ -323,6 +329,8 @@ def parse_entry(data: bytes, path: str, written: float) -> Transitions | Lever |
     try:
         node = _ENTRY.validate_json(data)
         at = _seconds(node.at)
+        if isinstance(node, _Lever):
+            json.dumps(node.details, allow_nan=False)  # what is no number is no JSON for those who read on
     except (ValidationError, OverflowError, ValueError) as error:
         first = (
             error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
@@ -357,4 +365,7 @@ def _read_step(step: _Step) -> Step:
 
 
 def _seconds(moment: datetime) -> float:
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= found < LAST_MOMENT:
+        raise ValueError(f"no clock has shown {moment}")
+    return found

@@ -20,12 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.decided import Decided
+from muster.core.decided import LAST_MOMENT, Decided
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
-
-LAST_MOMENT = 253_370_764_800.0
-"""Seconds since the epoch at the end of the year 9998: what can be written again in any time zone."""
 
 
 class UnreadableKeyError(ConsulError):

@@ -19,6 +19,8 @@ class Stat:
     version: int
     mzxid: int
     pzxid: int
+    created: float = 0.0
+    data_length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class MemoryClient:
         if path not in self.nodes:
             return Result(error=NoNodeError())
         data, version, zxid = self.nodes[path]
-        return Result((data, Stat(version, zxid, zxid)))
+        return Result((data, Stat(version, zxid, zxid, float(zxid), len(data))))
 
     def get_children_async(
         self, path: str, watch: Callable[[Any], None] | None = None, include_data: bool = False
@@ -85,7 +87,9 @@ class MemoryClient:
 
     def exists_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Result:
         found = self.nodes.get(path)
-        return Result(None if found is None else Stat(found[1], found[2], found[2]))
+        return Result(
+            None if found is None else Stat(found[1], found[2], found[2], float(found[2]), len(found[0]))
+        )
 
     def ensure_path_async(self, path: str) -> Result:
         self._ensure(path)

@@ -15,6 +15,7 @@ KINDS = frozenset(
         "znode, consumer",
         "partition child",
         "racks node",
+        "history entry",
         "Consul key",
         "Consul entry",
         "Consul answer",
