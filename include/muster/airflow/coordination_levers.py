@@ -74,7 +74,9 @@ def assignor(context: Context) -> dict[str, Any]:
 
     cluster, word = forms.asked_cluster(context), forms.word(context)
     discovery, name = forms.discovery(cluster), forms.asked(context, "assignor")
-    options = dict(context["params"]["options"] or {})
+    options = context["params"]["options"] or {}
+    if not isinstance(options, dict):
+        raise LeverError(f'options are {str(options)[:100]!r}; give a JSON object, such as {{"budget": 10}}')
     if name != FROM_FILE:
         outcome = set_assignor(discovery, cluster, name, options, word)
     elif options:

@@ -27,8 +27,8 @@ def set_assignor(
     """
     try:
         load_assignor(name, options)
-        json.dumps(dict(options))
-    except (AssignorError, TypeError) as error:
+        json.dumps(dict(options), allow_nan=False)
+    except (AssignorError, TypeError, ValueError) as error:
         raise LeverError(f"{error}; the assignor of cluster {cluster.name!r} stays as it is") from error
     before = discovery.decisions().assignor
     discovery.choose_assignor(name, options, by=word.who, why=word.why, at=word.at)

@@ -30,6 +30,8 @@ from tests.faults.model.process import SETTINGS
 
 WORD = {"who": "ann", "when": "2026-01-01T00:00:00.000+00:00", "why": "has the cache"}
 PIN = {"consumer": "a", **WORD}
+ASSIGNOR = {"name": "range", "options": {"by_zone": True}, **WORD}
+PATTERN = {"pattern": "m.*", **WORD}
 STOP = {"incarnation": "one", **WORD}
 SUBMITTED = {
     "incarnation": "one",
@@ -95,6 +97,83 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
             assert any(name in warning for warning in cluster.warnings)
     for error in read.errors:
         told(error, "Consul key muster/c/")
+
+
+whole = st.tuples(
+    st.sampled_from(("rebalance", "assignor", "assignor", "whatever")),
+    st.one_of(mangled(ASSIGNOR), mangled(ASSIGNOR), mangled(WORD)),
+)
+
+
+@examples(250)
+@given(st.lists(whole, min_size=1, max_size=3), st.none() | mangled(WORD))
+def test_rotten_words_on_coordination(keys: list[tuple[str, bytes]], paused: bytes | None) -> None:
+    """A pause is one whatever it holds; what is not understood moves nothing; taken back, all goes on."""
+    cluster = Cluster({"good": 3}, good=("good",))
+    cluster.settles()
+    for name, value in [*keys, *([] if paused is None else [("paused", paused)])]:
+        cluster.key(f"coordination/{name}", value)
+        count("Consul key")
+    asked = cluster.servers.keys.get("muster/c/coordination/rebalance")
+    before = cluster.client.data()
+    cluster.join("c")
+    cluster.run()
+    read = cluster.discovery.decisions()
+    assert (read.paused is not None) == (paused is not None)
+    for error in read.errors:
+        told(error, "Consul key muster/c/coordination/rebalance")
+        assert error in cluster.warnings
+    assert cluster.plan is not None
+    if read.paused is not None:
+        assert "resume the cluster" in cluster.plan.held
+    elif read.assignor_error:
+        told(cluster.plan.held, "Consul key muster/c/coordination/assignor", "the topics stay as they are")
+    elif cluster.plan.held:
+        told(cluster.plan.held, "chosen instead of clusters.yaml's", "the topics stay as they are")
+    if cluster.plan.held:
+        assert cluster.client.data() == before, "nothing is written"
+    assert cluster.discovery.resume() == (paused is not None)
+    assert cluster.discovery.clear_assignor() == any(name == "assignor" for name, _ in keys)
+    cluster.settles()
+    cluster.run()
+    left = cluster.servers.keys.get("muster/c/coordination/rebalance")
+    assert left == (asked if read.errors else None), "carried out if it was understood, and else left alone"
+
+
+topic_keys = st.tuples(
+    st.sampled_from(("subscribed", "subscribed", "unsubscribed", "unsubscribed", "whatever")),
+    st.sampled_from(("names", "names", "patterns", "patterns", "whatever")),
+    st.one_of(st.sampled_from(("good", "more", "m.*")), parts),
+    st.one_of(mangled(PATTERN), st.just(json.dumps(PATTERN).encode())),
+)
+
+
+@examples(250)
+@given(st.lists(topic_keys, min_size=1, max_size=4))
+def test_rotten_words_on_topics(keys: list[tuple[str, str, str, bytes]]) -> None:
+    """What is understood counts; while something is not, no topic is taken up or let go but by its name."""
+    cluster = Cluster({"good": 3, "keep": 2}, good=("good", "keep"))
+    cluster.settles()
+    cluster.topics |= {"more": 2, "other": 1}
+    for how, kind, name, value in keys:
+        cluster.key(f"topics/{how}/{kind}/{name}", value)
+        count("Consul key")
+    before = dict(cluster.servers.keys)
+    read = cluster.discovery.decisions()
+    reads = cluster.settings.topics.read_with(read.subscriptions, read.topics_in_doubt)
+    new = {topic for topic in ("more", "other") if reads.takes_up(topic)}
+    kept = {topic for topic in ("good", "keep") if not reads.lets_go(topic)}
+    cluster.good = (*new, *kept)
+    for _ in range(3):  # what is let go of is closed first
+        cluster.settles()
+    assert cluster.servers.keys == before, "a run writes no key"
+    assert {topic for topic in cluster.topics if cluster.snapshot(topic) is not None} == new | kept
+    folders = {name for name in before if name.endswith("/")}
+    assert len(read.subscriptions) + len(read.errors) == len(before) - len(folders)
+    assert read.topics_in_doubt == bool(read.errors)
+    for error in read.errors:
+        told(error, "Consul key muster/c/topics/")
+        assert error in cluster.warnings
 
 
 @examples(300)
