@@ -18,7 +18,7 @@ BENCH ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
-# `make test-faults LONG=1` plays many more histories.
+# `make test-faults LONG=1` plays many more histories, and injects each real fault five times.
 LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
@@ -72,7 +72,7 @@ test: fetch ## Run all tests, in two processes; they start servers of their own 
 
 test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
 	@rm -f artifacts/faults.json
-	@status=0; REAL_FAULTS=1 LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
+	@status=0; LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.faults.real.matrix || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.faults.model.tally import PLAYED
 from tests.faults.model.world import COORDINATORS, IDS, World
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "50000" if os.environ.get("LONG") == "1" else "2000"))
 STEPS = 25
+
+pytestmark = pytest.mark.timeout(600 + EXAMPLES)
+"""Seconds. 2,000 histories take about a minute, 50,000 half an hour or more."""
 
 one = st.sampled_from(("a", "a", "b", "b", "c", "a-", "b-", "a--"))
 ids = st.sampled_from(IDS)
@@ -32,7 +37,7 @@ class Machine(RuleBasedStateMachine):
         running=st.sampled_from((("a", "b"), ("a", "b"), ("a", "b", "c"), ("a",), ())),
     )
     def begin(self, assignor: str, delay: float, only_u: str, commits: str, running: tuple[str, ...]) -> None:
-        self.world = World(assignor, delay, only_u, commits)
+        self.world, self.commits = World(assignor, delay, only_u, commits), commits
         for consumer in running:
             self.world.do(("start", consumer))
         if running:
@@ -139,6 +144,7 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "world"):
             try:
                 self.world.calm()
+                PLAYED[self.commits] += 1
             finally:
                 self.world.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,9 +16,6 @@ from tests.faults.real.deliveries import Journal
 from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, GROUP, PARTITIONS, SERVICE, TOPIC, FaultStack
 from tests.faults.real.world import CONSUMERS_DAG, COORDINATOR_DAG, World
-
-collect_ignore_glob = [] if os.environ.get("REAL_FAULTS") else ["test_*.py"]
-"""They take a quarter of an hour, so only `make test-faults` runs them."""
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,11 @@ from tests.faults.real.world import World
 class Fault:
     """`planned`: what moves, moves in order, so that no record may come twice.
 
-    `inject` may return how often it did the fault, if that is not once.
+    `inject` may return how often it did the fault, if that is not once. Without `mended` the next fault begins as
+    soon as all flows again, while this one is still being mended.
     """
 
     name: str
     inject: Callable[[World], int | None]
     planned: bool = False
+    mended: bool = True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import httpx
-import psutil
 
 from tests.faults.real.faults import Fault
-from tests.faults.real.jobs import Job, frozen
-from tests.faults.real.world import CONSUMERS_DAG, World
+from tests.faults.real.jobs import frozen
+from tests.faults.real.world import CONSUMERS_DAG, LONGEST, World
+
+SOON = 20.0
+"""Seconds until a consumer whose task is cleared has to hear of it, on a machine that is busy with other things."""
 
 
 def kill_driver(world: World) -> None:
@@ -26,42 +26,26 @@ def kill_worker(world: World) -> None:
 
 
 def kill_planner(world: World) -> None:
-    world.eventually("a planner", world.job(1).planner).kill()
+    world.eventually("a planner", world.job(3).planner).kill()
 
 
-def freeze_driver(world: World) -> None:
-    _freeze_until_replaced(world, 2, lambda job: [job.driver()])
-
-
-def freeze_job(world: World) -> None:
-    _freeze_until_replaced(world, 3, Job.processes)
-
-
-def _freeze_until_replaced(
-    world: World, number: int, processes: Callable[[Job], Sequence[psutil.Process]]
-) -> None:
-    """It is a zombie when it goes on: its partitions are others', and those have committed beyond it."""
-    held = world.held(number)
-    with frozen(processes(world.job(number))):
-        world.eventually(f"consumer {number} is replaced", lambda: world.settled(number))
+def freeze_until_replaced(world: World) -> int:
+    """The driver of one and all processes of another: zombies when they go on, for their partitions are the third's,
+    which has committed beyond them."""
+    held = world.held(2) | world.held(3)
+    with frozen([world.job(2).driver(), *world.job(3).processes()]):
+        for number in (2, 3):
+            world.eventually(f"consumer {number} is replaced", lambda number=number: world.settled(number))  # type: ignore[misc]
         world.flows_on(0.0, held)
+    return 2
 
 
-def freeze_jvm(world: World) -> None:
-    _freeze_for_a_while(world, 1, lambda job: [job.jvm()])
-
-
-def freeze_worker(world: World) -> None:
-    _freeze_for_a_while(world, 2, Job.forked)
-
-
-def _freeze_for_a_while(
-    world: World, number: int, processes: Callable[[Job], Sequence[psutil.Process]]
-) -> None:
-    """It still answers, so nobody replaces it: its own partitions wait, and the others flow."""
-    others = set(world.producer.times) - world.held(number)
-    with frozen(world.eventually("the process", lambda: processes(world.job(number)))):
-        world.flows_on(4.0, others)
+def freeze_for_a_while(world: World) -> int:
+    """The JVM of one and the workers of another: they still answer, so nobody replaces them. Their partitions wait,
+    and the third's flow."""
+    with frozen([world.job(1).jvm(), *world.eventually("the workers", world.job(2).forked)]):
+        world.flows_on(4.0, world.held(3))
+    return 2
 
 
 def fill_disk(world: World) -> None:
@@ -76,20 +60,26 @@ def fill_disk(world: World) -> None:
             )
 
 
-def roll(world: World) -> None:
+def roll(world: World) -> int:
     """Each consumer leaves in order, and joins again, by its task being cleared; no other partition pauses."""
     for number in world.numbers():
         job, run = world.job(number), world.task_of(number)["dag_run_id"]
         before = job.incarnation
         with world.nothing_else_pauses(number):
             world.api.clear(CONSUMERS_DAG, run, "consumer", number - 1)
+            world.eventually(
+                f"consumer {number} is asked to stop, or gone already",
+                job.asked_or_gone,
+                SOON,
+            )
             world.eventually(f"consumer {number} has left", lambda number=number: world.settled(number))  # type: ignore[misc]
         with world.nothing_else_pauses(number):
             world.eventually(
                 f"consumer {number} is back",
                 lambda job=job, before=before: job.incarnation != before and world.even(),  # type: ignore[misc]
-                120,
+                LONGEST,
             )
+    return len(world.numbers())
 
 
 def replaced_while_it_runs(world: World) -> None:
@@ -110,12 +100,6 @@ def replaced_while_it_runs(world: World) -> None:
         httpx.put(f"{agent}/check/deregister/network", timeout=5, trust_env=False).raise_for_status()
 
 
-def cut_off_from_consul(world: World) -> None:
-    """It goes on with what it has, and it passes its check, so nothing moves."""
-    with world.nothing_else_pauses(0), world.stack.consul_proxy.cut(world.job(1).session):
-        world.flows_on(4.0)
-
-
 def cut_off_from_zookeeper(world: World) -> None:
     """It goes on with what it has; what is to move to it waits until it hears of it."""
     held = world.held(2)
@@ -126,13 +110,14 @@ def cut_off_from_zookeeper(world: World) -> None:
     world.restore(1)
 
 
-def session_expires(world: World) -> None:
-    """Longer than its session lasts, all the while with what it has."""
+def no_consul_and_no_session(world: World) -> int:
+    """One is cut off from Consul and passes its check, another's ZooKeeper session expires: nothing moves."""
     before = world.stack.watched.expired
-    with world.nothing_else_pauses(0):
+    with world.nothing_else_pauses(0), world.stack.consul_proxy.cut(world.job(1).session):
         with world.cut_from_zookeeper(3):
             world.flows_on(7.0)
         world.eventually("its session has expired", lambda: world.stack.watched.expired > before)
+    return 2
 
 
 def cut_off_from_kafka(world: World) -> None:
@@ -149,19 +134,19 @@ def slow_to_kafka(world: World) -> None:
 
 
 FAULTS = (
-    Fault("SIGKILL of a consumer's driver", kill_driver),
-    Fault("a consumer cut off from Consul only", cut_off_from_consul),
-    Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
-    Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
-    Fault("SIGKILL of a consumer's JVM", kill_jvm),
-    Fault("SIGKILL of a consumer's Python workers", kill_worker),
+    Fault("SIGKILL of a consumer's driver", kill_driver, mended=False),
+    Fault("SIGKILL of a consumer's JVM", kill_jvm, mended=False),
+    Fault("SIGKILL of a consumer's Python workers", kill_worker, mended=False),
     Fault("SIGKILL of a consumer's planner", kill_planner),
-    Fault("SIGSTOP and SIGCONT of a consumer's driver, replaced", freeze_driver),
-    Fault("SIGSTOP and SIGCONT of a whole consumer, replaced", freeze_job),
-    Fault("SIGSTOP and SIGCONT of a consumer's JVM", freeze_jvm),
-    Fault("SIGSTOP and SIGCONT of a consumer's Python workers", freeze_worker),
+    Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
+    Fault("SIGSTOP and SIGCONT of a driver and of a whole consumer, replaced", freeze_until_replaced),
+    Fault("SIGSTOP and SIGCONT of a consumer's JVM and of another's Python workers", freeze_for_a_while),
     Fault("a consumer found failing and cut off from Consul, replaced", replaced_while_it_runs),
-    Fault("a consumer's ZooKeeper session expired", session_expires),
+    Fault(
+        "a consumer cut off from Consul only, and another's ZooKeeper session expired",
+        no_consul_and_no_session,
+    ),
+    Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
     Fault("a slow network from a consumer to Kafka", slow_to_kafka),
     Fault("the sink's disk full", fill_disk),
     Fault("rolling restart of all consumers", roll, planned=True),

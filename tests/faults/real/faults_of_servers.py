@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from itertools import cycle
 
 from muster.core.model import State
 from tests.faults.real.faults import Fault
@@ -30,23 +29,20 @@ def freeze_zookeeper(world: World) -> None:
             world.stack.ensemble.resume()
 
 
-def restart_zookeeper_in_mid_rebalance(world: World) -> None:
+def kill_zookeeper_and_its_leader(world: World) -> int:
+    """All of it while consumer 1 leaves; only the leader while it comes back, seen to its end by the other two."""
     world.isolate(1)
     world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
     world.stack.ensemble.kill()
     world.stack.ensemble.start()
-    _and_back(world, 1)
-
-
-def lose_leader(world: World) -> None:
-    """In mid-rebalance, which the other two servers see to its end."""
+    world.eventually("the rebalance is done", lambda: world.settled(1), LONGEST)
     leader = world.eventually("a leader", world.stack.ensemble.leader)
-    world.isolate(2)
-    world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
+    world.restore(1)
+    world.eventually("the next one has begun", lambda: world.state() is not State.STABLE)
     leader.kill()
-    _and_back(world, 2)
-    world.eventually("all have their share again", world.even)
+    world.eventually("all have their share again", world.even, LONGEST)
     leader.start()
+    return 2
 
 
 def stop_consul(world: World) -> None:
@@ -81,49 +77,42 @@ def kill_scheduler(world: World) -> None:
     world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
     world.stack.airflow.scheduler.kill()
     world.stack.airflow.scheduler.start()
-    _and_back(world, 3)
+    world.eventually("the rebalance is done", lambda: world.settled(3), LONGEST)
+    world.restore(3)
 
 
-def kill_at_write(world: World, number: int) -> int:
-    """Two rebalances: in the first one it dies before its n-th write, in the other one after it.
+def kill_at_writes(world: World) -> int:
+    """Whoever writes dies before each write of one rebalance, and after it, which the next one goes on from.
 
-    Returns in how many of them there were so many writes.
+    Returns how often one was killed.
     """
-    steps: tuple[tuple[Moment, Callable[[int], None], Callable[[], bool]], ...] = (
-        ("before", world.isolate, lambda: world.settled(1)),
-        ("after", world.restore, world.even),
-    )
-    killed = 0
-    for moment, change, done in steps:
-        trap = world.stack.watched.trap = Trap(number, moment)
-        change(1)
-        world.eventually("the rebalance is done", done, LONGEST)
-        if trap.seen >= number:
-            world.eventually("advance_state is dead", trap.sprung.is_set)
-            killed += 1
-        world.stack.watched.trap = None
-    assert killed == len(steps) or number > FEWEST_WRITES, f"{killed} were killed at write {number}"
+    written = killed = 0
+    moments: tuple[Moment, ...] = ("before", "after")
+    world.isolate(1)
+    for moment in cycle(moments):
+        trap = world.stack.watched.trap = Trap(1, moment)
+        world.eventually(
+            f"killed {moment} write {written + 1}, or done",
+            lambda trap=trap: trap.sprung.is_set() or world.settled(1),  # type: ignore[misc]
+            LONGEST,
+        )
+        if not trap.sprung.is_set():
+            break
+        killed += 1
+        written += moment == "after"
+        if world.settled(1):
+            break
+    world.stack.watched.trap = None
+    assert written >= FEWEST_WRITES, f"only {written} writes"
+    world.restore(1)
     return killed
 
 
-def _and_back(world: World, number: int) -> None:
-    try:
-        world.eventually("the rebalance is done", lambda: world.settled(number), LONGEST)
-    finally:  # or no later fault could begin
-        world.restore(number)
-
-
 FAULTS = (
-    *(
-        Fault(
-            f"SIGKILL of advance_state, write {number}", partial(kill_at_write, number=number), planned=True
-        )
-        for number in range(1, FEWEST_WRITES + 2)
-    ),
+    Fault("SIGKILL of advance_state before and after each write", kill_at_writes, planned=True),
     Fault("ZooKeeper stopped and started", stop_zookeeper),
     Fault("ZooKeeper frozen", freeze_zookeeper),
-    Fault("ZooKeeper killed in mid-rebalance, restarted", restart_zookeeper_in_mid_rebalance),
-    Fault("ZooKeeper's leader killed in mid-rebalance", lose_leader),
+    Fault("ZooKeeper killed in mid-rebalance, and its leader in the next one", kill_zookeeper_and_its_leader),
     Fault("Consul killed and restarted", stop_consul),
     Fault("Consul's agent frozen", freeze_consul),
     Fault("Kafka's broker restarted", restart_kafka),

@@ -36,6 +36,12 @@ class Job:
         assert found is not None, f"{self.consumer} is not registered"
         return str(found.incarnation)
 
+    def asked_or_gone(self) -> bool:
+        """Whether Consul has a request to stop for the incarnation that is registered, or none is registered."""
+        found = self._discovery.members().registered.get(self.consumer)
+        request = self._discovery.stop_request(self.consumer)
+        return found is None or (request is not None and request.incarnation == found.incarnation)
+
     def processes(self) -> list[psutil.Process]:
         """All of them."""
         return processes_of_sessions([self.session])

@@ -71,6 +71,8 @@ class World:
     journal: Journal
     windows: list[Window] = field(default_factory=list)
     unwell: str = ""
+    mending: bool = False
+    """Whether the fault before is still being mended, and the next one comes on top of it."""
 
     def eventually(self, what: str, condition: Callable[[], T], timeout: float = 60.0) -> T:
         """The condition's first true value. An error of an edge that is away counts as "not yet"."""
@@ -145,15 +147,17 @@ class World:
     # -- what is done
 
     @contextmanager
-    def fault(self, name: str, planned: bool) -> Iterator[Window]:
-        """One injection, which is over at the end of the block; then everything has to flow and be even again."""
+    def fault(self, name: str, planned: bool, mended: bool) -> Iterator[Window]:
+        """One injection, which is over at the end of the block; then everything has to flow again, and if it is to be
+        `mended` before the next one, to be even."""
         assert not self.unwell, self.unwell
         try:
-            self.eventually("all is well before the fault", self.even, LONGEST)
+            if not self.mending:
+                self.eventually("all is well before the fault", self.even, LONGEST)
         except AssertionError as error:
             self.unwell = f"not tried, because the stack has not recovered from an earlier fault: {error}"
             raise
-        self.flows_on(0.0)
+        self.mending = False
         window = Window(name, planned, time.time())
         self.windows.append(window)
         try:
@@ -161,7 +165,9 @@ class World:
             over = time.time()
             window.flowed = self.flows(window.began)
             self.flows(over)
-            self.eventually("all is well after the fault", self.even, LONGEST)
+            if mended:
+                self.eventually("all is well after the fault", self.even, LONGEST)
+            self.mending = not mended
         finally:
             self._restore_all()
             window.ended = time.time()
