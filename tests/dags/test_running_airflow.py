@@ -214,12 +214,13 @@ def test_clearing_a_deferred_task_restarts_its_job_in_order(world: World):
 
 
 def test_a_consumer_that_dies_is_submitted_anew_by_a_retry(world: World):
-    before = world.live(1)
+    before, other = world.live(1), world.live(2)
     tries = world.task(1)["try_number"]
     process = world.submission(1).process
     assert process is not None
     process.kill()
     world.live(1, other_than=before)
+    assert world.live(2) == other
     assert world.task(1)["try_number"] == tries + 1
     log = world.api.log(DAG, world.run, "consumer", 0, tries)
     assert "its driver process has ended" in log

@@ -5,10 +5,6 @@ Records flow all the while. At the end every one of them is accounted for.
 
 from __future__ import annotations
 
-import os
-import signal
-
-import psutil
 import pytest
 
 from devstack.airflow_api import AirflowApiError
@@ -129,18 +125,6 @@ def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventu
     assert world.shares() == [3, 3]
 
 
-def test_killed_consumer_is_submitted_anew(world: World, eventually: Eventually) -> None:
-    before = world.incarnations()
-    pid = int(str(world.status("numbers-1")["pid"]))
-    os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not psutil.pid_exists(pid), 30, "the driver is gone")
-    eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 takes over")
-    eventually(lambda: world.shares() == [3, 3], 180, "3/3 again")
-    after = world.incarnations()
-    assert after["numbers-1"] != before["numbers-1"]
-    assert after["numbers-2"] == before["numbers-2"]
-
-
 def test_the_log_of_the_driver_is_in_the_task(world: World, eventually: Eventually) -> None:
     run_id, index = consumer_task(world, "numbers-2")
 
@@ -164,7 +148,7 @@ def test_the_audit_names_every_rebalance(world: World, eventually: Eventually) -
     def told() -> list[str]:
         return [r.reason for r in rebalances_of(world.api.asset_events(COORDINATOR), TOPIC)]
 
-    eventually(lambda: len(told()) >= 7, 30, "all events")
+    eventually(lambda: len(told()) >= 5, 30, "all events")
     reasons = " | ".join(told())
     for reason in ("first assignment", "numbers-1 was isolated", "numbers-2 left", "numbers-2 joined"):
         assert reason in reasons

@@ -48,7 +48,6 @@ class ConsumerJob:
     folder: Path
     handler: str = "muster.handlers.parquet.ParquetHandler"
     options: dict[str, Any] = field(default_factory=dict)
-    fencing: bool = True
     service: str = SERVICE
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
@@ -78,7 +77,6 @@ class ConsumerJob:
             handler_options={"path": "${JOB_DATA}", **self.options},
             metadata={"zone": "here"},
             graceful_timeout=30,
-            fencing=self.fencing,
         )
         environment = {
             **os.environ,

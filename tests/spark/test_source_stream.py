@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -28,7 +25,6 @@ from tests.spark.stream import streaming
 from tests.spark.topics import commit, create_topic, end_offset, numbered, produce, producer_of
 
 pytestmark = pytest.mark.spark
-HERE = Path(__file__).resolve().parent
 
 
 @pytest.fixture
@@ -341,74 +337,5 @@ def test_kafka_away_for_a_while_fails_nothing_and_holds_up_no_other_kafka(
         server.kill()
 
 
-def test_nothing_is_lost_when_the_driver_is_killed(
-    kafka: KafkaSettings, agent: LocalAgent, group: str, tmp_path: Path, eventually: Eventually
-) -> None:
-    """SIGKILL in mid-stream, twice; a new driver with a new checkpoint begins at what was committed."""
-    topic = create_topic(kafka, 4)
-    each = 20_000
-    produce(kafka, topic, {p: numbered(f"{p}:", each) for p in range(4)})
-    agent.hold(topic, range(4))
-    agent.max_records = 3000
-    files = [tmp_path / f"run-{n}" for n in range(3)]
-    for n, file in enumerate(files):
-        with (tmp_path / f"log-{n}").open("w") as log:
-            driver = subprocess.Popen(
-                [
-                    sys.executable,
-                    str(HERE / "source_driver.py"),
-                    agent.options["agent"],
-                    agent.options["token"],
-                    str(tmp_path / f"checkpoint-{n}"),
-                    str(file),
-                ],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(HERE.parents[1] / "include"),
-                    "PYSPARK_PYTHON": sys.executable,
-                },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            if n < 2:
-                eventually(lambda: _done(file) >= 4, 180, f"batches of driver {n}")  # noqa: B023
-            else:
-                goal = {(p, each) for p in range(4)}
-                eventually(lambda: _ends(file) == goal, 180, "the end")  # noqa: B023
-        finally:
-            os.killpg(driver.pid, 9)
-            driver.wait()
-        # What the agent does: commit the ends of the batches that are done.
-        commit(kafka, group, {(topic, p): end for p, end in _ends(file)})
-    seen: dict[int, set[int]] = {p: set() for p in range(4)}
-    for file in files:
-        for line in file.read_text().splitlines():
-            if not line.startswith("done"):
-                _, _, partition, offset, value = line.split(",")
-                assert value == f"{partition}:{offset}"
-                seen[int(partition)].add(int(offset))
-    assert seen == {p: set(range(each)) for p in range(4)}
-
-
 def _tos(offset: dict[str, dict[str, list[int]]]) -> dict[str, dict[str, int]]:
     return {topic: {p: end for p, (_, end) in of_topic.items()} for topic, of_topic in offset.items()}
-
-
-def _done(file: Path) -> int:
-    return file.read_text().count("done") if file.exists() else 0
-
-
-def _ends(file: Path) -> set[tuple[int, int]]:
-    """Partition and end of what the complete batches in `file` hold."""
-    ends: dict[int, int] = {}
-    batch: dict[int, int] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        fields = line.split(",")
-        if fields[0] == "done":
-            ends |= batch
-            batch = {}
-        elif len(fields) == 5:
-            batch[int(fields[2])] = int(fields[3]) + 1
-    return set(ends.items())
