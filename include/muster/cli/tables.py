@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 _WIDTH = 200
 """Columns where the output does not go to a terminal."""
 
 
+_STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What steers a terminal, or turns the direction of writing, beside tabs and ends of lines."""
+
+
+class _PlainConsole(Console):
+    """Writes what would steer the terminal as an escape, for anybody may have put it into ZooKeeper or Consul."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """What rich makes of each text that it is given."""
+        return super().render_str(_STEERS.sub(lambda found: ascii(found[0])[1:-1], text), **how)
+
+
 def console() -> Console:
     """Where the result of a command goes: stdout as it is at this moment."""
-    out = Console(markup=False, highlight=False)
-    return out if out.is_terminal else Console(markup=False, highlight=False, width=_WIDTH)
+    out = _PlainConsole(markup=False, highlight=False)
+    return out if out.is_terminal else _PlainConsole(markup=False, highlight=False, width=_WIDTH)
 
 
 def table(*columns: str) -> Table:

@@ -124,6 +124,19 @@ def strictly(text: str) -> Any:
 
 
 @examples(150)
+@given(st.sampled_from(sorted(LEVER.keys() - {"kind", "at", "details"})), st.text(min_size=1, max_size=20))
+def test_no_entry_steers_the_terminal(field: str, text: str) -> None:
+    cluster = Cluster({}, good=())
+    data = {**LEVER, field: f"\x1b[31m{text}\u202e"}
+    cluster.client.put(f"{ROOT}/{entry_name(0)}", json.dumps(data).encode())
+    count("history entry")
+    lines = shown(cluster).replace("\n", "")
+    assert "\\x1b[31m" in lines
+    assert "\\u202e" in lines
+    assert not {"\x1b", "\u202e", "\x07", "\x9b"} & set(lines)
+
+
+@examples(150)
 @given(st.lists(names, min_size=1, max_size=4, unique=True), entries)
 def test_nodes_that_are_no_entries_are_left_alone(children: list[str], data: bytes) -> None:
     cluster = Cluster({}, good=())
