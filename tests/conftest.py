@@ -19,6 +19,11 @@ from devstack.kafka import Kafka
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.faults.summary import (  # noqa: F401  hooks
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from tests.secured import (  # noqa: F401  fixtures
     authority,
     consul_tokens,

@@ -14,5 +14,7 @@ def test_so_many_inputs_were_played(request: pytest.FixtureRequest) -> None:
     asked = {item.path.stem for item in request.session.items if item.path.parent == request.path.parent}
     if files - asked or request.config.option.keyword:
         pytest.skip(f"only a part was asked for: {sum(PLAYED.values())} inputs")
+    if hasattr(request.config, "workerinput"):
+        pytest.skip("the other processes play inputs, too; the summary counts them all")
     assert PLAYED.keys() == KINDS
     assert PLAYED.total() >= LEAST
