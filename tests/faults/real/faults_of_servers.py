@@ -100,8 +100,6 @@ def kill_at_writes(world: World) -> int:
             break
         killed += 1
         written += moment == "after"
-        if world.settled(1):
-            break
     world.stack.watched.trap = None
     assert written >= FEWEST_WRITES, f"only {written} writes"
     world.restore(1)
