@@ -1,0 +1,249 @@
+"""One consumer that is larger than a machine: its executors run on both workers of a real Spark standalone cluster.
+
+The driver stays with Airflow, which submits it through its Spark connection. The workers have no PYTHONPATH: `muster`
+and the handler come to the executors in a zip file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import httpx
+import psutil
+import pyarrow.dataset
+import pytest
+from kazoo.client import KazooClient
+
+from devstack.guard import guard
+from devstack.leftovers import MARKER, end_all, processes_of
+from devstack.spark_standalone import SparkMaster, SparkWorker
+from muster.core.model import TopicAssignment
+from muster.core.wire import assignment_path, format_assignment
+from muster.edges.consul import Discovery
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+from tests.dags.conftest import WriteClusters, connection
+from tests.dags.test_consumer_life import Task, first_event
+from tests.spark.topics import create_topic, numbered, produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.airflow]
+
+INCLUDE = Path(__file__).resolve().parents[2] / "include"
+PARTITIONS = range(4)
+ROUND = 300
+"""Records a partition and round: enough that a batch is two tasks, one for each worker."""
+ROUNDS = 3
+QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For programs that live for a minute."""
+
+
+@dataclass
+class Cluster:
+    """The processes of a Spark cluster. All that they start is marked with `folder`."""
+
+    folder: Path
+    master: SparkMaster
+    workers: Sequence[SparkWorker]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers with one core each."""
+    folder = tmp_path_factory.mktemp("spark-standalone")
+    mark = {MARKER: str(folder)}
+    guard.watch_marker(MARKER, str(folder))
+    master = SparkMaster(folder / "master", guarded=True, extra_environment=mark)
+    workers = [
+        SparkWorker(folder / name, master, guarded=True, extra_environment=mark)
+        for name in ("worker-1", "worker-2")
+    ]
+    try:
+        master.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(SparkWorker.start, workers))
+        yield Cluster(folder, master, workers)
+    finally:
+        for server in (*workers, master):
+            server.stop()
+        end_all(folder)
+        assert not processes_of(folder)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    """`muster` and a handler, as they are sent to executors."""
+    archive = tmp_path / "shipped.zip"
+    with ZipFile(archive, "w") as file:
+        for source in sorted((INCLUDE / "muster").rglob("*.py")):
+            file.write(source, source.relative_to(INCLUDE))
+        file.write(Path(__file__).with_name("shipped_handler.py"), "shipped_handler.py")
+    return archive
+
+
+@pytest.fixture
+def on_cluster(
+    cluster: Cluster,
+    connections: None,
+    write_clusters: WriteClusters,
+    cluster_name: str,
+    shipped: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The Spark connection leads to the standalone cluster, and the job is the real one."""
+    monkeypatch.delenv("MUSTER_APPLICATION")
+    monkeypatch.setenv(MARKER, str(cluster.folder))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path / "logs"))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_MUSTER_SPARK",
+        connection(conn_type="spark", host="spark://127.0.0.1", port=cluster.master.port),
+    )
+    write_clusters(
+        cluster_name,
+        consumers={
+            "handler": "shipped_handler.TellingHandler",
+            "handler_options": {"path": str(tmp_path / "data"), "told": str(tmp_path / "told")},
+            "startup_timeout": "120s",
+            "graceful_timeout": "30s",
+            "spark_conf": {
+                "spark.ui.enabled": False,
+                "spark.driver.memory": "512m",
+                "spark.driver.extraJavaOptions": QUICK_JVM,
+                "spark.executor.extraJavaOptions": QUICK_JVM,
+                "spark.executor.memory": "512m",
+                "spark.executor.cores": 1,
+                "spark.cores.max": len(cluster.workers),
+                "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+                "spark.submit.pyFiles": str(shipped),
+            },
+        },
+    )
+
+
+class Assigner:
+    """Writes the topic's assignment by hand, as a coordinator would."""
+
+    def __init__(self, client: KazooClient, kafka: KafkaSettings, cluster: str, topic: str) -> None:
+        self._client, self._servers = client, kafka.bootstrap_servers
+        self._group, self._path = f"{cluster}-group", assignment_path(cluster, topic)
+        self._epoch = 0
+        client.ensure_path(self._path)
+
+    def __call__(self, owners: Mapping[int, str]) -> None:
+        self._epoch += 1
+        node = TopicAssignment(self._servers, self._group, dict(owners), self._epoch)
+        self._client.set(self._path, format_assignment(node))
+
+
+@pytest.fixture
+def zookeeper_client(zookeeper: ZooKeeperSettings) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper.hosts)
+    client.start(timeout=10)
+    yield client
+    client.stop()
+    client.close()
+
+
+def kafka_connections(worker: SparkWorker, port: int) -> set[tuple[int, int]]:
+    """Process and own port of each connection to Kafka that the Python processes of `worker`'s executors have."""
+    assert worker.process is not None
+    found: set[tuple[int, int]] = set()
+    for process in worker.process.members():
+        try:
+            found |= {
+                (process.pid, one.laddr.port)
+                for one in process.net_connections(kind="tcp")
+                if one.raddr and one.raddr.port == port and one.status == psutil.CONN_ESTABLISHED
+            }
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def committed(kafka: KafkaSettings, group: str, topic: str) -> dict[int, int]:
+    offsets = GroupOffsets(kafka, group)
+    try:
+        return {p: at or 0 for (_, p), at in offsets.committed([(topic, p) for p in PARTITIONS]).items()}
+    finally:
+        offsets.close()
+
+
+def held(discovery: Discovery, consumer: str, topic: str) -> dict[str, Any]:
+    """What the consumer's status page says of `topic`, without what is empty."""
+    there = discovery.members().registered[consumer]
+    url = f"http://{there.address}:{there.port}/status"
+    on_topic = httpx.get(url, timeout=5, trust_env=False).json()["topics"].get(topic, {})
+    return {key: on_topic[key] for key in ("running", "starting", "closing") if on_topic.get(key)}
+
+
+@pytest.mark.usefixtures("on_cluster")
+def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_over_in_order(
+    cluster: Cluster,
+    zookeeper_client: KazooClient,
+    consul: ConsulSettings,
+    kafka: KafkaSettings,
+    cluster_name: str,
+    shipped: Path,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    discovery = Discovery(consul, cluster_name, f"{cluster_name}-service")
+    task = Task(cluster_name, discovery)
+    group, name = f"{cluster_name}-group", f"muster {task.consumer}"
+    broker = int(kafka.bootstrap_servers.rpartition(":")[2])
+    topic = create_topic(kafka, len(PARTITIONS))
+    assign = Assigner(zookeeper_client, kafka, cluster_name, topic)
+    written = 0
+
+    def one_round() -> None:
+        nonlocal written
+        produce(kafka, topic, {p: numbered(f"{p}-", ROUND, written) for p in PARTITIONS})
+        written += ROUND
+
+    one_round()
+    assign(dict.fromkeys(PARTITIONS, task.consumer))
+    trigger = task.execute()  # it is live, and the task is deferred
+
+    eventually(lambda: committed(kafka, group, topic) == dict.fromkeys(PARTITIONS, written), 60)
+    assert cluster.master.applications()[name] == "RUNNING"
+    assert [len(worker.executors()) for worker in cluster.workers] == [1, 1]
+
+    # Each worker's executor reads in one process, and batch after batch over the same connections to Kafka.
+    first = [kafka_connections(worker, broker) for worker in cluster.workers]
+    assert [len({pid for pid, _ in of_worker}) for of_worker in first] == [1, 1], first
+    for _ in range(ROUNDS):
+        one_round()
+        eventually(lambda: committed(kafka, group, topic) == dict.fromkeys(PARTITIONS, written), 60)
+    assert [kafka_connections(worker, broker) for worker in cluster.workers] == first
+
+    # Two partitions go to somebody else: all is committed when they are reported closed, and they are left alone.
+    kept, given = [0, 1], [2, 3]
+    assign(dict.fromkeys(kept, task.consumer) | dict.fromkeys(given, "somebody-else"))
+    eventually(lambda: held(discovery, task.consumer, topic) == {"running": kept}, 30)
+    at_hand_over = committed(kafka, group, topic)
+    assert at_hand_over == dict.fromkeys(PARTITIONS, written)
+    one_round()
+    eventually(lambda: committed(kafka, group, topic) == at_hand_over | dict.fromkeys(kept, written), 60)
+
+    # The rest goes when it is stopped, and the Spark cluster has its cores back.
+    discovery.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")
+    event = asyncio.run(first_event(trigger))
+    assert event["stopped_by"] == {"who": "ann", "why": "enough"}
+    assert not task.registered()
+    eventually(lambda: cluster.master.applications()[name] == "FINISHED", 30)
+    eventually(lambda: not any(worker.executors() for worker in cluster.workers), 30)
+
+    expected = {(p, n): 1 for p in PARTITIONS for n in range(written if p in kept else at_hand_over[p])}
+    table = pyarrow.dataset.dataset(tmp_path / "data", format="parquet").to_table(["partition", "offset"])
+    read = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    assert Counter(read) == expected
+    assert f"/{shipped.name}/muster/" in (tmp_path / "told").read_text()
