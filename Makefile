@@ -9,10 +9,13 @@ SHELL := bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+CELERY_STAMP := $(VENV)/.installed-celery
 # The Python to make the environment with. The lock file is for 3.11.
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
 # `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
 KEEP ?=
+# `make env CELERY=1` adds what Airflow needs for PostgreSQL and the Celery executor.
+CELERY ?=
 # More arguments for a benchmark: `make bench-assignors BENCH="--rounds 5"`.
 BENCH ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
@@ -23,13 +26,13 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-faults bench-assignors bench-throughput picture screenshots check \
+.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput picture screenshots check \
   quick format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(STAMP) ## Make the Python environment in .venv, with exactly what requirements.txt says
+env: $(STAMP) $(if $(CELERY),$(CELERY_STAMP)) ## Make the Python environment in .venv, with exactly what requirements.txt says
 
 $(STAMP): requirements.txt pyproject.toml
 	@if [ -z "$(BASE_PYTHON)" ] || ! "$(BASE_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
@@ -52,6 +55,12 @@ $(STAMP): requirements.txt pyproject.toml
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+$(CELERY_STAMP): $(STAMP) requirements-celery.txt
+	@echo "Installing requirements-celery.txt"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 \
+	  $(VENV)/bin/uv pip install --quiet --no-deps --require-hashes --requirement requirements-celery.txt
+	@touch $(CELERY_STAMP)
+
 fetch: env ## Fetch Kafka and ZooKeeper, and build Consul if there is none; once, into ~/.cache/muster
 	@$(PYTHON) -m devstack fetch
 
@@ -69,6 +78,9 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 
 test: fetch ## Run all tests, in two processes; they start servers of their own (PYTEST="-n 0": in one)
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+test-celery: fetch $(CELERY_STAMP) ## Those tests that have an Airflow of their own, on PostgreSQL and Celery (root installs them on Debian)
+	@MUSTER_DEVSTACK_EXECUTOR=celery $(PYTHON) -m pytest tests/e2e/test_end_to_end.py tests/dags/test_running_airflow.py $(PYTEST)
 
 test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
 	@rm -f artifacts/faults.json
@@ -100,6 +112,11 @@ format: env ## Format the code, and mend what the linter can
 lock: env ## Pin what requirements.in asks for in requirements.txt, with hashes (UPGRADE=1: the newest)
 	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements.txt requirements.in
+	@# Only what comes on top, at versions that go with requirements.txt.
+	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
+	  $$(grep -oE '^[a-z0-9][a-z0-9._-]*' requirements.txt | sed 's/^/--no-emit-package /') \
+	  --output-file requirements-celery.txt requirements-celery.in
 
 clean: ## Stop everything, and remove the stack's data, the environment and all that tools have left
 	@if [ -x $(PYTHON) ] && [ -d .devstack ]; then $(PYTHON) -m devstack down; fi

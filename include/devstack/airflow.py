@@ -22,7 +22,10 @@ from typing import ClassVar
 import httpx
 from cryptography.fernet import Fernet
 
+from devstack.airflow_backend import Backend
 from devstack.errors import DevstackError
+from devstack.redis import Redis
+from devstack.secret import write_secret
 from devstack.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,8 +136,29 @@ class AirflowTriggerer(AirflowComponent):
         super().stop()
 
 
+class AirflowCeleryWorker(AirflowComponent):
+    """Runs the tasks, with the CeleryExecutor. Airflow knows nothing of its health; healthy means that it listens."""
+
+    name = "Airflow Celery worker"
+
+    def __init__(self, data_dir: Path, redis: Redis, guarded: bool) -> None:
+        super().__init__(data_dir, None, {}, guarded)
+        self._redis = redis
+
+    def command(self) -> Sequence[str | Path]:
+        """Without a log server, as the scheduler, and without events, which nobody watches."""
+        worker = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
+        return [sys.executable, "-m", "airflow", *worker]
+
+    def healthy(self) -> bool:
+        """Whether it hears what is said to all workers."""
+        return self.running and self._redis.listeners() > 0
+
+
 class Airflow:
     """All of Airflow, with its database, logs and secrets in `data_dir`.
+
+    What it keeps its database in and how it runs its tasks, the environment says (`devstack.airflow_backend`).
 
     `extra_environment` is what the stack adds: connections, and where consumers write. `home` is the folder with
     `airflow.cfg`, `dags` and `plugins`.
@@ -156,11 +180,17 @@ class Airflow:
         self.scheduler = AirflowScheduler(self.data_dir / "scheduler", self.api, {}, guarded)
         self.dag_processor = AirflowDagProcessor(self.data_dir / "dag-processor", self.api, {}, guarded)
         self.triggerer = AirflowTriggerer(self.data_dir / "triggerer", self.api, {}, guarded)
+        self.backend = Backend(self.data_dir, guarded)
+        redis = self.backend.redis
+        self.worker = (
+            redis if redis is None else AirflowCeleryWorker(self.data_dir / "worker", redis, guarded)
+        )
 
     @property
     def components(self) -> tuple[AirflowComponent, ...]:
         """The API server first, because the others ask it."""
-        return (self.api, self.scheduler, self.dag_processor, self.triggerer)
+        always = (self.api, self.scheduler, self.dag_processor, self.triggerer)
+        return always if self.worker is None else (*always, self.worker)
 
     @property
     def url(self) -> str:
@@ -184,7 +214,7 @@ class Airflow:
         no_proxy = ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("NO_PROXY", "")]))
         return {
             "AIRFLOW_HOME": str(self.home),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._database}",
+            **self.backend.environment(),
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
             "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -211,16 +241,23 @@ class Airflow:
         }
 
     def migrate(self) -> None:
-        """Create the database or bring it up to date, and make the secrets. Raises `DevstackError`."""
+        """Create the database or bring it up to date, and make the secrets. Raises `DevstackError`.
+
+        Starts the database's server if it has one.
+        """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._secrets_folder.mkdir(mode=0o700, exist_ok=True)
         self._secret("fernet_key", Fernet.generate_key().decode())
         self._secret("secret_key", secrets.token_urlsafe(48))
         self._secret("jwt_secret", secrets.token_urlsafe(48))
         self._secret("passwords.json", json.dumps({user: secrets.token_urlsafe(9) for user in USERS}))
-        done = self.data_dir / "migrated"
+        for server in self.backend.servers().values():
+            server.extra_environment = self.extra_environment
+        self.backend.start()
+        done = self.backend.migrated
         wanted = version("apache-airflow")
-        if self._database.exists() and done.exists() and done.read_text(encoding="utf-8") == wanted:
+        there = self.backend.postgresql is not None or (self.data_dir / "airflow.db").exists()
+        if there and done.exists() and done.read_text(encoding="utf-8") == wanted:
             return
         result = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
@@ -232,7 +269,7 @@ class Airflow:
         )
         if result.returncode != 0:
             end = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
-            raise DevstackError(f"Airflow's database {self._database} cannot be set up. It said:\n{end}")
+            raise DevstackError(f"Airflow's database in {self.data_dir} cannot be set up. It said:\n{end}")
         done.write_text(wanted, encoding="utf-8")
 
     def start(self) -> None:
@@ -246,20 +283,17 @@ class Airflow:
                 started.result()
 
     def stop(self) -> None:
-        """Stop all components, the scheduler first, so that nothing new is started. Consumers go on."""
+        """Stop all, the scheduler first, so that nothing new is started, the database last. Consumers go on."""
         self.scheduler.stop()
         with ThreadPoolExecutor(len(self.components)) as pool:
             for stopped in [pool.submit(component.stop) for component in self.components]:
                 stopped.result()
+        self.backend.stop()
 
     def restart(self) -> None:
         """Stop all and start all again, on the same port and database."""
         self.stop()
         self.start()
-
-    @property
-    def _database(self) -> Path:
-        return self.data_dir / "airflow.db"
 
     @property
     def _secrets_folder(self) -> Path:
@@ -273,8 +307,5 @@ class Airflow:
         return f"cat {shlex.quote(str(self._secrets_folder / name))}"
 
     def _secret(self, name: str, value: str) -> None:
-        path = self._secrets_folder / name
-        if path.exists():
-            return
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(value)
+        if not (path := self._secrets_folder / name).exists():
+            write_secret(path, value)

@@ -82,6 +82,8 @@ class Stack:
             "airflow-scheduler": self.airflow.scheduler,
             "airflow-dag-processor": self.airflow.dag_processor,
             "airflow-triggerer": self.airflow.triggerer,
+            **({} if self.airflow.worker is None else {"airflow-celery-worker": self.airflow.worker}),
+            **self.airflow.backend.servers(),
         }
 
     def environment(self) -> dict[str, str]:
@@ -154,6 +156,7 @@ class Stack:
                     jobs, killed = end_consumers(self.folder, grace)
                     progress.result = f"{jobs} stopped" + (f", {killed} of them by force" if killed else "")
             self._stop(*self.airflow.components)
+            self._stop(*self.airflow.backend.servers().values())
             self._stop(self.kafka, self.zookeeper, self.consul)
             if left := end_all(self.folder):
                 say(f"Ended {left} more processes of the stack")
