@@ -26,7 +26,8 @@ class PostgreSQL(Server):
     """One database on 127.0.0.1, with a password that is made up at the first start.
 
     PostgreSQL refuses to run as root. Started by root it runs as the user of Debian's package, who is let through to
-    its folder however closed the ones above it are.
+    its folder however closed the ones above it are. Its processes for clients are sessions of their own, which end
+    when the first one does; so `pause` stops new connections only.
     """
 
     name = "PostgreSQL"

@@ -32,6 +32,8 @@ class Redis(Server):
             "requirepass": self._password(),
             "appendonly": "yes",
             "save": '""',
+            # A title would be written over the environment, by which the processes of a stack are found.
+            "set-proc-title": "no",
         }
         write_secret(self._settings, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
