@@ -159,6 +159,7 @@ class Plan:
     """How long and how much: `most` records a batch, `cores` of Spark, a trickle of `seconds` a round."""
 
     inputs: Sequence[Input]
+    sinks: Sequence[str]
     rounds: int
     cores: int
     most: int
@@ -202,12 +203,12 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[Figure]
                 return reading
 
             cold = {source: read(source, NOOP) for source in SOURCES}
-            sides = {sink: {source: Side(cold[source]) for source in SOURCES} for sink in SINKS}
+            sides = {sink: {source: Side(cold[source]) for source in SOURCES} for sink in plan.sinks}
             for number in range(plan.rounds):
-                for sink in SINKS:
+                for sink in plan.sinks:
                     for source in SOURCES[:: 1 if number % 2 else -1]:
                         sides[sink][source].rounds.append(read(source, sink))
-            for sink in SINKS:
+            for sink in plan.sinks:
                 yield Figure(given, sink, sides[sink])
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -13,7 +14,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SPARK, Reading
-from benchmarks.throughput_figures import PEER_OPTIONS, SINKS, Figure, Latency, Plan, Side, cpu, steady, whole
+from benchmarks.throughput_figures import PEER_OPTIONS, SINKS, Figure, Latency, Side, cpu, steady, whole
+from benchmarks.throughput_results import Results
 
 PLOT = "plot-throughput.svg"
 REPORT = "report-throughput.md"
@@ -63,42 +65,46 @@ def _a_batch(side: Side) -> str:
 
 
 def least(figures: Sequence[Figure], sink: str) -> float:
-    """The least ratio of all inputs."""
-    return min(figure.ratio for figure in figures if figure.sink == sink)
+    """The least ratio of all inputs; not a number if none was measured."""
+    return min((figure.ratio for figure in figures if figure.sink == sink), default=math.nan)
 
 
-def ratios(figures: Sequence[Figure], delays: Latency) -> str:
+def ratios(results: Results) -> str:
     """The last line of a run: Muster's figure over that of Spark's source; of the throughputs the least of all
-    inputs. Above 1 Muster is faster, of the latency below 1."""
+    inputs. Above 1 Muster is faster, of the latency below 1; `nan` is what was not measured."""
+    delay = results.delays.ratio if results.delays else math.nan
     return (
-        f"bench-throughput: noop_ratio={least(figures, NOOP):.2f} parquet_ratio={least(figures, PARQUET):.2f} "
-        f"latency_ratio={delays.ratio:.2f}"
+        f"bench-throughput: noop_ratio={least(results.figures, NOOP):.2f} "
+        f"parquet_ratio={least(results.figures, PARQUET):.2f} latency_ratio={delay:.2f}"
     )
 
 
-def write(folder: Path, figures: Sequence[Figure], delays: Latency, plan: Plan, load: float) -> None:
-    """Write the report and its plot into `folder`. `load` is the machine's before the run, by other work."""
+def write(folder: Path, results: Results) -> None:
+    """Write the report and its plot into `folder`."""
+    figures, of = results.figures, results.conditions
     _plot(folder / PLOT, figures)
     options = ", ".join(f"`{key}={value}`" for key, value in PEER_OPTIONS.items())
+    rounds = [len(side.rounds) for figure in figures for side in figure.sides.values()]
     lines = [
         "# Muster's source beside Spark's own Kafka source",
         "",
         "Written by `make bench-throughput`: do not edit. Both read the same topic (lz4) from the same broker in one",
-        f"run, in turns, {plan.rounds} rounds, each in a process of its own with Spark in local mode on {plan.cores}",
-        f"cores, `foreachBatch`, and a trigger of {plan.trigger} ms. Parquet is Spark's own writing of the batch;",
+        f"run, in turns, {' to '.join(map(str, dict.fromkeys((min(rounds), max(rounds)))))} rounds, each in a",
+        f"process of its own with Spark in local mode on {of.cores} cores, `foreachBatch`, and a trigger of",
+        f"{of.trigger} ms. Parquet is Spark's own writing of the batch;",
         "`muster.sinks.ParquetSink`, which is exactly-once, is not measured here. Records/s are steady ones: from",
         "the end of the first batch to that of the last; medians, and the spread of the rounds in brackets. `ratio`",
         "is Muster's over Spark's: above 1 Muster is faster. CPU and memory (resident, the most) are those of",
         "driver, JVM and Python workers together; the broker's are not counted. Pages that forked workers share are",
         "counted for each of them, to Muster's disadvantage.",
         "",
-        f"Spark's source: `maxOffsetsPerTrigger={plan.most}`, {options}, and `minPartitions={plan.cores}` where the",
-        f"topic has fewer partitions. Muster: `max_records_per_batch` {plan.most:,}, which it grows to from 100,000;",
+        f"Spark's source: `maxOffsetsPerTrigger={of.most}`, {options}, and `minPartitions={of.cores}` where the",
+        f"topic has fewer partitions. Muster: `max_records_per_batch` {of.most:,}, which it grows to from 100,000;",
         "all else as it is by default. Muster's commits to Kafka are not part of it, as Spark's source makes none.",
         "",
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before the run.",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {of.load:.1f} before the run.",
         ""
-        if load < 1
+        if of.load < 1
         else "**The machine was not quiet: only the ratios say something, and they are rough.**",
         "",
         f"![Records a second]({PLOT})",
@@ -118,23 +124,27 @@ def write(folder: Path, figures: Sequence[Figure], delays: Latency, plan: Plan, 
             if figure.sink == NOOP
         ),
         "",
-        "## Latency",
-        "",
-        f"A record every {delays.interval * 1e3:.0f} ms to {delays.partitions} partitions; from before it is",
-        f"produced until a handler that collects has it, with a trigger of {delays.trigger} ms for both.",
-        "",
-        "| source | median ms | p99 ms | records |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| {NAMES[source]} | {delays.middle(source) * 1e3:.0f} | {delays.late(source) * 1e3:.0f} "
-            f"| {sum(map(len, delays.delays[source]))} |"
-            for source in (SPARK, MUSTER)
-        ),
-        "",
-        f"`{ratios(figures, delays)}` (of the throughputs the least of all topics)",
+        *(_latency(results.delays) if results.delays else ()),
+        f"`{ratios(results)}` (of the throughputs the least of all topics)",
         "",
     ]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _latency(delays: Latency) -> Iterator[str]:
+    yield "## Latency"
+    yield ""
+    yield f"A record every {delays.interval * 1e3:.0f} ms to {delays.partitions} partitions; from before it is"
+    yield f"produced until a handler that collects has it, with a trigger of {delays.trigger} ms for both."
+    yield ""
+    yield "| source | median ms | p99 ms | records |"
+    yield "| --- | --- | --- | --- |"
+    for source in (SPARK, MUSTER):
+        yield (
+            f"| {NAMES[source]} | {delays.middle(source) * 1e3:.0f} | {delays.late(source) * 1e3:.0f} "
+            f"| {sum(map(len, delays.delays[source]))} |"
+        )
+    yield ""
 
 
 def _plot(path: Path, figures: Sequence[Figure]) -> None:

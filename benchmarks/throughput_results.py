@@ -1,0 +1,69 @@
+"""What parts of the throughput benchmark have measured, in one file: a whole run is long and can be made so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from benchmarks.throughput_figures import Figure, Latency
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all parts have in common: `most` is the largest batch, `records` are a topic's, `load` is the machine's
+    before the run, by other work."""
+
+    records: int
+    most: int
+    cores: int
+    trigger: int
+    load: float
+
+    def alike(self, other: Conditions) -> bool:
+        """Whether figures taken under both may stand in one table."""
+        return replace(self, load=0.0) == replace(other, load=0.0)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Figures by topic and sink, and the latency, if it was measured."""
+
+    conditions: Conditions
+    figures: tuple[Figure, ...] = ()
+    delays: Latency | None = None
+
+    def joined(self, later: Results) -> Results:
+        """Both; what `later` measured again replaces what was there.
+
+        Raises ValueError if they were not measured under the same conditions.
+        """
+        if not self.conditions.alike(later.conditions):
+            raise ValueError(
+                f"measured with {self.conditions}, now with {later.conditions}: use another file for the results"
+            )
+        figures = {(figure.input, figure.sink): figure for figure in (*self.figures, *later.figures)}
+        return Results(
+            replace(later.conditions, load=max(self.conditions.load, later.conditions.load)),
+            tuple(figures[key] for key in sorted(figures)),
+            later.delays or self.delays,
+        )
+
+
+_JSON = TypeAdapter(Results)
+
+
+def load(file: Path) -> Results | None:
+    """What `save` wrote, None if there is no such file. Raises ValueError if it is something else."""
+    try:
+        return _JSON.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise ValueError(f"{file}: not results of this benchmark: {error.errors()[0]['msg']}") from error
+
+
+def save(file: Path, results: Results) -> None:
+    """Write `results`, all of them."""
+    file.write_bytes(_JSON.dump_json(results))
