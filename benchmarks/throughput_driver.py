@@ -31,8 +31,8 @@ from tests.spark.local_agent import LocalAgent
 
 PATIENCE = 600.0
 """Seconds for one reading of a topic."""
-SETTLE = 6.0
-"""Seconds of a trickle that do not count, because the query is starting."""
+SETTLE = 3.0
+"""Seconds of a trickle after the first batch that do not count, because the query is starting."""
 _POLL = 0.1
 
 READY = "ready"
@@ -44,8 +44,9 @@ NOOP, PARQUET, COLLECT = "noop", "parquet", "collect"
 class Order:
     """One reading of a topic. `most` is the largest batch, in records; `trigger` is in ms.
 
-    `options` are further options of Spark's source. With `until` (seconds) it follows the topic for so long instead
-    of reading `records` of it, and the records' values are the nanoseconds at which they were produced.
+    `options` are further options of Spark's source. With `until` (seconds after the first batch) it follows the topic
+    for so long instead of reading `records` of it, and the records' values are the nanoseconds at which they were
+    produced.
     """
 
     servers: str
@@ -71,8 +72,9 @@ class Order:
 @dataclass
 class Reading:
     """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches;
-    `cpu` in seconds and `memory` (the most, resident) in bytes of the driver, its JVM and all Python workers.
-    `delays` are those of a trickle's records, in seconds from produced to handled."""
+    `cpu` in seconds and `memory` (the most, resident) in bytes of the driver, its JVM and all Python workers, `jvm`
+    the CPU seconds of the JVM alone. `delays` are those of a trickle's records, in seconds from produced to handled.
+    """
 
     batches: int = 0
     first: float = 0.0
@@ -80,6 +82,7 @@ class Reading:
     last: float = 0.0
     records: int = 0
     cpu: float = 0.0
+    jvm: float = 0.0
     memory: int = 0
     workers: int = 0
     delays: list[float] = field(default_factory=list)
@@ -94,26 +97,29 @@ class Usage:
         self._stop = threading.Event()
         self.memory = 0
         self.workers = 0
-        self._began = self.cpu()
+        self._began = self._cpu()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def cpu(self) -> float:
-        """CPU seconds so far, with those of processes that have ended."""
-        total = 0.0
-        for process in [self._me, *self._me.children(recursive=True)]:
-            try:
-                total += sum(process.cpu_times()[:4])
-            except psutil.NoSuchProcess:
-                continue
-        return total
-
-    def end(self) -> float:
-        """CPU seconds since the start."""
+    def end(self) -> tuple[float, float]:
+        """CPU seconds since the start, of all and of the JVM alone."""
         self._look()
         self._stop.set()
         self._thread.join()
-        return self.cpu() - self._began
+        total, jvm = self._cpu()
+        return total - self._began[0], jvm - self._began[1]
+
+    def _cpu(self) -> tuple[float, float]:
+        """CPU seconds so far, with those of processes that have ended; those of JVMs without."""
+        total, jvm = 0.0, 0.0
+        for process in [self._me, *self._me.children(recursive=True)]:
+            try:
+                times = process.cpu_times()
+                total += sum(times[:4])
+                jvm += sum(times[:2]) if process.name() == "java" else 0.0
+            except psutil.NoSuchProcess:
+                continue
+        return total, jvm
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
@@ -193,7 +199,6 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     ends: list[float] = []
     arrived: list[tuple[int, int]] = []
     write = _SINKS[sink](folder / "out", arrived)
-    settled = time.time_ns() + int(SETTLE * 1e9)
 
     def process(batch: DataFrame, _: int) -> None:
         write(batch)
@@ -210,13 +215,15 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     )
     try:
         if order.until:
-            _wait(query, lambda: time.perf_counter() - began > order.until)
+            _wait(query, lambda: bool(ends) and time.perf_counter() - ends[0] > order.until)
         else:
             _wait(query, lambda: _reached(query) >= order.records)
-        reading.cpu, reading.memory, reading.workers = usage.end(), usage.memory, usage.workers
+        reading.cpu, reading.jvm = usage.end()
+        reading.memory, reading.workers = usage.memory, usage.workers
         progress: Any = [p for p in query.recentProgress if _span(p)]
     finally:
         query.stop()
+    settled = arrived[0][1] + int(SETTLE * 1e9) if arrived else 0
     reading.delays = [(at - made) / 1e9 for made, at in arrived if made > settled]
     reading.batches = len(progress)
     reading.records = sum(_span(p) for p in progress)
