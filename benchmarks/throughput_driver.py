@@ -71,9 +71,11 @@ class Order:
 
 @dataclass
 class Reading:
-    """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches;
-    `cpu` in seconds and `memory` (the most, resident) in bytes of the driver, its JVM and all Python workers, `jvm`
-    the CPU seconds of the JVM alone. `delays` are those of a trickle's records, in seconds from produced to handled.
+    """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches.
+
+    `cpu` in seconds and `memory` (the most, resident) in bytes are of the driver, its JVM and all Python workers;
+    `steady_cpu` between `first` and `last`, and `jvm` is the JVM's part of it. `delays` are those of a trickle's
+    records, in seconds from produced to handled.
     """
 
     batches: int = 0
@@ -82,6 +84,7 @@ class Reading:
     last: float = 0.0
     records: int = 0
     cpu: float = 0.0
+    steady_cpu: float = 0.0
     jvm: float = 0.0
     memory: int = 0
     workers: int = 0
@@ -97,20 +100,19 @@ class Usage:
         self._stop = threading.Event()
         self.memory = 0
         self.workers = 0
-        self._began = self._cpu()
+        self._began = self.cpu()[0]
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def end(self) -> tuple[float, float]:
-        """CPU seconds since the start, of all and of the JVM alone."""
+    def end(self) -> float:
+        """CPU seconds since the start."""
         self._look()
         self._stop.set()
         self._thread.join()
-        total, jvm = self._cpu()
-        return total - self._began[0], jvm - self._began[1]
+        return self.cpu()[0] - self._began
 
-    def _cpu(self) -> tuple[float, float]:
-        """CPU seconds so far, with those of processes that have ended; those of JVMs without."""
+    def cpu(self) -> tuple[float, float]:
+        """CPU seconds so far, with those of processes that have ended, and the JVM's part of them."""
         total, jvm = 0.0, 0.0
         for process in [self._me, *self._me.children(recursive=True)]:
             try:
@@ -197,12 +199,15 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     sink = order.sink
     reading = Reading()
     ends: list[float] = []
+    spent: list[tuple[float, float]] = []
     arrived: list[tuple[int, int]] = []
     write = _SINKS[sink](folder / "out", arrived)
 
     def process(batch: DataFrame, _: int) -> None:
         write(batch)
         ends.append(time.perf_counter())
+        if not order.until:
+            spent.append(usage.cpu())
 
     usage = Usage()
     began = time.perf_counter()
@@ -218,8 +223,7 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
             _wait(query, lambda: bool(ends) and time.perf_counter() - ends[0] > order.until)
         else:
             _wait(query, lambda: _reached(query) >= order.records)
-        reading.cpu, reading.jvm = usage.end()
-        reading.memory, reading.workers = usage.memory, usage.workers
+        reading.cpu, reading.memory, reading.workers = usage.end(), usage.memory, usage.workers
         progress: Any = [p for p in query.recentProgress if _span(p)]
     finally:
         query.stop()
@@ -229,6 +233,8 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     reading.records = sum(_span(p) for p in progress)
     reading.first_records = _span(progress[0])
     reading.first, reading.last = ends[0] - began, ends[-1] - began
+    if spent:
+        reading.steady_cpu, reading.jvm = (spent[-1][n] - spent[0][n] for n in (0, 1))
     reading.spent = _spent(progress)
     if sink == PARQUET:
         written = sum(pq.read_metadata(file).num_rows for file in (folder / "out").rglob("*.parquet"))

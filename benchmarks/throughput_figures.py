@@ -90,8 +90,8 @@ def whole(reading: Reading) -> float:
 
 
 def cpu(reading: Reading) -> float:
-    """CPU seconds a million records."""
-    return reading.cpu / reading.records * 1e6
+    """CPU seconds a million records, from the end of the first batch to the end of the last."""
+    return reading.steady_cpu / (reading.records - reading.first_records) * 1e6
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,8 @@ def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[Figure]
                 reading = drivers[source].read(order)
                 say(
                     f"{given}, {sink}, {source}: {steady(reading):,.0f} records/s steady, {whole(reading):,.0f} with "
-                    f"the start, {cpu(reading):.1f} CPU s a million, {reading.jvm / reading.cpu:.0%} of it the JVM's"
+                    f"the start, {cpu(reading):.1f} CPU s a million, {reading.jvm / reading.steady_cpu:.0%} of it "
+                    "the JVM's"
                 )
                 return reading
 

@@ -362,6 +362,17 @@ def test_tasks_come_from_the_end_alone(
     again.close()
 
 
+def test_what_finished_first_is_the_first_task_of_the_next_batch(planner: Planner, agent: LocalAgent) -> None:
+    """Spark hands it to the worker that finished first, which has fetched its partitions ahead."""
+    agent.hold(T, [0, 1])
+    halves = planner.tasks({T: {"0": [0, 200], "1": [0, 200]}})
+    for task in reversed(halves):
+        assert task.finish is not None
+        task.finish.say()
+    following = planner.tasks({T: {"0": [200, 400], "1": [200, 400]}})
+    assert [list(task.clusters[0].ranges) for task in following] == [[(T, 1)], [(T, 0)]]
+
+
 def test_ranges_of_several_kafkas_in_one_task(planner: Planner, agent: LocalAgent) -> None:
     agent.hold(T, [0])
     agent.hold("other", [0], "kafka-2:9092")

@@ -25,6 +25,7 @@ from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.fetch_ahead import fetch_ahead
+from muster.consumer.source.finish_order import Finish, FinishOrder
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.protocol import (
     AgentClient,
@@ -90,6 +91,7 @@ class Planner:
         self._newest: Mapping[TopicPartition, int] = {}
         self._agent_lost: float | None = None
         self._size = BatchSize()
+        self._finished = FinishOrder()
         self._said: tuple[list[str], float] = ([], 0.0)
 
     def latest(self, start: dict[str, Any], limit: int | None) -> dict[str, Any]:
@@ -165,16 +167,19 @@ class Planner:
             )
         known = {tp: bounds for tp, bounds in held.items() if tp[0] in self._sources}
         ahead = fetch_ahead(len(known) / self._parallelism)
-        return [self._task(dict(group), ahead) for group in offsets.tasks(known, self._parallelism)]
+        groups = offsets.in_turn(offsets.tasks(known, self._parallelism), self._finished.ranks())
+        said = self._finished.expect([[tp for tp, _ in group] for group in groups])
+        return [self._task(dict(group), ahead, finish) for group, finish in zip(groups, said, strict=True)]
 
     def close(self) -> None:
         """Leave Kafka and the agent."""
         for cluster in self._clusters.values():
             cluster.close()
         self._clusters.clear()
+        self._finished.close()
         self._agent.close()
 
-    def _task(self, ranges: dict[TopicPartition, Range], ahead: Mapping[str, str]) -> Task:
+    def _task(self, ranges: dict[TopicPartition, Range], ahead: Mapping[str, str], finish: Finish) -> Task:
         clusters: dict[tuple[str, str], dict[TopicPartition, Range]] = {}
         for (topic, partition), bounds in ranges.items():
             source = self._sources[topic]
@@ -191,6 +196,7 @@ class Planner:
                 if offsets.count(of_cluster.values())
             ),
             self._read_timeout,
+            finish,
         )
 
     def _learn(self, answer: SourcePartitions) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import InputPartition
 
 from muster.consumer.source import offsets
 from muster.consumer.source.fetcher import RangeFetcher
+from muster.consumer.source.finish_order import Finish
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.records import Segment, to_record_batch
 
@@ -41,11 +42,13 @@ class ClusterRanges:
 class Task(InputPartition):
     """What one Spark task reads: any number of ranges, of any number of Kafka clusters.
 
-    `read_timeout` (seconds) is how long a partition may give nothing before the task fails.
+    `read_timeout` (seconds) is how long a partition may give nothing before the task fails. `finish` is said when all
+    is read.
     """
 
     clusters: tuple[ClusterRanges, ...]
     read_timeout: float = 120.0
+    finish: Finish | None = None
 
     @property
     def records(self) -> int:
@@ -55,6 +58,15 @@ class Task(InputPartition):
 
 def read(task: Task) -> Iterator[pa.RecordBatch]:
     """Every record of `task`'s ranges, each partition's in order. Raises `KafkaReadError`."""
+    try:
+        yield from _read(task)
+    finally:
+        gc.unfreeze()
+    if task.finish is not None:
+        task.finish.say()
+
+
+def _read(task: Task) -> Iterator[pa.RecordBatch]:
     for cluster in task.clusters:
         fetcher = FETCHERS.take(cluster.config, task.read_timeout)
         try:
@@ -84,12 +96,14 @@ def _next_batch(chunks: Iterator[Sequence[Segment]], fetcher: RangeFetcher) -> p
 @contextmanager
 def _no_cycles() -> Iterator[None]:
     """Have Python not look for reference cycles meanwhile: thousands of messages come and go, none is in a cycle, and
-    looking through them took a quarter of the time."""
+    looking through them took a quarter of the time. Those that are kept for later would be looked through all at once
+    afterwards, so they are taken out of its sight (frozen) until the task is done."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if enabled:
             gc.enable()
 
