@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from devstack.jars import jars
+from muster.consumer.query import SCRATCH
 from muster.consumer.source.datasource import MusterDataSource
 from muster.settings.connections import KafkaSettings
 from tests.spark.local_agent import LocalAgent
@@ -170,6 +171,8 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
     if source == SPARK:
         builder = builder.config("spark.driver.extraClassPath", f"{jars('spark-kafka')}/*")
     session = builder.getOrCreate()
+    for name, value in SCRATCH.items():
+        session.conf.set(name, value)
     session.dataSource.register(MusterDataSource)
     return session
 

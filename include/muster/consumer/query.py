@@ -38,6 +38,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
+SCRATCH = {
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+"""What a session is told whose checkpoints nobody reads after a crash: to write each file of them without a checksum.
+Spark keeps two kinds, each a file more, and starts a process (`chmod`) for every file that it writes on a local disk:
+a good part of what a batch costs besides its records."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 
@@ -65,6 +72,8 @@ class QuerySupervisor:
         self._stopped = threading.Event()
         self._error: str | None = None
         spark.dataSource.register(MusterDataSource)
+        for key, value in SCRATCH.items():
+            spark.conf.set(key, value)
 
     def stop(self) -> None:
         """End the loop and the query, as soon as the batch under way is done."""
