@@ -26,7 +26,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput picture screenshots check \
+.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput bench-scale picture screenshots check \
   quick format lock clean
 
 help: ## List the targets
@@ -92,6 +92,9 @@ bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side
 
 bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, latency, memory, CPU (BENCH="--quick": two minutes)
 	@$(PYTHON) -m benchmarks.throughput $(BENCH)
+
+bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)
+	@$(PYTHON) -m benchmarks.scale $(BENCH)
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors

@@ -115,8 +115,11 @@ class Kafka(Server):
     def _properties(self) -> Path:
         return self.data_dir / "server.properties"
 
+    def cluster_id(self) -> str:
+        """The id that a new data folder is formatted with; brokers of one cluster have the same."""
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
         result = subprocess.run(  # noqa: S603  our own command line
             [
                 java(),
@@ -125,7 +128,7 @@ class Kafka(Server):
                 f"{jars('kafka')}/*",
                 "kafka.tools.StorageTool",
                 "format",
-                f"--cluster-id={cluster_id}",
+                f"--cluster-id={self.cluster_id()}",
                 f"--config={self._properties}",
                 "--ignore-formatted",
             ],

@@ -283,7 +283,7 @@ class World:
         return index
 
     def poll(
-        self, consumers: Iterable[Consumer], timeout: float
+        self, consumers: Iterable[Consumer], timeout: float, topics: object = None
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
         answers: dict[str, ConsumerStatus | StatusFailure] = {}
         for consumer in consumers:

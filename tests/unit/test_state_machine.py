@@ -358,8 +358,8 @@ class TestHoldStill:
 
     def test_asks_only_those_who_matter(self) -> None:
         snapshots = [topic(HALVES), TestClosing().closing()]
-        assert consumers_to_ask(snapshots, members("a", "b", "c")) == {"a", "b"}
-        assert consumers_to_ask(snapshots, members("b", "c")) == {"b"}
+        assert consumers_to_ask(snapshots, members("a", "b", "c")) == {"a": {"t"}, "b": {"t"}}
+        assert consumers_to_ask(snapshots, members("b", "c")) == {"b": {"t"}}
 
 
 class TestRebalanceDelay:

@@ -28,7 +28,7 @@ from muster.airflow.connections import consul_settings, kafka_settings, status_t
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.coordinator.reports import AdvanceReport, Change
+from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
 from muster.core.model import State
 from muster.edges.consul import ConsulError, Discovery
 from muster.edges.zookeeper import ZooKeeperError
@@ -206,6 +206,7 @@ def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: s
     reasons = sorted({part for change in changes for part in change.reason.split("; ") if part})
     ended = [change.lasted for change in changes if change.after is State.STABLE and change.lasted]
     seconds = round(max(ended), 3) if ended else None
+    shown = changes[:SHOWN_CHANGES]
     return {
         "cluster": name,
         "run": run,
@@ -217,7 +218,7 @@ def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: s
         "topics": len(topics),
         "moved": moved,
         "steps": len(changes),
-        "changes": [change.as_dict() for change in changes[:SHOWN_CHANGES]],
+        "changes": [change.as_dict(SHOWN_MOVES // max(1, len(shown))) for change in shown],
         "trouble": trouble[:SHOWN_CHANGES],
     }
 

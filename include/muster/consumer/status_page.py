@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Response, status
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Response, status
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
@@ -35,14 +35,14 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
     guarded = [Depends(_bearer(settings.status_token))]
 
     @app.get("/status", dependencies=guarded)
-    async def show() -> dict[str, Any]:
+    async def show(topic: Annotated[frozenset[str], Query()] = frozenset()) -> dict[str, Any]:
         view = agent.view()
         return {
             "consumer": settings.consumer,
             "incarnation": settings.incarnation,
             "epochs": True,
             "leaving": STOPPING in view.bars,
-            "topics": {topic: _topic(view, topic) for topic in view.topics},
+            "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
             "cluster": settings.cluster,
             "state": _state(view),
             "errors": [f"{key}: {message}" for key, message in sorted(view.problems.items())],

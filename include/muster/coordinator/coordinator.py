@@ -17,6 +17,7 @@ from functools import partial
 
 from pydantic import SecretStr
 
+from muster.coordinator.answers import Answers
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -34,7 +35,7 @@ from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
 from muster.core.planner import plan
 from muster.core.readable import readable
-from muster.core.state_machine import NO_REASONS, Policy, advance, consumers_to_ask, next_expiry
+from muster.core.state_machine import NO_REASONS, Policy, advance, next_expiry
 from muster.core.subscription import Subscription, TopicDecision
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
@@ -267,6 +268,7 @@ class Coordinator:
         deadline = self.clock() + budget
         changes: list[Change] = []
         delay = FIRST_POLL
+        answers = Answers()
         while True:
             view = self._view()
             if view.membership is None or view.held:
@@ -277,7 +279,7 @@ class Coordinator:
                     errors=view.errors,
                     warnings=view.warnings,
                 )
-            statuses, failures = self._ask(view)
+            statuses, failures = self._ask(view, answers)
             transitions = self._transitions(view, statuses)
             written = [
                 self._change(transition)
@@ -399,13 +401,19 @@ class Coordinator:
             lambda candidate: self.circumstances(staying, live, candidate).circumstances,
         )
 
-    def _ask(self, view: View) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
+    def _ask(
+        self, view: View, known: Answers | None = None
+    ) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
+        """Statuses, and why others could not be had. What is `known` already is not asked again."""
         membership = view.membership
         if membership is None:
             return {}, {}
-        asked = consumers_to_ask(view.snapshots.values(), membership)
+        kept = Answers() if known is None else known
+        asked = kept.open_questions(view.snapshots, membership)
         answers = self.poll(
-            [membership.live[consumer] for consumer in sorted(asked)], self.cluster.status_timeout
+            [membership.live[consumer] for consumer in sorted(asked)],
+            self.cluster.status_timeout,
+            topics=asked,
         )
         statuses: dict[str, ConsumerStatus] = {}
         failures: dict[str, str] = {}
@@ -419,7 +427,8 @@ class Coordinator:
                 )
             else:
                 statuses[consumer] = answer
-        return statuses, failures
+        kept.take(statuses.values())
+        return kept.said(statuses), failures
 
     def _transitions(self, view: View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:
         if view.membership is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from muster.core.coordination import RebalanceRequest
@@ -79,6 +79,10 @@ class StatusPoller(Protocol):
     """`muster.edges.status.poll_statuses`."""
 
     def __call__(
-        self, consumers: Iterable[Consumer], timeout: float
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
-        """Ask all consumers at once."""
+        """Ask all consumers at once; each about its `topics` only, if given. Answers may hold others, too."""

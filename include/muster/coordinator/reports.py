@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from muster.coordinator.shadow import ShadowReport
@@ -10,13 +11,30 @@ from muster.core.model import Move, State
 
 SHOWN_MOVES = 200
 """Longer lists of moves are cut in events and XComs: bulk data stays in ZooKeeper."""
+SHOWN = 50
+"""So are longer lists and mappings of anything else."""
 
 
 @dataclass(frozen=True)
 class _Report:
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON-able values."""
-        return asdict(self)
+        """Plain JSON-able values, at most `SHOWN` of a kind; `left_out` says of which there are how many more."""
+        found = {key: _first(value) for key, value in asdict(self).items()}
+        more = {
+            key: len(value) - SHOWN
+            for key, value in vars(self).items()
+            if isinstance(value, list | dict) and len(value) > SHOWN
+        }
+        return found | ({"left_out": more} if more else {})
+
+
+def _first(value: Any) -> Any:
+    """Of a list or mapping the first `SHOWN`, and the first of each list in it."""
+    if isinstance(value, list):
+        return value[:SHOWN]
+    if isinstance(value, dict):
+        return {key: _first(each) for key, each in islice(value.items(), SHOWN)}
+    return value
 
 
 @dataclass(frozen=True)
@@ -33,8 +51,8 @@ class Change(_Report):
     at: float
     lasted: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON-able values, with at most `SHOWN_MOVES` moves and the number of all."""
+    def as_dict(self, moves: int = SHOWN_MOVES) -> dict[str, Any]:
+        """Plain JSON-able values, with so many `moves` at most and the number of all."""
         return {
             "topic": self.topic,
             "before": str(self.before),
@@ -43,7 +61,7 @@ class Change(_Report):
             "moved": len(self.moves),
             "moves": [
                 {"partition": m.partition, "from": m.source, "to": m.target, "why": m.reason}
-                for m in self.moves[:SHOWN_MOVES]
+                for m in self.moves[:moves]
             ],
             "epoch": self.epoch,
             "at": round(self.at, 3),

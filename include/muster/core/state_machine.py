@@ -80,13 +80,15 @@ class Policy:
     rebalance_delay: float = 0.0
 
 
-def consumers_to_ask(snapshots: Iterable[TopicSnapshot], membership: Membership) -> set[str]:
-    """The live consumers whose status the next step depends on."""
-    asked: set[str] = set()
+def consumers_to_ask(snapshots: Iterable[TopicSnapshot], membership: Membership) -> dict[str, set[str]]:
+    """The live consumers whose status the next step depends on, and the topics that it is about."""
+    asked: dict[str, set[str]] = {}
     for snapshot in snapshots:
         if snapshot.state is not None:
-            asked.update(snapshot.state.to_close, snapshot.state.to_start)
-    return asked & membership.live.keys()
+            for consumer in (*snapshot.state.to_close, *snapshot.state.to_start):
+                if consumer in membership.live:
+                    asked.setdefault(consumer, set()).add(snapshot.topic)
+    return asked
 
 
 def advance(
@@ -113,6 +115,8 @@ def advance(
         return None
     if snapshot.state is None and not (snapshot.assignment.owners if leaving else snapshot.partitions):
         return None
+    if not leaving and _at_rest(snapshot, snapshot.assignment, membership, targets, standbys):
+        return None
     step = _Step(
         snapshot,
         snapshot.assignment,
@@ -126,6 +130,27 @@ def advance(
         leaving,
     )
     return step.run()
+
+
+def _at_rest(
+    snapshot: TopicSnapshot,
+    assignment: TopicAssignment,
+    membership: Membership,
+    targets: Owners,
+    standbys: PartitionStandbys,
+) -> bool:
+    """Whether a step has nothing to find: Stable, all partitions with the live owners that the plan wants, nothing
+    waited for and nobody standing by. What `_Step` would say, without going through the partitions one by one: nearly
+    all topics of a large cluster are so at any time."""
+    state = snapshot.state
+    return (
+        state is not None
+        and state.state is State.STABLE
+        and not (state.to_start or state.to_close or state.missing or assignment.standbys or standbys)
+        and assignment.owners == targets
+        and assignment.owners.keys() == snapshot.partitions
+        and membership.live.keys() >= set(assignment.owners.values())
+    )
 
 
 def may_be_removed(snapshot: TopicSnapshot, now: float) -> bool:

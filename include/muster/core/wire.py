@@ -28,6 +28,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
@@ -107,7 +108,8 @@ def state_path(cluster: str, topic: str) -> str:
 
 
 _Partition = Annotated[StrictInt, Field(ge=0, le=MAX_PARTITION)]
-_Id = Annotated[StrictStr, AfterValidator(check_id)]
+# The same ids and partitions stand in every node of a cluster: each is checked once.
+_Id = Annotated[StrictStr, AfterValidator(lru_cache(maxsize=65_536)(check_id))]
 _Epoch = Annotated[StrictInt, Field(ge=0, le=MAX_EPOCH)]
 # Control characters stand in no address or group, and librdkafka would refuse all its settings for the sake of one.
 _Setting = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -129,6 +131,7 @@ def _moment(value: datetime) -> datetime:
 _Moment = Annotated[datetime, AfterValidator(_moment)]
 
 
+@lru_cache(maxsize=65_536)
 def _partition_key(text: str) -> str:
     parse_partition(text)
     return text

@@ -308,6 +308,7 @@ class _Asked:
         self,
         consumers: Iterable[Consumer],
         timeout: float,  # noqa: ARG002 - they were asked already
+        topics: object = None,  # noqa: ARG002 - about everything
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
         """From the reading."""
         collected = self._board.collected

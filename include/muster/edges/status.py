@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -18,6 +18,8 @@ AT_ONCE = 500
 """So many requests are on the way together, well below the usual limit of 1,024 open files."""
 LEAST_SHARE = 1.0
 """Seconds that a consumer is given even when there are very many, since asking hundreds takes its own time."""
+LONGEST_QUERY = 6_000
+"""Characters of topics that a request names; beyond them it is about all, for servers cut long addresses off."""
 LARGEST_ANSWER = 8 * 1024 * 1024
 """Bytes; a thousand topics with all their partitions take a tenth of it."""
 
@@ -45,20 +47,27 @@ def bearer(token: SecretStr | None) -> dict[str, str]:
 
 
 def poll_statuses(
-    consumers: Iterable[Consumer], timeout: float, token: SecretStr | None = None
+    consumers: Iterable[Consumer],
+    timeout: float,
+    token: SecretStr | None = None,
+    topics: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, ConsumerStatus | StatusFailure]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
 
     Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
     not a status, or a status under another id are each a `StatusFailure`. Of more than `AT_ONCE` consumers each
-    gets its share of the time, so that frozen ones do not use up that of the others. `token` is sent as a bearer
-    token.
+    gets its share of the time, so that frozen ones do not use up that of the others. A consumer in `topics` is asked
+    about those topics only, if they are few; it may answer of all. `token` is sent as a bearer token.
     """
-    return asyncio.run(_poll({consumer.id: consumer for consumer in consumers}.values(), timeout, token))
+    asked = {consumer.id: consumer for consumer in consumers}.values()
+    return asyncio.run(_poll(asked, timeout, topics or {}, token))
 
 
 async def _poll(
-    consumers: Iterable[Consumer], seconds: float, token: SecretStr | None
+    consumers: Iterable[Consumer],
+    seconds: float,
+    topics: Mapping[str, Collection[str]],
+    token: SecretStr | None,
 ) -> dict[str, ConsumerStatus | StatusFailure]:
     asked = list(consumers)
     if not asked:
@@ -77,7 +86,8 @@ async def _poll(
 
         async def ask(consumer: Consumer) -> None:
             async with slots:
-                answers[consumer.id] = await _ask(client, consumer, share)
+                about = topics.get(consumer.id, ())
+                answers[consumer.id] = await _ask(client, consumer, share, about)
 
         tasks = [asyncio.create_task(ask(consumer)) for consumer in asked]
         _, late = await asyncio.wait(tasks, timeout=seconds)
@@ -98,14 +108,14 @@ async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _ask(
-    client: httpx.AsyncClient, consumer: Consumer, seconds: float
+    client: httpx.AsyncClient, consumer: Consumer, seconds: float, topics: Collection[str]
 ) -> ConsumerStatus | StatusFailure:
     if not consumer.address or not consumer.port:
         return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
     try:
         page_url(consumer.address, consumer.port)
         async with asyncio.timeout(seconds):
-            return await _get(client, consumer)
+            return await _get(client, consumer, topics)
     except (TimeoutError, httpx.TimeoutException):
         return _too_late(consumer, seconds)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
@@ -115,9 +125,12 @@ async def _ask(
         return StatusFailure(consumer.id, str(error))
 
 
-async def _get(client: httpx.AsyncClient, consumer: Consumer) -> ConsumerStatus:
+async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection[str]) -> ConsumerStatus:
     url = _url(consumer)
-    async with client.stream("GET", url) as response:
+    about = httpx.QueryParams({"topic": sorted(topics)})
+    async with client.stream(
+        "GET", url, params=about if len(str(about)) <= LONGEST_QUERY else {}
+    ) as response:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"
             raise _UselessAnswerError(

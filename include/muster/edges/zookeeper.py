@@ -6,12 +6,11 @@ The paths and keys are those of `muster.core.wire`. Every operation ends within 
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
@@ -25,13 +24,11 @@ from muster.core.history import (
 )
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
-    MAX_PARTITION,
     WireError,
     assignment_path,
     assignments_path,
+    check_topic,
     format_assignment,
-    parse_assignment,
-    parse_state,
     partition_path,
     state_path,
     states_path,
@@ -40,7 +37,6 @@ from muster.core.wire_racks import Racks, racks_path
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
-    AccessDeniedError,
     Deadline,
     Session,
     ZooKeeperError,
@@ -48,18 +44,16 @@ from muster.edges.zookeeper_session import (
     start_client,
     stop_client,
 )
+from muster.edges.zookeeper_topics import TopicReader, is_partition
 from muster.edges.zookeeper_transitions import Author, write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
 __all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
 
-TOPICS_AT_ONCE = 500
-"""So many topics are read in one go: three requests each, on the way together."""
 OPERATIONS_AT_ONCE = 500
 """So many children are created or deleted in one multi."""
 
 T = TypeVar("T")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class TopicStore:
@@ -80,6 +74,7 @@ class TopicStore:
         self._client = self._session.client
         self._assignments = assignments_path(cluster)
         self._states = states_path(cluster)
+        self._reader = TopicReader(self._session, cluster)
         self._waiting: set[threading.Event] = set()
         self._lock = threading.Lock()
 
@@ -109,10 +104,11 @@ class TopicStore:
         return sorted(self._children(self._assignments, deadline))
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
-        """Read all topics, hundreds of them on the way at once.
+        """Read all topics, hundreds of them in one request.
 
         A topic whose nodes hold rubbish, or may not be read, maps to the error that says so. The nodes of a topic
-        are read one after the other; if somebody writes in between, `apply` finds out by the versions.
+        are read one after the other; if somebody writes in between, `apply` finds out by the versions. What has not
+        changed since it was read before is not listed and taken apart again.
         """
         deadline = self._session.deadline()
         # A follower may lag behind; what a run before this one wrote has to be seen.
@@ -120,58 +116,16 @@ class TopicStore:
         if self._read_only and self._missing(self._assignments, deadline):
             return {}
         found: dict[str, TopicSnapshot | WireError] = {}
-        names = sorted(self._children(self._assignments, deadline))
-        for chunk in _chunks(names, TOPICS_AT_ONCE):
-            found.update(self._read(chunk, deadline))
+        names = []
+        for name in sorted(self._children(self._assignments, deadline)):
+            try:
+                names.append(check_topic(name))
+            except WireError as error:
+                found[name] = WireError(
+                    f"ZooKeeper node {self._assignments}/{name}: {error}; delete the node"
+                )
+        found.update(self._reader.read(names, deadline))
         return found
-
-    def _read(
-        self, names: Sequence[str], deadline: Deadline
-    ) -> Iterator[tuple[str, TopicSnapshot | WireError]]:
-        reads: dict[str, tuple[Any, Any, Any]] = {}
-        for name in names:
-            try:
-                path, state = assignment_path(self.cluster, name), state_path(self.cluster, name)
-            except WireError as error:
-                yield name, WireError(f"ZooKeeper node {self._assignments}/{name}: {error}; delete the node")
-                continue
-            reads[name] = (
-                self._client.get_async(path),
-                self._client.get_children_async(path),
-                self._client.get_async(state),
-            )
-        for name, results in reads.items():
-            try:
-                if (snapshot := self._snapshot(name, results, deadline)) is not None:
-                    yield name, snapshot
-            except WireError as error:
-                yield name, error
-            except AccessDeniedError as error:
-                yield name, WireError(str(error))
-
-    def _snapshot(
-        self, topic: str, results: tuple[Any, Any, Any], deadline: Deadline
-    ) -> TopicSnapshot | None:
-        """None if the topic vanished while it was read."""
-        path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
-        try:
-            data, stat = self._session.wait(f"reading {path}", deadline, results[0])
-            children = self._session.wait(f"listing {path}", deadline, results[1])
-        except NoNodeError:
-            return None
-        try:
-            state_data, state_stat = self._session.wait(f"reading {state}", deadline, results[2])
-            read_state, state_version = parse_state(state_data, state), state_stat.version
-        except NoNodeError:
-            read_state, state_version = None, -1
-        return TopicSnapshot(
-            topic=topic,
-            partitions=frozenset(_partition(child, path) for child in children),
-            assignment=parse_assignment(data, path),
-            assignment_version=stat.version,
-            state=read_state,
-            state_version=state_version,
-        )
 
     # Topics and partitions
 
@@ -215,7 +169,7 @@ class TopicStore:
         what = f"writing the partitions of {topic}"
         deadline = self._session.deadline()
         while True:
-            present = {int(child) for child in self._children(path, deadline) if _is_partition(child)}
+            present = {int(child) for child in self._children(path, deadline) if is_partition(child)}
             changes = [(p, True) for p in sorted(partitions - present)]
             vanished = present - partitions if known is None else (present & known) - partitions
             changes += [(p, False) for p in sorted(vanished)]
@@ -385,13 +339,3 @@ class TopicStore:
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _is_partition(name: str) -> bool:
-    return _NUMBER.fullmatch(name) is not None and int(name) <= MAX_PARTITION
-
-
-def _partition(name: str, path: str) -> int:
-    if not _is_partition(name):
-        raise WireError(f"ZooKeeper node {path}/{name} is not a partition number; delete it")
-    return int(name)

@@ -118,7 +118,7 @@ class Cluster:
             consumer.obey(seen)
 
     def poll(
-        self, consumers: Iterable[Consumer], timeout: float
+        self, consumers: Iterable[Consumer], timeout: float, topics: object = None
     ) -> dict[str, ConsumerStatus | StatusFailure]:
         return {consumer.id: self.answer(consumer.id) for consumer in consumers}
 

@@ -149,7 +149,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
         )
         with TopicStore(zookeeper, name) as store:
 
-            def poll(consumers: Any, timeout: float) -> dict[str, ConsumerStatus]:
+            def poll(consumers: Any, timeout: float, topics: Any) -> dict[str, ConsumerStatus]:
                 """Everybody runs at once what the assignment says."""
                 read = store.snapshots()
                 return {c.id: obedient(c, read) for c in consumers}

@@ -68,7 +68,7 @@ class CoordinatorProcess:
         self.at("pause")
 
     def poll(
-        self, consumers: Iterable[Consumer], timeout: float
+        self, consumers: Iterable[Consumer], timeout: float, topics: object = None
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
         self.at("ask")
         old, self.stale_answers = self.stale_answers, False

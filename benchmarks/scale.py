@@ -1,0 +1,57 @@
+"""The coordinator at scale: what each task costs on real servers, with a thousand simulated consumers.
+
+The last line has what a tick with nothing to do and one consumer's leaving take in all tasks together at full size,
+in seconds, and how much more each is for ten times the size.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from benchmarks.scale_inputs import EVENTS, SIZES, stage
+from benchmarks.scale_report import Figures, last_line, lines, write
+from benchmarks.scale_tasks import tick
+from devstack.progress import say, step
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True, help="How many times each event happens.")
+@click.option("--quick", is_flag=True, help="The two smaller sizes, 2 rounds; writes no report.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(__file__).parent,
+    help="Where report and plot go.",
+)
+def main(rounds: int, quick: bool, output: Path) -> None:
+    """Print what is measured as it comes, and write tables and a plot."""
+    load = os.getloadavg()[0]
+    figures = Figures()
+    for size in SIZES[:-1] if quick else SIZES:
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-scale-") as folder,
+            stage(Path(folder)) as standing,
+        ):
+            with step(f"{size}: topics and consumers"):
+                standing.set_up(size)
+            with step(f"{size}: first plan"):
+                figures.add(size, "start", tick(standing.place))
+            for _ in range(min(rounds, 2) if quick else rounds):
+                for event in EVENTS:
+                    standing.happen(event, size)
+                    figures.add(size, event, tick(standing.place))
+                    say(figures.said(size, event))
+    if not quick:
+        write(output, figures, load)
+        say(f"Written to {output}")
+    for line in lines(figures):
+        say(line)
+    say(last_line(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""What the scale benchmark leaves behind: tables, a plot, and the line of figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Drawing
+
+from benchmarks.scale_inputs import EVENTS, PARTITIONS, SIZES, Size
+from benchmarks.scale_tasks import TASKS, Spent
+
+PLOT = "plot-scale.svg"
+REPORT = "report-scale.md"
+INK = "#808890"  # reads on white and on black
+COLOURS = {"quiet": "#0969da", "leave": "#bc4c00", "join": "#1a7f37", "topics": "#8250df"}
+NAMES = {
+    "start": "first plan",
+    "quiet": "nothing to do",
+    "leave": "one leaves",
+    "join": "ten join",
+    "topics": "a tenth more topics",
+}
+HEADER = ("size", "event", "task", "s", "CPU s", "requests", "operations", "kB", "XCom bytes", "memory MB")
+
+Tick = dict[str, Spent]
+
+
+class Figures:
+    """All ticks that were measured, by size and event."""
+
+    def __init__(self) -> None:
+        self.ticks: defaultdict[tuple[Size, str], list[Tick]] = defaultdict(list)
+
+    def add(self, size: Size, event: str, tick: Tick) -> None:
+        """Keep a tick."""
+        self.ticks[size, event].append(tick)
+
+    def seconds(self, size: Size, event: str) -> list[float]:
+        """What each of the ticks took, all tasks together."""
+        return [sum(spent.wall for spent in tick.values()) for tick in self.ticks[size, event]]
+
+    def middle(self, size: Size, event: str) -> float:
+        """The median of that."""
+        return median(self.seconds(size, event))
+
+    def sizes(self) -> list[Size]:
+        """Those that were measured."""
+        return [size for size in SIZES if (size, "quiet") in self.ticks]
+
+    def said(self, size: Size, event: str) -> str:
+        """The last tick, in a line."""
+        tick = self.ticks[size, event][-1]
+        parts = ", ".join(f"{task} {spent.wall:.2f} (CPU {spent.cpu:.2f})" for task, spent in tick.items())
+        return f"{size}, {NAMES[event]}: {sum(s.wall for s in tick.values()):.2f} s: {parts}"
+
+
+def lines(figures: Figures) -> Iterator[str]:
+    """The table's rows."""
+    for size in figures.sizes():
+        for event in ("start", *EVENTS):
+            ticks = figures.ticks[size, event]
+            for task in TASKS:
+                found = [tick[task] for tick in ticks if task in tick]
+                if found:
+                    yield _row(f"{size}", NAMES[event], task, found)
+            walls = figures.seconds(size, event)
+            cpus = [sum(spent.cpu for spent in tick.values()) for tick in ticks]
+            yield f"| {size} | {NAMES[event]} | **all** | **{_spread(walls)}** | {_spread(cpus)} | | | | | |"
+
+
+def _row(size: str, event: str, task: str, found: list[Spent]) -> str:
+    def middle(figure: Callable[[Spent], float]) -> float:
+        return median(map(figure, found))
+
+    return (
+        f"| {size} | {event} | {task} | {_spread([s.wall for s in found])} | {middle(lambda s: s.cpu):.3f} "
+        f"| {middle(lambda s: s.requests):,.0f} | {middle(lambda s: s.operations):,.0f} "
+        f"| {middle(lambda s: s.bytes) / 1e3:,.0f} | {middle(lambda s: s.xcom):,.0f} "
+        f"| {max(s.memory for s in found):,.0f} |"
+    )
+
+
+def _spread(values: list[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def growth(figures: Figures, event: str) -> float:
+    """How much more the largest size costs than a tenth of it."""
+    *_, smaller, larger = figures.sizes()
+    return figures.middle(larger, event) / figures.middle(smaller, event)
+
+
+def last_line(figures: Figures) -> str:
+    """What a script reads."""
+    largest = figures.sizes()[-1]
+    return (
+        f"bench-scale: quiet_s={figures.middle(largest, 'quiet'):.2f} "
+        f"leave_s={figures.middle(largest, 'leave'):.2f} "
+        f"quiet_growth={growth(figures, 'quiet'):.2f} leave_growth={growth(figures, 'leave'):.2f}"
+    )
+
+
+def write(folder: Path, figures: Figures, load: float) -> None:
+    """Write the report and its plot into `folder`. `load` is the machine's before the run, by other work."""
+    _plot(folder / PLOT, figures)
+    rounds = len(figures.ticks[figures.sizes()[-1], "quiet"])
+    text = [
+        "# The coordinator at scale",
+        "",
+        "Written by `make bench-scale`: do not edit. The tasks of coordinator runs on a real ZooKeeper, Consul and",
+        f"Kafka; sizes are topics x partitions of each ({PARTITIONS}) x consumers. Consumers are simulated: one",
+        "process with a registration in Consul and a status page for each, which takes up at once what ZooKeeper",
+        "assigns. Each task runs in a process of its own, forked from one that has imported everything, so what",
+        f"Airflow adds is not in it. Medians of {rounds} rounds, and the spread in brackets; memory is the most. `s` is",
+        "by the clock, from opening the connections until they are closed, without the long poll and the pauses",
+        "between two looks at the consumers; `all` adds the tasks up, though two of them run side by side. Requests,",
+        "operations in them and kB are those to and from ZooKeeper.",
+        "",
+        "Kafka's partitions belong to a broker that is frozen (`scale_kafka.py` says why); another one answers.",
+        "",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before the run.",
+        "" if load < 1 else "**The machine was not quiet: the seconds are too high.**",
+        "",
+        f"![Seconds a tick]({PLOT})",
+        "",
+        f"| {' | '.join(HEADER)} |",
+        f"| {' | '.join('---' for _ in HEADER)} |",
+        *lines(figures),
+        "",
+        "How much more ten times the size costs: "
+        + ", ".join(f"{NAMES[event]} {growth(figures, event):.1f}" for event in EVENTS)
+        + ".",
+        "",
+        f"`{last_line(figures)}`",
+        "",
+    ]
+    (folder / REPORT).write_text("\n".join(text), encoding="utf-8")
+
+
+def _plot(path: Path, figures: Figures) -> None:
+    """Seconds a tick by size, a line an event."""
+    # Text stays text, and nothing in the file depends on when or where it was written.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scale", "text.color": INK}):
+        drawing = Drawing(figsize=(7, 4.2), layout="constrained")
+        panel = drawing.subplots()
+        sizes = figures.sizes()
+        at = [size.topics * PARTITIONS for size in sizes]
+        for event in EVENTS:
+            middle = [figures.middle(size, event) for size in sizes]
+            spread = [
+                [m - min(figures.seconds(size, event)) for m, size in zip(middle, sizes, strict=True)],
+                [max(figures.seconds(size, event)) - m for m, size in zip(middle, sizes, strict=True)],
+            ]
+            panel.errorbar(
+                at, middle, yerr=spread, marker="o", color=COLOURS[event], ecolor=INK, label=NAMES[event]
+            )
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_xticks(at, [f"{size}" for size in sizes])
+        panel.set_xticks([], minor=True)
+        panel.set_ylabel("seconds a tick, all tasks", color=INK)
+        panel.tick_params(colors=INK, which="both")
+        panel.grid(visible=True, color=INK, alpha=0.3)
+        panel.set_facecolor("none")
+        for spine in panel.spines.values():
+            spine.set_color(INK)
+        panel.legend(fontsize="small", framealpha=0)
+        drawing.savefig(path, transparent=True, metadata={"Date": None})

@@ -1,0 +1,71 @@
+"""What consumers said while one run carries topics on, so that nobody is asked twice for the same word.
+
+A topic is Stable when all its consumers run what they were given. Of many hundreds, some answer late in any one
+round; if only one round counted, a large topic might never get there. What a consumer reports in knowledge of an
+epoch stays true of that epoch: partitions that it runs it took up then, and those that it closed it cannot take up
+again without a newer one. So its word is kept, by topic, as long as its incarnation is the registered one and the
+epoch is the topic's. A consumer that reports no epochs is asked every time: its word says nothing of when it was
+said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from muster.core.model import ConsumerStatus, Membership, TopicSnapshot
+from muster.core.state_machine import consumers_to_ask
+
+
+class Answers:
+    """The words of consumers, kept for one run."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, ConsumerStatus] = {}
+
+    def open_questions(
+        self, snapshots: Mapping[str, TopicSnapshot], membership: Membership
+    ) -> dict[str, set[str]]:
+        """Whom to ask about which topics: those that matter now and have not said what is waited for."""
+        asked = consumers_to_ask(snapshots.values(), membership)
+        self._forget(membership)
+        found = {
+            consumer: {topic for topic in topics if not self._settled(consumer, snapshots[topic])}
+            for consumer, topics in asked.items()
+        }
+        return {consumer: topics for consumer, topics in found.items() if topics}
+
+    def take(self, answers: Iterable[ConsumerStatus]) -> None:
+        """Keep what was answered just now, in the place of what the same incarnation said of the same topics."""
+        for answer in answers:
+            before = self._said.get(answer.consumer)
+            if before is not None and before.epochs and before.incarnation == answer.incarnation:
+                answer = replace(answer, topics={**before.topics, **answer.topics})  # noqa: PLW2901
+            self._said[answer.consumer] = answer
+
+    def said(self, answered: Iterable[str]) -> dict[str, ConsumerStatus]:
+        """What counts now: the words of those who `answered` just now, and of all who report epochs."""
+        now = set(answered)
+        return {
+            consumer: status for consumer, status in self._said.items() if status.epochs or consumer in now
+        }
+
+    def _forget(self, membership: Membership) -> None:
+        self._said = {
+            consumer: status
+            for consumer, status in self._said.items()
+            if consumer in membership.live
+            and membership.live[consumer].incarnation in {None, status.incarnation}
+        }
+
+    def _settled(self, consumer: str, snapshot: TopicSnapshot) -> bool:
+        status = self._said.get(consumer)
+        state, assignment = snapshot.state, snapshot.assignment
+        if status is None or not status.epochs or state is None or assignment is None:
+            return False
+        word = status.on(snapshot.topic)
+        return (
+            status.has_seen(snapshot.topic, assignment.epoch)
+            and state.to_start.get(consumer, frozenset()) <= word.running
+            and not state.to_close.get(consumer, frozenset()) & word.held
+        )

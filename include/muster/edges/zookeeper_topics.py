@@ -1,0 +1,179 @@
+"""Topics from ZooKeeper: both nodes and the list of partitions of each, many in one request.
+
+A second reading in the same process asks for the nodes again, whose stats tell what has changed since: a node's data
+is what it was as long as its `mzxid` is, and its children as long as its `pzxid` is. Only what changed is listed and
+taken apart again, so looking again costs little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.exceptions import NoNodeError
+
+from muster.core.model import TopicSnapshot
+from muster.core.wire import (
+    MAX_PARTITION,
+    WireError,
+    assignment_path,
+    parse_assignment,
+    parse_state,
+    state_path,
+)
+from muster.edges.zookeeper_multi_read import CHILDREN, DATA, Read, multi_read_async
+from muster.edges.zookeeper_session import AccessDeniedError, Deadline, Session
+
+TOPICS_AT_ONCE = 100
+"""So many topics are read in one request: an answer of some hundred kB, while the next is on its way."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_Outcome = TopicSnapshot | WireError
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read last of a topic, and the transactions its nodes stood at; -1 for a state that is not there."""
+
+    changed: int
+    children_changed: int
+    state_changed: int
+    partitions: frozenset[int]
+    snapshot: TopicSnapshot
+
+
+class TopicReader:
+    """Reads topics of `cluster`, and remembers what it read."""
+
+    def __init__(self, session: Session, cluster: str) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._known: Mapping[str, _Known] = {}
+
+    def read(self, names: Sequence[str], deadline: Deadline) -> dict[str, _Outcome]:
+        """The topics `names`; those that vanished meanwhile are left out. One with rubbish in its nodes, or that may
+        not be read, maps to the error that says so. Raises `ZooKeeperError`."""
+        known: dict[str, _Known] = {}
+        found: dict[str, _Outcome] = {}
+        before = self._known  # one reference: another thread may read, too
+        chunks = [names[start : start + TOPICS_AT_ONCE] for start in range(0, len(names), TOPICS_AT_ONCE)]
+        nodes = self._both(
+            [self._nodes(chunk) for chunk in chunks], [self._listed(chunk, before) for chunk in chunks]
+        )
+        listed: dict[str, Any] = {}
+        taken: dict[str, tuple[Any, Any]] = {}
+        for chunk, (data, children) in zip(chunks, nodes, strict=True):
+            outcomes = self._session.wait(f"reading {len(chunk)} topics", deadline, data)
+            taken.update(zip(chunk, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
+            if children is not None:
+                new = [name for name in chunk if name not in before]
+                listing = self._session.wait(f"listing {len(new)} topics", deadline, children)
+                listed.update(zip(new, listing, strict=True))
+        listed.update(self._list_again(taken, before, deadline))
+        for name, (assignment, state) in taken.items():
+            try:
+                read = self._take(name, assignment, state, listed.get(name), before.get(name), deadline)
+            except NoNodeError:
+                continue
+            except WireError as error:
+                found[name] = error
+            except AccessDeniedError as error:
+                found[name] = WireError(str(error))
+            else:
+                known[name], found[name] = read, read.snapshot
+        self._known = known
+        return found
+
+    def _nodes(self, names: Sequence[str]) -> list[Read]:
+        return [
+            Read(DATA, path)
+            for name in names
+            for path in (assignment_path(self._cluster, name), state_path(self._cluster, name))
+        ]
+
+    def _listed(self, names: Sequence[str], before: Mapping[str, _Known]) -> list[Read]:
+        """The listings of topics that were not known, so that a first reading need not wait for the nodes."""
+        return [Read(CHILDREN, assignment_path(self._cluster, name)) for name in names if name not in before]
+
+    def _both(self, nodes: list[list[Read]], listings: list[list[Read]]) -> list[tuple[Any, Any]]:
+        """All requests, on the way together."""
+        client = self._session.client
+        return [
+            (multi_read_async(client, data), multi_read_async(client, children) if children else None)
+            for data, children in zip(nodes, listings, strict=True)
+        ]
+
+    def _list_again(
+        self, taken: Mapping[str, tuple[Any, Any]], before: Mapping[str, _Known], deadline: Deadline
+    ) -> Iterator[tuple[str, Any]]:
+        """The listings of known topics whose children changed."""
+        changed = [
+            name
+            for name, (assignment, _) in taken.items()
+            if name in before
+            and not isinstance(assignment, Exception)
+            and assignment[1].pzxid != before[name].children_changed
+        ]
+        for start in range(0, len(changed), TOPICS_AT_ONCE):
+            chunk = changed[start : start + TOPICS_AT_ONCE]
+            reads = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in chunk]
+            result = multi_read_async(self._session.client, reads)
+            yield from zip(
+                chunk,
+                self._session.wait(f"listing {len(chunk)} topics", deadline, result),
+                strict=True,
+            )
+
+    def _take(
+        self,
+        topic: str,
+        assignment: Any,
+        state: Any,
+        children: Any,
+        before: _Known | None,
+        deadline: Deadline,
+    ) -> _Known:
+        path, state_at = assignment_path(self._cluster, topic), state_path(self._cluster, topic)
+        data, stat = self._readable(assignment, f"reading {path}", deadline)
+        try:
+            state_data, state_stat = self._readable(state, f"reading {state_at}", deadline)
+        except NoNodeError:
+            state_data, state_stat = b"", None
+        state_changed = -1 if state_stat is None else state_stat.mzxid
+        if children is None and before is not None:
+            if (stat.mzxid, state_changed) == (before.changed, before.state_changed):
+                return before
+            partitions = before.partitions
+        else:
+            names = self._readable(children, f"listing {path}", deadline)
+            partitions = frozenset([_partition(name, path) for name in names])
+        snapshot = TopicSnapshot(
+            topic=topic,
+            partitions=partitions,
+            assignment=parse_assignment(data, path),
+            assignment_version=stat.version,
+            state=None if state_stat is None else parse_state(state_data, state_at),
+            state_version=-1 if state_stat is None else state_stat.version,
+        )
+        return _Known(stat.mzxid, stat.pzxid, state_changed, partitions, snapshot)
+
+    def _readable(self, outcome: Any, what: str, deadline: Deadline) -> Any:
+        """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
+        if isinstance(outcome, NoNodeError):
+            raise outcome
+        if isinstance(outcome, Exception):
+            raise self._session.error(what, outcome, deadline) from outcome
+        return outcome
+
+
+def is_partition(name: str) -> bool:
+    """Whether a child of a topic's node is a partition."""
+    return _NUMBER.fullmatch(name) is not None and int(name) <= MAX_PARTITION
+
+
+def _partition(name: str, path: str) -> int:
+    if not is_partition(name):
+        raise WireError(f"ZooKeeper node {path}/{name} is not a partition number; delete it")
+    return int(name)
