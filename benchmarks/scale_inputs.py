@@ -36,14 +36,11 @@ SIZES = (Size(10, 10, 1), Size(100, 100, 10), Size(1_000, 1_000, 100))
 EVENTS = ("quiet", "leave", "join", "topics")
 
 
-class Stage:
-    """Servers with topics and consumers, to which things happen."""
+class Consumers:
+    """The process of simulated consumers; ended with the context."""
 
-    def __init__(self, place: Place, kafka: Catalogue) -> None:
-        self.place = place
-        self._kafka = kafka
-        self._born = 0
-        self._consumers = subprocess.Popen(  # noqa: S603  our own command line
+    def __init__(self, place: Place) -> None:
+        self._process = subprocess.Popen(  # noqa: S603  our own command line
             [sys.executable, "-m", "benchmarks.scale_consumers", place.told()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -58,21 +55,42 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the consumers."""
-        self._consumers.kill()
-        self._consumers.communicate()
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def tell(self, line: str) -> None:
+        """Have some join or leave, and wait until they have."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+        self._done()
+
+    def _done(self) -> None:
+        if self._process.stdout is None or self._process.stdout.readline() != "done\n":
+            raise RuntimeError("the process of the simulated consumers ended; its words are above")
+
+
+class Stage:
+    """Servers with topics and consumers, to which things happen."""
+
+    def __init__(self, place: Place, kafka: Catalogue, consumers: Consumers) -> None:
+        self.place = place
+        self._kafka = kafka
+        self._consumers = consumers
+        self._born = 0
 
     def set_up(self, size: Size) -> None:
         """Topics and consumers of a size."""
         self.topics(size.topics)
-        self._tell(f"join {size.consumers}")
+        self._consumers.tell(f"join {size.consumers}")
 
     def happen(self, event: str, size: Size) -> None:
         """Let an event happen."""
         if event == "leave":
-            self._tell("leave 1")
+            self._consumers.tell("leave 1")
         elif event == "join":
-            self._tell(f"join {JOINING}")
+            self._consumers.tell(f"join {JOINING}")
         elif event == "topics":
             self.topics(size.appear)
 
@@ -81,16 +99,6 @@ class Stage:
         names = [f"t-{self._born + n:05d}" for n in range(number)]
         self._born += number
         self._kafka.create(names, PARTITIONS)
-
-    def _tell(self, line: str) -> None:
-        if self._consumers.stdin is not None:
-            self._consumers.stdin.write(f"{line}\n")
-            self._consumers.stdin.flush()
-        self._done()
-
-    def _done(self) -> None:
-        if self._consumers.stdout is None or self._consumers.stdout.readline() != "done\n":
-            raise RuntimeError("the process of the simulated consumers ended; its words are above")
 
 
 @contextmanager
@@ -103,8 +111,8 @@ def stage(folder: Path) -> Iterator[Stage]:
         consul.start()
         with catalogue(folder / "kafka") as kafka:
             place = Place(zookeeper.address, consul.ports["http"], kafka.servers)
-            with Stage(place, kafka) as found:
-                yield found
+            with Consumers(place) as consumers:
+                yield Stage(place, kafka, consumers)
     finally:
         consul.kill()
         zookeeper.kill()
