@@ -513,3 +513,37 @@ def test_with_digest_the_nodes_belong_to_the_coordinator_and_all_may_read_them(
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], problem: str) -> None:
     with pytest.raises(ZooKeeperError, match=problem):
         make_client(ZooKeeperSettings.model_validate({"hosts": "h:2181"} | settings))
+
+
+def test_looking_again_sees_every_change(store: TopicStore, raw: KazooClient, cluster: str) -> None:
+    def seen() -> dict[str, tuple[frozenset[int], int, State]]:
+        return {
+            name: (found.partitions, found.assignment_version, found.name)
+            for name, found in store.snapshots().items()
+            if isinstance(found, TopicSnapshot)
+        }
+
+    for name in ("t", "u"):
+        store.create_topic(name, "k:9092", "g")
+        store.set_partitions(name, frozenset({0, 1}))
+    both = frozenset({0, 1})
+    assert seen() == {"t": (both, 0, State.INITIAL), "u": (both, 0, State.INITIAL)}
+    before = store.snapshots()
+    assert all(store.snapshots()[name] is found for name, found in before.items())
+
+    raw.create(f"{assignment_path(cluster, 't')}/7")
+    assert seen()["t"] == (frozenset({0, 1, 7}), 0, State.INITIAL)
+    raw.create(state_path(cluster, "u"), b'{"state": "Stable", "toStart": {}, "toClose": {}}')
+    assert seen()["u"] == (both, 0, State.STABLE)
+    raw.set(assignment_path(cluster, "t"), raw.get(assignment_path(cluster, "t"))[0])
+    assert seen()["t"] == (frozenset({0, 1, 7}), 1, State.INITIAL)
+    raw.delete(state_path(cluster, "u"))
+    assert seen()["u"] == (both, 0, State.INITIAL)
+
+    raw.create(f"{assignment_path(cluster, 't')}/seven")
+    assert isinstance(store.snapshots()["t"], WireError)
+    raw.delete(f"{assignment_path(cluster, 't')}/seven")
+    raw.delete(assignment_path(cluster, "u"), recursive=True)
+    assert seen() == {"t": (frozenset({0, 1, 7}), 1, State.INITIAL)}
+    store.create_topic("u", "k:9092", "g")
+    assert seen()["u"] == (frozenset(), 0, State.INITIAL)

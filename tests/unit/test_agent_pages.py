@@ -97,6 +97,14 @@ def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
     assert status["records"] == 5
 
 
+def test_a_status_is_about_the_topics_that_are_asked_about(agent: Agent) -> None:
+    agent.assigned("u", TopicAssignment("k1:9092", "g", epoch=4), 9)
+    answers = page(agent)
+    assert set(answers.get("/status").json()["topics"]) == {"t", "u"}
+    assert set(answers.get("/status", params={"topic": ["u", "new"]}).json()["topics"]) == {"u"}
+    assert set(answers.get("/status", params={"topic": ["t", "u"]}).json()["topics"]) == {"t", "u"}
+
+
 def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent, local: TestClient) -> None:
     headers = bearer(agent.query_started())
     asked = local.get("/source/partitions", headers=headers).json()["asked"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core import state_machine
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -199,6 +200,29 @@ class TestStarting:
 
 
 class TestStable:
+    @pytest.mark.parametrize(
+        "snapshot",
+        [
+            topic(HALVES),
+            topic(HALVES, State.STARTING),
+            topic(HALVES, partitions=5),
+            topic(HALVES, partitions=3),
+            topic({0: "a", 1: "a", 2: "b"}),
+            topic({**HALVES, 3: "gone"}),
+            topic(HALVES, missing={"gone": NOW}),
+            topic(HALVES, to_start={"b": {2}}),
+            topic(HALVES, to_close={"a": {2}}),
+            replace(topic(HALVES), state=None),
+        ],
+    )
+    @pytest.mark.parametrize("targets", [HALVES, {0: "b", 1: "a", 2: "b", 3: "a"}, {}])
+    def test_a_topic_at_rest_is_one_without_a_step(
+        self, snapshot: TopicSnapshot, targets: Mapping[int, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        quickly = step(snapshot, members("a", "b"), targets)
+        monkeypatch.setattr(state_machine, "_at_rest", lambda *_: False)
+        assert quickly == step(snapshot, members("a", "b"), targets)
+
     def test_nothing_to_do(self) -> None:
         assert step(topic(HALVES), members("a", "b"), HALVES) is None
 

@@ -129,7 +129,7 @@ async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection
     url = _url(consumer)
     about = httpx.QueryParams({"topic": sorted(topics)})
     async with client.stream(
-        "GET", url, params=about if len(str(about)) <= LONGEST_QUERY else {}
+        "GET", url, params=about if 0 < len(str(about)) <= LONGEST_QUERY else None
     ) as response:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"

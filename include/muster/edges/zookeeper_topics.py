@@ -8,8 +8,9 @@ taken apart again, so looking again costs little.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from kazoo.exceptions import NoNodeError
@@ -147,8 +148,7 @@ class TopicReader:
                 return before
             partitions = before.partitions
         else:
-            names = self._readable(children, f"listing {path}", deadline)
-            partitions = frozenset([_partition(name, path) for name in names])
+            partitions = _partitions(self._readable(children, f"listing {path}", deadline), path)
         snapshot = TopicSnapshot(
             topic=topic,
             partitions=partitions,
@@ -168,12 +168,19 @@ class TopicReader:
         return outcome
 
 
+@lru_cache(maxsize=65_536)  # the same numbers stand below every topic
+def _number(name: str) -> int | None:
+    return int(name) if _NUMBER.fullmatch(name) and int(name) <= MAX_PARTITION else None
+
+
 def is_partition(name: str) -> bool:
     """Whether a child of a topic's node is a partition."""
-    return _NUMBER.fullmatch(name) is not None and int(name) <= MAX_PARTITION
+    return _number(name) is not None
 
 
-def _partition(name: str, path: str) -> int:
-    if not is_partition(name):
-        raise WireError(f"ZooKeeper node {path}/{name} is not a partition number; delete it")
-    return int(name)
+def _partitions(names: Iterable[str], path: str) -> frozenset[int]:
+    numbers = [_number(name) for name in names]
+    if None in numbers:
+        wrong = next(name for name in names if not is_partition(name))
+        raise WireError(f"ZooKeeper node {path}/{wrong} is not a partition number; delete it")
+    return frozenset(number for number in numbers if number is not None)

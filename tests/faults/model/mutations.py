@@ -73,8 +73,8 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
     original = Coordinator._ask
 
-    def ask(self: Coordinator, view: Any) -> Any:
-        statuses, failures = original(self, view)
+    def ask(self: Coordinator, view: Any, known: Any = None) -> Any:
+        statuses, failures = original(self, view, known)
         return {**{c: ConsumerStatus(c, "?") for c in failures}, **statuses}, failures
 
     patch.setattr(Coordinator, "_ask", ask)
