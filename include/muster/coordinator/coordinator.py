@@ -184,7 +184,12 @@ class Coordinator:
             expiry = next_expiry(view.snapshots.values(), view.policy)
             if expiry is not None:
                 left = max(min(left, expiry - self.clock()), 0.0)
-            index = self._wait(index, left, woken)
+            before, index = index, self._wait(index, left, woken)
+            unchanged = (index.seen_health, index.seen_keys) == (before.seen_health, before.seen_keys)
+            waited = self.clock() - began
+            if unchanged and waited >= long_poll and expiry is None and view.membership is not None:
+                # Looking again would show the same; and what this task says decides nothing, the next one looks.
+                return self._consumers(view, "tick", waited)
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too."""
