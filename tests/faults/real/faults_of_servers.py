@@ -93,7 +93,7 @@ def kill_at_writes(world: World) -> int:
         trap = world.stack.watched.trap = Trap(1, moment)
         world.eventually(
             f"killed {moment} write {written + 1}, or done",
-            lambda trap=trap: trap.sprung.is_set() or (not trap.seen and world.settled(1)),  # type: ignore[misc]
+            lambda trap=trap: trap.sprung.is_set() or (world.settled(1) and not trap.seen),  # type: ignore[misc]
             LONGEST,
         )
         if not trap.sprung.is_set():
