@@ -151,6 +151,8 @@ def consumer_settings(
         check_interval=of.check_interval,
         fencing=cluster.fencing,
         graceful_timeout=of.graceful_timeout,
+        # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
+        **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),
         status_token=status_token,
     )
 

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
+HAND_OVER_LOOK = 0.25
+"""Seconds between two looks at whether the others take over."""
 SPARK_STOP = 15.0
 """Seconds for Spark to stop once everything is closed; nothing depends on it any more."""
 
@@ -160,8 +162,10 @@ class Job:
     def _end(self, spark: SparkSession, guard: OrphanGuard) -> int:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
+        self._hand_over()
         self._agent.bar(STOPPING)
-        closed = self._agent.wait_closed(self._settings.graceful_timeout)
+        left = self._settings.graceful_timeout - (time.monotonic() - began)
+        closed = self._agent.wait_closed(left)
         exit_code = self._ending.exit_code
         if not closed:
             held = {topic: sorted(status.held) for topic, status in self._agent.view().topics.items()}
@@ -189,6 +193,34 @@ class Job:
         self._page.stop()
         log.info("ended after %.1f s, exit code %d", time.monotonic() - began, exit_code)
         return exit_code
+
+    def _hand_over(self) -> None:
+        """Read on while the partitions are given to others one by one, so that none of them waits for nobody.
+
+        As long as that goes on, at most half of the time that there is; not if this process is not to be counted on.
+        """
+        began = time.monotonic()
+        try:
+            if (
+                not self._settings.hand_over
+                or self._ending.exit_code
+                or not self._registrar.announce_leaving()
+            ):
+                return
+        except ConsulError as error:
+            log.warning("nobody is told that this consumer leaves: %s", error)
+            return
+        least, since = self._held(), began
+        while not self._ending.replaced and not self._agent.wait_closed(HAND_OVER_LOOK):
+            now = time.monotonic()
+            if (held := self._held()) < least:
+                least, since = held, now
+            if now - since > self._settings.hand_over or now - began > self._settings.graceful_timeout / 2:
+                log.warning("%d partitions were not taken over; closing them", held)
+                return
+
+    def _held(self) -> int:
+        return len(self._agent.view().held)
 
     def _leave(self) -> None:
         try:

@@ -5,6 +5,8 @@
 - *another incarnation* under its id: the newer registration wins, so this process closes and leaves, without
   deregistering the newer one.
 
+A consumer that is to stop says so first (metadata `leaving`), and reads on while the others take over.
+
 Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read anew:
 until then its partitions may be on their way to somebody else. Whoever takes over an id that is live registers as
 live itself, so that the id is not taken for gone in between.
@@ -29,6 +31,7 @@ from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest, WaitIndex
 from muster.edges.consul_keys import UnreadableKeyError
+from muster.edges.consul_members import LEAVING
 from muster.settings.consumer import ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class Registrar:
         self._elsewhere_since: float | None = None
         self._waiting: predecessor.Waiting | None = None
         self._takeover: threading.Thread | None = None
+        self._leaving = False
         self._lock = threading.Lock()
         agent.bar(JOINING)
 
@@ -102,6 +106,24 @@ class Registrar:
                     target=self._wait_for_predecessors, name="muster-takeover", daemon=True
                 )
                 self._takeover.start()
+
+    def announce_leaving(self) -> bool:
+        """Say that this consumer is about to leave; returns whether somebody is there to take over from it.
+
+        Raises `ConsulError`.
+        """
+        consumer, incarnation = self._settings.consumer, self._settings.incarnation
+        with self._lock:
+            own = self._discovery.own_registration(consumer) if self._registered else None
+            if self._stopped.is_set() or own is None or own.incarnation != incarnation or not own.passing:
+                return False
+            membership = self._discovery.members().membership
+            others = [] if membership is None else [c for c in membership.live.values() if not c.leaving]
+            if not any(other.id != consumer for other in others):
+                return False
+            self._leaving = True
+            self._register(own)
+            return True
 
     def leave(self) -> None:
         """Deregister, unless the registration is another incarnation's. Nothing is registered any more afterwards.
@@ -191,6 +213,7 @@ class Registrar:
             {
                 **settings.metadata,
                 **predecessor.to_meta(self._waiting.older if self._waiting is not None else ()),
+                **({LEAVING: "true"} if self._leaving else {}),
                 "incarnation": settings.incarnation,
                 "pid": str(os.getpid()),
                 "host": socket.gethostname(),

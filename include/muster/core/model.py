@@ -62,6 +62,8 @@ class Consumer:
     zone: str | None = None
     topics: frozenset[str] | None = None
     incarnation: str | None = None
+    leaving: bool = False
+    """It is about to leave, and reads on until its partitions are taken from it: it is given nothing more."""
 
     def subscribes(self, topic: str) -> bool:
         """Whether this consumer takes partitions of `topic`."""

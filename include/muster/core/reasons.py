@@ -110,6 +110,8 @@ def _plain(move: Difference, situation: Situation) -> Reason | None:
 
 def _between_live(move: Difference, source: str, situation: Situation) -> Reason | None:
     known = situation.circumstances
+    if situation.consumers[source].leaving:
+        return Reason(Cause.LEFT, f"consumer {source} leaves")
     if not situation.consumers[source].subscribes(move.topic):
         return Reason(Cause.SUBSCRIPTION, f"consumer {source} does not subscribe to topic {move.topic}")
     if move.topic in known.exclusions.get(source, ()):

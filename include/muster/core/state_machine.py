@@ -324,6 +324,8 @@ class _Step:
             self.to_close[partition] = owner
             self.to_start[partition] = target
             usual = "balance" if target in known else f"consumer {target} joined"
+            if self.live[owner].leaving:
+                usual = f"consumer {owner} leaves"
             self._moved(partition, owner, target, self.reasons.get(partition, usual))
 
     def _standbys(self) -> dict[int, tuple[str, ...]]:

@@ -21,6 +21,8 @@ from muster.core.wire import WireError, check_id, check_topic
 
 log = logging.getLogger(__name__)
 
+LEAVING = "leaving"
+"""The metadata key by which a consumer says, with any value, that it is about to leave."""
 NODE_MAINTENANCE = "_node_maintenance"
 SERVICE_MAINTENANCE = "_service_maintenance:"
 LONGEST_OUTPUT = 500
@@ -177,6 +179,7 @@ def to_consumer(registration: Registration) -> Consumer:
         zone=meta.get("zone") or None,
         topics=_topics(registration.id, meta.get("topics", "")),
         incarnation=registration.incarnation,
+        leaving=bool(meta.get(LEAVING)),
     )
 
 

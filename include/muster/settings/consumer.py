@@ -59,6 +59,8 @@ class ConsumerSettings(BaseModel):
     fencing: bool = True
     """Whether Kafka refuses the commits of whoever had a partition before."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
+    hand_over: Annotated[float, Field(ge=0)] = 5.0
+    """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
 
