@@ -26,7 +26,8 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput bench-scale picture screenshots check \
+.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput bench-scale bench-failover \
+  bench picture screenshots check \
   quick format lock clean
 
 help: ## List the targets
@@ -95,6 +96,12 @@ bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, 
 
 bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.scale $(BENCH)
+
+bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": four minutes)
+	@$(PYTHON) -m benchmarks.failover $(BENCH)
+
+bench: bench-assignors bench-throughput bench-failover bench-scale ## All benchmarks, and benchmarks/report.md with the line of each
+	@$(PYTHON) -m benchmarks.report
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core import state_machine
+from muster.core.assignors import load_assignor
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -19,6 +20,7 @@ from muster.core.model import (
     TopicStatus,
     Transition,
 )
+from muster.core.planner import plan
 from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
 
 NOW = 5_000.0
@@ -238,6 +240,23 @@ class TestStable:
         assert done.state.to_start == {"a": {2, 3}}, "what does not move is not touched"
         assert done.state.to_close == {}
         assert done.state.reason == "consumer b left"
+
+    def test_one_that_leaves_is_handed_over_from_while_it_reads_on(self) -> None:
+        there = Membership({"a": Consumer("a"), "b": Consumer("b", leaving=True)})
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        assert targets == dict.fromkeys(range(4), "a"), "it is given nothing"
+        first = expect(step(topic(HALVES), there, targets))
+        assert first.state.to_close == {"b": {2, 3}}
+        assert first.state.reason == "consumer b leaves"
+        # Unlike what one that is gone has had, it is not given away before it is closed.
+        assert step(after(first), there, targets, status("b", set(), closing={2, 3}, epoch=4)) is None
+        done = expect(step(after(first), there, targets, status("b", closing={3}, epoch=4)))
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "a"}
+
+    def test_nothing_moves_if_all_leave(self) -> None:
+        there = Membership({c: Consumer(c, leaving=True) for c in ("a", "b")})
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        assert step(topic(HALVES), there, targets) is None
 
     def test_owner_that_comes_back_before_it_was_given_away_closes_first(self) -> None:
         first = expect(step(topic(HALVES), members("a"), dict.fromkeys(range(4), "a")))

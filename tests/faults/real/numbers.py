@@ -15,10 +15,14 @@ PAUSE = 0.05
 
 
 class NumberProducer:
-    """A thread. The number is the record's offset, too: asserted for each acknowledgement."""
+    """A thread. The number is the record's offset, too: asserted for each acknowledgement.
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    Each `PAUSE` every partition gets the next `at_once` numbers.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, at_once: int = 1) -> None:
         self.topic = topic
+        self.at_once = at_once
         self.times: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.acknowledged: dict[int, int] = dict.fromkeys(self.times, 0)
         self.failure = ""
@@ -54,15 +58,19 @@ class NumberProducer:
     def _run(self) -> None:
         while not self._stop.wait(PAUSE):
             for partition, times in self.times.items():
-                number = len(times)
-                times.append(time.time())
-                self._producer.produce(
-                    self.topic,
-                    json.dumps({"partition": partition, "number": number}).encode(),
-                    partition=partition,
-                    on_delivery=self._acknowledge,
-                )
+                for _ in range(self.at_once):
+                    self._produce(partition, times)
             self._producer.poll(0)
+
+    def _produce(self, partition: int, times: list[float]) -> None:
+        number = len(times)
+        times.append(time.time())
+        self._producer.produce(
+            self.topic,
+            json.dumps({"partition": partition, "number": number}).encode(),
+            partition=partition,
+            on_delivery=self._acknowledge,
+        )
 
     def _acknowledge(self, error: KafkaError | None, message: Message) -> None:
         partition, offset = message.partition(), message.offset()

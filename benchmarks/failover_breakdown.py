@@ -1,0 +1,79 @@
+"""Where the time of a failover goes in Muster: from Consul, Airflow's runs, ZooKeeper's history and drivers' logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from benchmarks.failover_figures import JOIN, Event
+from benchmarks.failover_muster import CLUSTER, COORDINATOR_DAG, Muster
+from muster.core.history import Record, Transitions
+
+STEPS = (
+    "detection (Consul)",
+    "long poll ends (fetch_consumers)",
+    "Airflow starts compute_assignment",
+    "planning (compute_assignment)",
+    "Airflow starts advance_state",
+    "writing (advance_state, ZooKeeper)",
+    "closed where it was, and heard of by the new owner",
+    "first batch at the new owner",
+)
+_HEARD = re.compile(r"^(\S+ \S+) INFO muster\.consumer\.agent: topic .*: epoch (\d+): ", re.MULTILINE)
+
+
+def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
+    """`STEPS` to seconds, of an event that took something from `consumer` or gave it something.
+
+    Empty where a part is not to be found: what is not measured is not guessed.
+    """
+    seen = muster.sightings
+    found = seen.gone(consumer, event.began) if event.name != JOIN else event.began
+    written = next(_with_moves(muster, event.began), None)
+    if found is None or written is None or event.flows is None:
+        return {}
+    record, steps = written
+    run = steps.by.partition(" ")[2]
+    tasks = {task["task_id"]: task for task in muster.api.task_instances(COORDINATOR_DAG, run)}
+    moments = [
+        event.began,
+        found,
+        _moment(tasks["fetch_consumers"]["end_date"]),
+        _moment(tasks["compute_assignment"]["start_date"]),
+        _moment(tasks["compute_assignment"]["end_date"]),
+        _moment(tasks["advance_state"]["start_date"]),
+        record.written,
+        _heard(muster, record.written, event.began + event.flows),
+        event.began + event.flows,
+    ]
+    return {
+        name: round(later - earlier, 3)
+        for name, (earlier, later) in zip(STEPS, pairwise(moments), strict=True)
+    }
+
+
+def _with_moves(muster: Muster, since: float) -> Iterator[tuple[Record, Transitions]]:
+    """What was written to the topics since, the oldest first."""
+    for record in reversed(muster.store.history(since=since).records):
+        if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):
+            yield record, record.entry
+
+
+def _heard(muster: Muster, written: float, until: float) -> float:
+    """When the last of the consumers that were given something by `until` heard of it, by their logs."""
+    heard = written
+    for log in (muster.stack.airflow.data_dir / "logs" / "muster" / CLUSTER).glob("*/*.log"):
+        text = log.read_text(encoding="utf-8", errors="replace")
+        of_log = [at for line in _HEARD.finditer(text) if written <= (at := _logged(line[1])) <= until]
+        heard = max([heard, *of_log])
+    return heard
+
+
+def _logged(text: str) -> float:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
+
+
+def _moment(text: str | None) -> float:
+    return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else float("nan")

@@ -1,0 +1,105 @@
+"""What reached whom, and when: written by the consumers of all contestants in the same way, and read while they run.
+
+A line of JSON a batch: `{"pid", "at", "ranges": [[partition, begin, end], ...]}`. `at` is in seconds since the epoch,
+when the records were in the consumer's hands; `end` is exclusive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Delivery:
+    """The records `begin` to `end` (exclusive) of one partition, in the hands of process `pid`."""
+
+    at: float
+    pid: int
+    begin: int
+    end: int
+
+
+class Notes:
+    """The notes of this process, in a file of its own below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"{os.getpid()}-{uuid.uuid4().hex}.jsonl").open("a", encoding="utf-8")
+
+    def batch(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Note the records of a batch, by partition and offset."""
+        at = time.time()
+        ranges: list[list[int]] = []
+        for partition, offset in sorted(offsets):
+            if ranges and ranges[-1][0] == partition and ranges[-1][2] == offset:
+                ranges[-1][2] += 1
+            else:
+                ranges.append([partition, offset, offset + 1])
+        if ranges:
+            self._file.write(json.dumps({"pid": os.getpid(), "at": at, "ranges": ranges}) + "\n")
+            self._file.flush()
+
+
+class Deliveries:
+    """All notes below `folder`, by partition and in the order of their times. `refresh` reads what has come."""
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.of: dict[int, list[Delivery]] = {partition: [] for partition in range(partitions)}
+        self._read: dict[Path, int] = {}
+
+    def refresh(self) -> Deliveries:
+        """Read what was written since the last time. A line that is being written is left for the next."""
+        for path in self.folder.glob("*.jsonl"):
+            begun = self._read.get(path, 0)
+            if path.stat().st_size == begun:
+                continue
+            with path.open("rb") as file:
+                file.seek(begun)
+                data = file.read()
+            data = data[: data.rfind(b"\n") + 1]
+            self._read[path] = begun + len(data)
+            for line in data.splitlines():
+                note = json.loads(line)
+                for partition, begin, end in note["ranges"]:
+                    self.of[partition].append(Delivery(note["at"], note["pid"], begin, end))
+        for deliveries in self.of.values():
+            deliveries.sort()
+        return self
+
+    def owners(self) -> dict[int, int]:
+        """Partition to the process that was given records of it last."""
+        return {partition: deliveries[-1].pid for partition, deliveries in self.of.items() if deliveries}
+
+    def reached(self) -> dict[int, int]:
+        """Partition to the end of what was delivered."""
+        return {p: max((d.end for d in deliveries), default=0) for p, deliveries in self.of.items()}
+
+    def lost(self, produced: Mapping[int, int]) -> int:
+        """How many of the `produced` records (partition to their number) never reached anybody."""
+        missing = 0
+        for partition, deliveries in self.of.items():
+            upto = 0
+            for begin, end in sorted((d.begin, d.end) for d in deliveries):
+                missing += max(0, begin - upto)
+                upto = max(upto, end)
+            missing += max(0, produced[partition] - upto)
+        return missing
+
+    def doubled(self, since: float, until: float) -> int:
+        """How many records were delivered from `since` to `until` that had been delivered before."""
+        again = 0
+        for deliveries in self.of.values():
+            upto = 0
+            for delivery in deliveries:
+                if since <= delivery.at < until:
+                    again += max(0, min(upto, delivery.end) - delivery.begin)
+                upto = max(upto, delivery.end)
+        return again

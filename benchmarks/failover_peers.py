@@ -1,0 +1,148 @@
+"""Kafka's own groups in the failover benchmark: which there are, and what is done to their members."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._resource import ResourceType
+
+from benchmarks.failover_deliveries import Deliveries
+from devstack.airflow import ROOT
+from devstack.kafka import Kafka
+from devstack.process import ServerProcess
+from muster.edges.kafka import librdkafka_logger
+
+MEMBERS = 3
+TUNED = 6_000
+"""ms: the least `session.timeout.ms` that a broker allows a classic group by default."""
+LEAST_OF_CONSUMER_GROUPS = "group.consumer.min.session.timeout.ms"
+_PATIENCE = 60.0
+CLASSIC: Mapping[str, Mapping[str, str]] = {
+    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+}
+KIP_848 = "KIP-848"
+
+
+class PatientKafka(Kafka):
+    """A broker that lets a KIP-848 group be tuned as far as a classic one; by default it does not."""
+
+    def settings(self) -> dict[str, str]:
+        """As ever, but for the least session time-out of KIP-848 groups."""
+        return {**super().settings(), LEAST_OF_CONSUMER_GROUPS: str(TUNED)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of Kafka's ways, with default settings or with `session.timeout.ms=6000`."""
+
+    protocol: str
+    tuned: bool
+
+    def __str__(self) -> str:
+        return f"{self.protocol}, 6 s" if self.tuned else f"{self.protocol}, default"
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return f"peer-{self.protocol.lower()}-{'tuned' if self.tuned else 'default'}"
+
+    def config(self, servers: str) -> dict[str, str]:
+        """librdkafka's settings of a member."""
+        config = {"bootstrap.servers": servers, "group.id": self.group_id, "auto.offset.reset": "earliest"}
+        if self.protocol == KIP_848:
+            return {**config, "group.protocol": "consumer"}
+        timeout = {"session.timeout.ms": str(TUNED)} if self.tuned else {}
+        return {**config, **CLASSIC[self.protocol], **timeout}
+
+
+KINDS = tuple(Kind(protocol, tuned) for tuned in (True, False) for protocol in (*CLASSIC, KIP_848))
+
+
+def tune_consumer_groups(servers: str) -> int:
+    """Give the tuned KIP-848 group its session time-out; returns the least, in ms, that a broker allows by default.
+
+    It is the broker's and the group's setting, not the client's.
+    """
+    admin = AdminClient({"bootstrap.servers": servers}, logger=librdkafka_logger())
+    entry = ConfigEntry(
+        "consumer.session.timeout.ms", str(TUNED), incremental_operation=AlterConfigOpType.SET
+    )
+    group = ConfigResource(
+        ResourceType.GROUP, Kind(KIP_848, tuned=True).group_id, incremental_configs=[entry]
+    )
+    admin.incremental_alter_configs([group])[group].result(30)
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    least = admin.describe_configs([broker])[broker].result(30)[LEAST_OF_CONSUMER_GROUPS]
+    defaults = [s for s in least.synonyms.values() if s.source == ConfigSource.DEFAULT_CONFIG.value]
+    return int(defaults[0].value)
+
+
+@dataclass
+class Peer:
+    """A group of `kind` with its members, which are numbered from 1."""
+
+    kind: Kind
+    servers: str
+    topic: str
+    folder: Path
+    deliveries: Deliveries
+    members: dict[int, ServerProcess] = field(default_factory=dict)
+
+    def start(self, number: int) -> None:
+        """Begin member `number`."""
+        config = json.dumps(self.kind.config(self.servers))
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "benchmarks.failover_peer",
+            config,
+            self.topic,
+            self.deliveries.folder,
+        ]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "include")])}
+        log = self.folder / f"{self.kind.group_id}-{number}.log"
+        self.members[number] = ServerProcess.spawn(command, log, self.folder, environment, guarded=True)
+
+    def pid(self, number: int) -> int:
+        """The process of member `number`."""
+        return self.members[number].pid
+
+    def kill(self, number: int) -> None:
+        """SIGKILL."""
+        os.kill(self.pid(number), signal.SIGKILL)
+
+    def freeze(self, number: int) -> None:
+        """SIGSTOP."""
+        os.kill(self.pid(number), signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """SIGCONT."""
+        os.kill(self.pid(number), signal.SIGCONT)
+
+    def leave(self, number: int) -> None:
+        """SIGTERM, upon which it closes."""
+        os.kill(self.pid(number), signal.SIGTERM)
+
+    def ended(self, number: int) -> bool:
+        """Whether the member's process is gone."""
+        return not self.members[number].alive()
+
+    def stop(self) -> None:
+        """All leave."""
+        for number, member in self.members.items():
+            if member.alive():
+                self.resume(number)
+                self.leave(number)
+        for member in self.members.values():
+            if not member.wait_ended(_PATIENCE):
+                member.kill()
+        self.members.clear()

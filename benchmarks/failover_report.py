@@ -1,0 +1,219 @@
+"""What the failover benchmark leaves behind: tables, a plot, and the line of ratios."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from benchmarks.failover_breakdown import STEPS
+from benchmarks.failover_figures import (
+    FREEZE,
+    JOIN,
+    KILL,
+    LEAVE,
+    PLANNED,
+    QUIET,
+    ROLL,
+    Event,
+    Row,
+    rows,
+    spread,
+)
+from benchmarks.failover_muster import NAME, PARTITIONS
+from benchmarks.failover_peers import KINDS, LEAST_OF_CONSUMER_GROUPS
+
+PLOT = "plot-failover.svg"
+REPORT = "report-failover.md"
+INK = "#808890"  # reads on white and on black
+COLOURS = {NAME: "#0969da", "tuned": "#1a7f37", "default": "#bc4c00"}
+CONTESTANTS = (NAME, *map(str, KINDS))
+
+HEADER = (
+    "event",
+    "contestant",
+    "events",
+    "all flows again after, s",
+    "pause of a partition that moved, s",
+    "longest pause of one that stayed, s",
+    "read twice, an event",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that was measured. `least` is the least session time-out of a KIP-848 group by default, in ms;
+    `load` is the machine's before the run, by other work."""
+
+    events: Sequence[Event]
+    produced: int
+    lost: int
+    least: int
+    rounds: int
+    rate: int
+    load: float
+
+    def of(self, contestant: str, *names: str) -> list[Event]:
+        """The events of these names that `contestant` went through."""
+        return [event for event in self.events if event.contestant == contestant and event.name in names]
+
+    def flows(self, contestant: str, name: str) -> float:
+        """Seconds until all flowed again, median of the rounds."""
+        return median([event.flows for event in self.of(contestant, name) if event.flows is not None])
+
+    def ratio(self, name: str) -> float:
+        """Muster's over that of the quickest tuned group."""
+        return self.flows(NAME, name) / min(self.flows(str(kind), name) for kind in KINDS if kind.tuned)
+
+    def moved(self, *names: str) -> float:
+        """Pause of a partition that moved with Muster, median of all such, in seconds."""
+        return median([pause for event in self.of(NAME, *names) for pause in event.moved.values()])
+
+    @property
+    def stayed(self) -> float:
+        """The longest pause of a partition that stayed in a planned event, over that in quiet time; medians."""
+        at_rest = median([event.longest_stayed for event in self.of(NAME, QUIET)])
+        return median([event.longest_stayed for event in self.of(NAME, LEAVE, JOIN)]) / at_rest
+
+
+def last_line(run: Run) -> str:
+    """The last line of a run; ratios below 1 are in Muster's favour."""
+    return (
+        f"bench-failover: kill_ratio={run.ratio(KILL):.2f} freeze_ratio={run.ratio(FREEZE):.2f} "
+        f"leave_pause_ms={run.moved(LEAVE) * 1e3:.0f} unmoved_pause_ratio={run.stayed:.2f} "
+        f"dup_planned={sum(event.doubled for event in run.of(NAME, *PLANNED))} lost={run.lost}"
+    )
+
+
+def write(folder: Path, run: Run) -> None:
+    """Write the report and its plot into `folder`."""
+    _plot(folder / PLOT, run)
+    lines = [
+        "# Failover, beside Kafka's own groups",
+        "",
+        "Written by `make bench-failover`: do not edit. Three consumers share a topic of",
+        f"{PARTITIONS} partitions, to each of which {run.rate} records a second are produced. One of them is killed",
+        "(SIGKILL of all its processes), frozen (SIGSTOP of all), leaves in order, and joins; then all three are",
+        f"restarted one after the other. {run.rounds} rounds, Muster and Kafka's groups in turns on one broker, in",
+        "one run; Kafka's groups, which are light, all at the same time. While they are measured Muster's consumers",
+        "go on reading; while Muster is measured the groups have no members.",
+        "",
+        "Muster is the whole path: Consul's check, the coordinator's run in Airflow, ZooKeeper, and three Spark",
+        "consumers, with its default settings. A member of Kafka's groups is a plain confluent-kafka consumer, with",
+        "its default settings but for the assignor or protocol, and, where `6 s` stands, a session time-out of 6 s.",
+        "That is the least for classic groups by default. For KIP-848 groups it is the broker's and the group's",
+        f"setting, and the least that a broker allows by default is {run.least / 1e3:g} s: the run lowers",
+        f"`{LEAST_OF_CONSUMER_GROUPS}` so that there is something to compare with. Groups with default settings go",
+        "through the events once, while Muster's consumers start; their time-outs are nearly all of their time.",
+        "",
+        "Flows again: from the event until the last of the partitions that moved has reached its new owner with a",
+        "record that was produced after the event. A pause is the longest time between two deliveries of a",
+        "partition, from the last before the event to the first after its end; between two batches of Spark there is",
+        "always one, see *quiet*. A join begins when the new consumer is live in Consul, or its process is started.",
+        "In brackets least and most. A consumer that was frozen goes on once the others have its partitions; what is",
+        "read twice by then counts as well. Restarting all three is one event, and each partition's pause in it the",
+        "longest of several.",
+        "",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {run.load:.1f} before the run; "
+        f"{run.produced:,} records.",
+        ""
+        if run.load < 1
+        else "**The machine was not quiet: only the ratios say something, and they are rough.**",
+        "",
+        f"![Seconds until all flows again, and pauses]({PLOT})",
+        "",
+        *_table(HEADER, [_cells(row) for row in rows(run.events, CONTESTANTS)]),
+        "",
+        f"Muster lost {run.lost} records.",
+        "",
+        "## Where Muster's time goes",
+        "",
+        "Median seconds of each step; detection is from the event until Consul's answer changes. The steps of",
+        "Airflow are the times of its task instances, writing is by ZooKeeper's clock, hearing by the consumers'",
+        "logs.",
+        "",
+        *_table(("step", KILL, FREEZE, LEAVE, JOIN), _breakdown(run)),
+        "",
+        "`kill_ratio` and `freeze_ratio` are Muster's median over that of the quickest tuned group; `leave_pause_ms`",
+        "is the median pause of a partition that moved when a consumer left in order; `unmoved_pause_ratio` is the",
+        "longest pause of a partition that stayed while a consumer left or joined, over the longest in quiet time,",
+        "medians of the events; `dup_planned` counts records read twice in leaves, joins and restarts.",
+        "",
+        f"`{last_line(run)}`",
+        "",
+    ]
+    (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
+
+
+def _table(header: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *table)]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    least, most = row.doubled[0], row.doubled[-1]
+    return (
+        row.name,
+        row.contestant,
+        str(row.events),
+        _span(row.flows) if row.name not in {QUIET, ROLL} else "",
+        _span(row.moved),
+        _span(row.stayed),
+        str(least) if least == most else f"{least} to {most}",
+    )
+
+
+def _span(values: tuple[float, float, float] | None) -> str:
+    return f"{values[1]:.2f} ({values[0]:.2f} to {values[2]:.2f})" if values else ""
+
+
+def _breakdown(run: Run) -> list[tuple[str, ...]]:
+    names = (KILL, FREEZE, LEAVE, JOIN)
+    found = {name: [event.parts for event in run.of(NAME, name) if event.parts] for name in names}
+    return [
+        (step, *(f"{median(p[step] for p in found[name]):.2f}" if found[name] else "" for name in names))
+        for step in STEPS
+    ]
+
+
+def _plot(path: Path, run: Run) -> None:
+    """Bars of medians, whose lines span the rounds: until all flows after a kill and a freeze, and pauses of
+    partitions that moved in a leave and a join."""
+    # Text stays text, and nothing in the file depends on when or where it was written.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "failover", "text.color": INK}):
+        drawing = Drawing(figsize=(10, 6), layout="constrained")
+        panels = drawing.subplots(2, 2, sharey=True).flatten()
+        for panel, name in zip(panels, (KILL, FREEZE, LEAVE, JOIN), strict=True):
+            unplanned = name in {KILL, FREEZE}
+            shown = {}
+            for contestant in CONTESTANTS:
+                of = run.of(contestant, name)
+                values = [e.flows for e in of] if unplanned else [p for e in of for p in e.moved.values()]
+                if found := spread([value for value in values if value is not None]):
+                    shown[contestant] = found
+            places = np.arange(len(shown))
+            middle = np.array([found[1] for found in shown.values()])
+            sides = np.array([[m - low, high - m] for low, m, high in shown.values()]).T
+            colours = [
+                COLOURS[contestant if contestant == NAME else "tuned" if "6 s" in contestant else "default"]
+                for contestant in shown
+            ]
+            panel.barh(places, middle, 0.7, xerr=sides, color=colours, ecolor=INK)
+            panel.set_yticks(places, list(shown))
+            panel.set_xscale("log")
+            panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            what = "seconds until all flows again" if unplanned else "pause of a partition that moved, s"
+            panel.set_title(f"{name}: {what}", color=INK, fontsize="medium")
+            panel.tick_params(colors=INK, which="both")
+            panel.grid(visible=True, axis="x", color=INK, alpha=0.3)
+            panel.set_facecolor("none")
+            for spine in panel.spines.values():
+                spine.set_color(INK)
+        panels[0].invert_yaxis()
+        drawing.savefig(path, transparent=True, metadata={"Date": None})
