@@ -18,6 +18,8 @@ from devstack.progress import say
 from tests.faults.real.numbers import NumberProducer
 
 QUIET_SECONDS = 5.0
+SETTLE = 3.0
+"""Seconds that Kafka's groups get after their start; in its first second a member may pause."""
 _LOOK = 0.05
 _PATIENCE = 420.0
 
@@ -132,6 +134,7 @@ class Contest:
                 peer.start(number)
         for peer in peers:
             self._all_flow(peer.deliveries, MEMBERS)
+        time.sleep(SETTLE)
 
     def _peer_event(
         self, name: str, number: int, peers: Sequence[Peer], act: Callable[[Peer, int], None]
