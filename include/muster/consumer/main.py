@@ -199,19 +199,20 @@ class Job:
 
         As long as that goes on, at most half of the time that there is; not if this process is not to be counted on.
         """
+        if not self._settings.hand_over or self._ending.exit_code:
+            return
         began = time.monotonic()
         try:
-            if (
-                not self._settings.hand_over
-                or self._ending.exit_code
-                or not self._registrar.announce_leaving()
-            ):
-                return
+            if self._registrar.announce_leaving():
+                self._await_others(began)
         except ConsulError as error:
-            log.warning("nobody is told that this consumer leaves: %s", error)
-            return
+            log.warning("it cannot be told whether somebody takes over from this consumer: %s", error)
+
+    def _await_others(self, began: float) -> None:
         least, since = self._held(), began
         while not self._ending.replaced and not self._agent.wait_closed(HAND_OVER_LOOK):
+            if not self._registrar.others_stay():
+                return
             now = time.monotonic()
             if (held := self._held()) < least:
                 least, since = held, now

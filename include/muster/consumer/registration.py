@@ -117,13 +117,17 @@ class Registrar:
             own = self._discovery.own_registration(consumer) if self._registered else None
             if self._stopped.is_set() or own is None or own.incarnation != incarnation or not own.passing:
                 return False
-            membership = self._discovery.members().membership
-            others = [] if membership is None else [c for c in membership.live.values() if not c.leaving]
-            if not any(other.id != consumer for other in others):
+            if not self.others_stay():
                 return False
             self._leaving = True
             self._register(own)
             return True
+
+    def others_stay(self) -> bool:
+        """Whether another consumer is live that is not about to leave as well. Raises `ConsulError`."""
+        membership = self._discovery.members().membership
+        there = () if membership is None else membership.live.values()
+        return any(other.id != self._settings.consumer and not other.leaving for other in there)
 
     def leave(self) -> None:
         """Deregister, unless the registration is another incarnation's. Nothing is registered any more afterwards.
