@@ -228,6 +228,14 @@ class Agent:
         with self._changed:
             return self._changed.wait_for(lambda: self._ownership.closed, timeout)
 
+    def wait_tried(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until a query has come through its first batch, which is empty as long as
+        nothing may be taken up, or has failed; returns whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: bool(self._counters.batches or self._counters.query_failures), timeout
+            )
+
     # -- from Spark ---------------------------------------------------------------------------------------
 
     def query_started(self) -> str:

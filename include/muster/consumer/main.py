@@ -44,6 +44,8 @@ STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
 HAND_OVER_LOOK = 0.25
 """Seconds between two looks at whether the others take over."""
+QUERY_START = 60.0
+"""Seconds that a consumer gives its query to come up before it takes partitions all the same."""
 SPARK_STOP = 15.0
 """Seconds for Spark to stop once everything is closed; nothing depends on it any more."""
 
@@ -137,9 +139,21 @@ class Job:
                 f"muster {settings.consumer}",
             )
             self._loop("query", self._supervisor.run, STUCK_AFTER)
+            self._await_query()
             self._registrar.open()
         self._ending.wait()
         return self._end(spark, guard)
+
+    def _await_query(self) -> None:
+        """Let the query come up first: partitions that are taken up before that wait for it, and nobody reads them.
+
+        One that fails, or is not up in time, does not keep the consumer from being seen.
+        """
+        began = time.monotonic()
+        while not self._ending.asked and time.monotonic() - began < QUERY_START:
+            if self._agent.wait_tried(0.5):
+                log.info("the query is up after %.1f s", time.monotonic() - began)
+                return
 
     def _start_spark(self) -> SparkSession:
         spark = SparkSession.builder.appName(f"muster {self._settings.consumer}").getOrCreate()

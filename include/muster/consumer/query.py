@@ -29,6 +29,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
 from muster.consumer.loop import Beat
 from muster.consumer.source.datasource import FORMAT, MusterDataSource
+from muster.consumer.source.reader import loaded
 from muster.sinks import batch_of
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class QuerySupervisor:
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
+        self._warm = False
         spark.dataSource.register(MusterDataSource)
         for key, value in SCRATCH.items():
             spark.conf.set(key, value)
@@ -131,12 +133,29 @@ class QuerySupervisor:
             .start()
         )
 
+    def _warm_up(self, session: SparkSession) -> None:
+        """Have a Python worker loaded with what reads, once, so that the first records need not wait for that."""
+        if self._warm:
+            return
+        self._warm = True
+        began = time.monotonic()
+        try:
+            session.range(1).mapInArrow(loaded, "id long").collect()
+        except (PySparkException, Py4JError) as error:
+            log.warning(
+                "the first batch will take longer, Python could not be loaded before: %s", cause(error)
+            )
+        else:
+            log.info("a Python worker is loaded after %.1f s", time.monotonic() - began)
+
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Hand one batch to the handler. Spark calls this in a thread of its own."""
         plan = self._agent.batch_started()
         processed = False
         try:
-            if not plan.empty:
+            if plan.empty:
+                self._warm_up(frame.sparkSession)
+            else:
                 ranges = {
                     (topic, partition): bounds
                     for topic, partitions in plan.offsets.items()
