@@ -50,6 +50,10 @@ def test_a_long_table_is_walked_by_keys(browser: Browser, vast: Site) -> None:
     rows = ask(browser, "rowNumbers")
     assert rows == sorted(rows), "rows stand in their order"
     assert browser.one("table.data").get_attribute("aria-rowcount") == "1001"
+    for key, row in ((Keys.END, "topic-0999"), (Keys.HOME, "topic-0000")):
+        browser.press(key)
+        browser.eventually(lambda row=row: browser.focused()["text"] == row, 10, f"{row} has the focus")  # type: ignore[misc]
+        assert browser.nodes() < MOST_NODES
 
 
 def test_what_is_not_well_comes_first_and_names_can_be_searched(browser: Browser, vast: Site) -> None:

@@ -57,13 +57,13 @@ export class VirtualTable {
       "table", { class: "data", "aria-label": label },
       h("thead", {}, h("tr", { "aria-rowindex": 1 }, this.headings)), this.body,
     );
-    this.element = h("div", { class: "scroll table-box" }, this.table);
+    this.element = h("div", { class: "scroll table-box", tabindex: -1 }, this.table);
     this.pool = new Pool(
       () => h("tr", {}, columns.map((c, i) => h(i ? "td" : "th", { class: c.class, scope: i ? null : "row" }))),
       (row) => row.remove(),
     );
     this.element.addEventListener("scroll", () => this.#draw(), { passive: true });
-    this.body.addEventListener("keydown", (event) => this.#key(event));
+    this.element.addEventListener("keydown", (event) => this.#key(event));
     this.body.addEventListener("focusin", (event) => this.#focused(event));
     new ResizeObserver(() => this.#draw()).observe(this.element);
   }
@@ -95,7 +95,8 @@ export class VirtualTable {
   #draw() {
     const { columns, key, onWindow } = this.options;
     const sight = Math.max(this.element.clientHeight - this.headings[0].offsetHeight, this.rowHeight);
-    const { first, last } = inSight(this.element.scrollTop, sight, this.rowHeight, this.total);
+    const top = this.element.scrollTop;
+    const { first, last } = inSight(top, sight, this.rowHeight, this.total);
     const numbers = Array.from({ length: last - first }, (_, i) => first + i);
     const rows = numbers.map((number) => this.rows[number - this.offset]);
     if (rows.includes(/** @type {any} */ (undefined))) onWindow?.(first, last);
@@ -116,6 +117,8 @@ export class VirtualTable {
     this.above.style.height = `${first * this.rowHeight}px`;
     this.below.style.height = `${(this.total - last) * this.rowHeight}px`;
     place(this.body, [this.above, ...elements, this.below]);
+    // While rows were out of the page the table was shorter, and a browser that measured it then has scrolled back.
+    if (this.element.scrollTop !== top) this.element.scrollTop = top;
     if (this.focusSoon) this.#focus();
   }
 
@@ -140,7 +143,8 @@ export class VirtualTable {
       ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity,
     });
     const step = steps[event.key];
-    if (step === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    const onRow = event.target === this.element || this.body.contains(/** @type {Node} */ (event.target));
+    if (step === undefined || !onRow || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     this.active = Math.max(0, Math.min(this.total - 1, this.active + step));
     const top = this.active * this.rowHeight;
@@ -151,13 +155,12 @@ export class VirtualTable {
     this.#draw();
   }
 
-  /** Focus the active row, as soon as it is here. */
+  /** Focus the active row, as soon as it is here; until then the box has the focus, so that keys go on to count. */
   #focus() {
     const row = [...this.body.rows].find((one) => one.dataset.row === String(this.active));
     const control = row && controls(row)[0];
-    if (!control) return;
-    this.focusSoon = false;
-    control.focus({ preventScroll: true });
+    if (control) this.focusSoon = false;
+    (control ?? this.element).focus({ preventScroll: true });
   }
 
   /** @param {FocusEvent} event */
