@@ -72,7 +72,7 @@ def assignor_field(default: str) -> Param:
         type="string",
         minLength=1,
         title="Assignor",
-        description="A built-in one, or the dotted path of your own",
+        description="A built-in one, or the dotted path of one that clusters.yaml allows",
         examples=[default, *sorted(BUILT_IN)],
     )
 
@@ -117,10 +117,12 @@ def store(cluster: ClusterSettings) -> TopicStore:
     return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True)
 
 
-def told(context: Context, cluster: ClusterSettings, outcome: Outcome) -> dict[str, Any]:
+def told(
+    context: Context, cluster: ClusterSettings, outcome: Outcome, lever: str | None = None
+) -> dict[str, Any]:
     """Note what was done in the cluster's history, as the run's note and as an Asset event, and log it line by line.
 
-    The values become the task's return value.
+    `lever` is its name, if it is not that of the DAG. The values become the task's return value.
     """
     from muster.levers.audit import recorded  # noqa: PLC0415
 
@@ -128,7 +130,6 @@ def told(context: Context, cluster: ClusterSettings, outcome: Outcome) -> dict[s
     outcome = recorded(outcome, lambda: store(cluster), f"{run.dag_id} {run.run_id}")
     for line in outcome.lines:
         log.info("%s", line)
-    lever = context["ti"].dag_id.removeprefix(OURS)
     leave_note(context, outcome.lines[0])
-    leave_event(context, lever, outcome.values, outcome.lines[0])
+    leave_event(context, lever or context["ti"].dag_id.removeprefix(OURS), outcome.values, outcome.lines[0])
     return dict(outcome.values)
