@@ -1,5 +1,5 @@
-"""The metrics that go along Airflow's own path, from reports, to a StatsD server; what a DAG run sends of them is in
-`test_scraped`."""
+"""The metrics that go along Airflow's own path, from reports, to a StatsD server or an OpenTelemetry collector; what
+a DAG run sends of them is in `test_scraped`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from tests.conftest import Eventually
 from tests.monitoring.metrics_page import statsd
+from tests.monitoring.otlp_collector import OtlpCollector
 from tests.monitoring.statsd_listener import StatsdListener
 
 pytestmark = pytest.mark.airflow
@@ -44,14 +45,31 @@ def listener() -> Iterator[StatsdListener]:
     stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
 
 
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpCollector]:
+    """Airflow's own OpenTelemetry, sending to it ten times a second."""
+    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger  # noqa: PLC0415
+    from airflow.sdk._shared.observability.metrics.otel_logger import get_otel_logger  # noqa: PLC0415
+    from airflow.sdk.observability import stats  # noqa: PLC0415
+    from opentelemetry import metrics  # noqa: PLC0415
+
+    with OtlpCollector() as collecting:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        client = partial(
+            get_otel_logger, host="127.0.0.1", port=collecting.port, prefix="airflow", conf_interval=100
+        )
+        stats.initialize(factory=client, export_legacy_names=True)
+        yield collecting
+        metrics.get_meter_provider().shutdown()  # type: ignore[attr-defined]  # the SDK's provider
+    stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+
+
 def change(before: State, after: State, moves: int, lasted: float) -> Change:
     moved = tuple(Move("t", p, "a", "b", "a left") for p in range(moves))
     return Change("t", before, after, "a left", moved, epoch=1, at=0.0, lasted=lasted)
 
 
-def test_every_report_is_counted_under_the_names_of_the_page(
-    listener: StatsdListener, eventually: Eventually
-) -> None:
+def send_every_report() -> None:
     from muster.airflow.stats import CoordinatorStats  # noqa: PLC0415
 
     stats = CoordinatorStats("my.flights")
@@ -70,6 +88,12 @@ def test_every_report_is_counted_under_the_names_of_the_page(
     for error in (ZooKeeperError("away"), ConsulError("away")):
         with pytest.raises(type(error)), stats.reading():
             raise error
+
+
+def test_every_report_is_counted_under_the_names_of_the_page(
+    listener: StatsdListener, eventually: Eventually
+) -> None:
+    send_every_report()
     by_name = "airflow.muster.my__flights"
     eventually(lambda: listener.total(f"{by_name}.failed_reads.zookeeper") == 1, 10)
     eventually(lambda: listener.total(f"{by_name}.failed_reads.consul") == 2, 10)
@@ -98,6 +122,20 @@ def test_every_report_is_counted_under_the_names_of_the_page(
     for name, kind in with_cluster.items():
         assert [k for pattern, k in patterns if re.fullmatch(pattern, name)] == [kind], name
     assert all(any(re.fullmatch(pattern, name) for name in with_cluster) for pattern, _ in patterns)
+
+
+def test_opentelemetry_gets_each_with_its_tags(collector: OtlpCollector, eventually: Eventually) -> None:
+    send_every_report()
+    cluster = {"cluster": "my.flights"}
+    eventually(lambda: collector.value("airflow.muster.rebalances", cluster) == 2, 20)
+    assert collector.value("airflow.muster.moves", cluster) == 9
+    assert collector.value("airflow.muster.failed_reads", {**cluster, "place": "consul"}) == 2
+    assert collector.value("airflow.muster.topics", {**cluster, "state": "Stable"}) == 7
+    assert collector.value("airflow.muster.consumers", {**cluster, "state": "isolated"}) == 1
+    assert collector.value("airflow.muster.plan_time", cluster) == 250
+    assert collector.value("airflow.muster.my__flights.rebalance_time", {}) == 2000
+    for name, (_, kind, tags) in statsd().items():
+        assert (collector.kinds[f"airflow.{name}"], collector.tags[f"airflow.{name}"]) == (kind, tags), name
 
 
 def test_tags_are_sent_where_the_server_knows_them() -> None:
