@@ -227,6 +227,10 @@ class Airflow:
             "AIRFLOW__CORE__FERNET_KEY_CMD": self._cat("fernet_key"),
             "AIRFLOW__API__SECRET_KEY_CMD": self._cat("secret_key"),
             "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
+            "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps(
+                {"connections_file_path": str(self._connections_file)}
+            ),
             "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH", "")])),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             # Airflow sets process titles, which by default overwrites the memory that a process's environment is
@@ -251,6 +255,7 @@ class Airflow:
         self._secret("secret_key", secrets.token_urlsafe(48))
         self._secret("jwt_secret", secrets.token_urlsafe(48))
         self._secret("passwords.json", json.dumps({user: secrets.token_urlsafe(9) for user in USERS}))
+        self._connect_to_itself()
         for server in self.backend.servers().values():
             server.extra_environment = self.extra_environment
         self.backend.start()
@@ -295,9 +300,26 @@ class Airflow:
         self.stop()
         self.start()
 
+    def _connect_to_itself(self) -> None:
+        """Write the connection `muster_airflow`, through which `muster_pruning` deletes runs."""
+        self.api.choose_ports()
+        itself = {
+            "conn_type": "http",
+            "host": "127.0.0.1",
+            "port": self.api.port,
+            "login": "admin",
+            "password": self.passwords()["admin"],
+        }
+        self._connections_file.unlink(missing_ok=True)  # the port may have changed
+        self._secret(self._connections_file.name, json.dumps({"muster_airflow": itself}))
+
     @property
     def _secrets_folder(self) -> Path:
         return self.data_dir / "secrets"
+
+    @property
+    def _connections_file(self) -> Path:
+        return self._secrets_folder / "connections.json"
 
     @property
     def _passwords_file(self) -> Path:

@@ -157,15 +157,6 @@ def world(
     before = dict(os.environ)
     try:
         World(airflow, None, discovery, clusters).write(2)  # type: ignore[arg-type]
-        airflow.migrate()
-        airflow.api.choose_ports()
-        airflow.extra_environment["AIRFLOW_CONN_MUSTER_AIRFLOW"] = connection(
-            conn_type="http",
-            host="127.0.0.1",
-            port=airflow.api.port,
-            login="admin",
-            password=airflow.passwords()["admin"],
-        )
         airflow.start()
         with AirflowApi(airflow.url, "admin", airflow.passwords()["admin"]) as api:
             world = World(airflow, api, discovery, clusters)
