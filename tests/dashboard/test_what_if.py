@@ -117,6 +117,15 @@ def test_with_another_assignor_or_more_partitions(dashboard: Dashboard) -> None:
     assert not found["as_pins"]["possible"]
 
 
+def test_other_options_of_the_assignor_in_force(dashboard: Dashboard) -> None:
+    found = what_if(dashboard, assignor={"options": {"rack_moves": 0}})
+    assert (found["assignor"], found["moved"]) == ("sticky", 0)
+    assert found["as_assignor"] == {"possible": True, "why_not": ""}
+    asked = {"reason": "r", "what_if": {"assignor": {"options": {"nonsense": 1}}}, "way": "assignor"}
+    words = dashboard.post("/c/levers/apply", {**asked, "plan": found["plan"]}, status=409)["detail"]
+    assert "assignor 'sticky': wrong options" in words
+
+
 def test_nothing_supposed_is_what_the_next_run_would_do(dashboard: Dashboard) -> None:
     found = what_if(dashboard)
     assert (found["moved"], found["moves"]) == (0, [])
@@ -150,13 +159,13 @@ def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: 
     made = tmp_path / "made"
     choice = {"name": "subprocess.Popen", "options": {"args": ["touch", str(made)]}}
     refused = dashboard.post("/c/what-if", {"assignor": choice}, user="viewer", status=409)
-    assert "may not be chosen here; there are: co-partitioned, failover" in refused["detail"]
+    assert "may not be chosen by hand; there are: co-partitioned, failover" in refused["detail"]
     for lever, asked in (
         ("assignor", {"assignor": choice}),
         ("apply", {"what_if": {"assignor": choice}, "plan": "x", "way": "assignor"}),
     ):
         answer = dashboard.post(f"/c/levers/{lever}", {"reason": "r", **asked}, status=409)
-        assert "may not be chosen here" in answer["detail"], lever
+        assert "may not be chosen by hand" in answer["detail"], lever
     assert not made.exists()
     # One that clusters.yaml names may be.
     named = {"name": "muster.core.assignors.sticky.Sticky"}

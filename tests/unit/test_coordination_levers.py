@@ -170,6 +170,7 @@ def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: 
     [
         ({"assignor": AssignorChoice(**SAID, name="nonsense")}, "assignor 'nonsense' is unknown"),
         ({"assignor": AssignorChoice(**SAID, name="sticky", options={"x": 1})}, "wrong options"),
+        ({"assignor": AssignorChoice(**SAID, name="antigravity.fly")}, "may not be chosen by hand"),
         ({"assignor_error": "Consul key k: holds b'x'"}, "Consul key k: holds b'x'"),
     ],
 )

@@ -147,7 +147,7 @@ def rebalance(cluster: ClusterSettings, word: Word) -> Outcome:
 def assignor(
     cluster: ClusterSettings, word: Word, name: str | None, options: Sequence[tuple[str, Any]], clear: bool
 ) -> Outcome:
-    """Plan with the assignor NAME, built-in or a dotted path, instead of the one in clusters.yaml.
+    """Plan with the assignor NAME instead of the one in clusters.yaml: a built-in one, or one that it allows.
 
     'muster plan --assignor NAME' shows beforehand what that would move.
     """

@@ -12,12 +12,13 @@ from muster.cli.errors import OutOfReachError, explained
 from muster.cli.plan_output import PlanResult, as_json, show
 from muster.cli.what_if import JoiningType, PairType
 from muster.coordinator.shadow import shadow_report
-from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.assignors import Assignor, load_assignor
 from muster.core.decisions import Decisions
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
 from muster.core.readable import readable
 from muster.core.supposition import Joining, what_if
+from muster.settings.assignor_choice import in_force, load_in_force
 from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
 
 
@@ -69,9 +70,8 @@ def plan(
         settings = load_clusters()[cluster]
         with opener(settings) as edges:
             decisions = edges.consumers.decisions()
-            in_force = _in_force(settings.assignor, decisions)
-            own = load_assignor(in_force.name, in_force.options)
-            other = _other(in_force, assignor, dict(assignor_options))
+            own = load_in_force(settings, decisions)
+            other = _other(in_force(settings, decisions.assignor), assignor, dict(assignor_options))
             result = _planned(settings, edges, decisions, own, other, without, joining, partitions)
     if as_text:
         click.echo(as_json(result))
@@ -79,18 +79,11 @@ def plan(
         show(result, everything=everything)
 
 
-def _in_force(settings: AssignorSettings, decisions: Decisions) -> AssignorSettings:
-    """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` if it cannot be told."""
-    if decisions.assignor_error:
-        raise AssignorError(decisions.assignor_error)
-    choice = decisions.assignor
-    return settings if choice is None else AssignorSettings(name=choice.name, options=dict(choice.options))
-
-
-def _other(in_force: AssignorSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
+def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
+    """The one that is supposed. `name` is given by who runs this, in whose process it is imported."""
     if name is not None:
         return load_assignor(name, options)
-    return load_assignor(in_force.name, in_force.options | options) if options else None
+    return load_assignor(own.name, own.options | options) if options else None
 
 
 def _planned(

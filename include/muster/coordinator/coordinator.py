@@ -6,7 +6,6 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -29,7 +28,8 @@ from muster.coordinator.reports import (
 )
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.coordinator.view import View
-from muster.core.assignors import Assignor, AssignorError, load_assignor
+from muster.core.assignors import Assignor, AssignorError
+from muster.core.coordination import AssignorChoice
 from muster.core.decisions import Decisions
 from muster.core.diagnosis import Waiting, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
@@ -39,6 +39,7 @@ from muster.core.state_machine import NO_REASONS, Policy, advance, next_expiry
 from muster.core.subscription import Subscription, TopicDecision
 from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
+from muster.settings.assignor_choice import load_in_force
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -75,7 +76,7 @@ class Coordinator:
         self.clock = clock
         self.pause = pause
         self.policy = Policy(rebalance_delay=cluster.rebalance_delay)
-        self._chosen: tuple[str, Assignor] | None = None
+        self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
         self._reader = CircumstancesReader(store, discovery, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
@@ -368,17 +369,11 @@ class Coordinator:
 
     def _assignor(self, decisions: Decisions) -> Assignor:
         """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
-        if decisions.assignor_error:
-            raise AssignorError(decisions.assignor_error)
         choice = decisions.assignor
-        if choice is None:
+        if choice is None and not decisions.assignor_error:
             return self.assignor
-        asked = json.dumps([choice.name, dict(choice.options)], sort_keys=True)
-        if self._chosen is None or self._chosen[0] != asked:
-            try:
-                self._chosen = (asked, load_assignor(choice.name, choice.options))
-            except AssignorError as error:
-                raise AssignorError(f"{error} (chosen instead of clusters.yaml's: {choice})") from error
+        if self._chosen is None or self._chosen[0] != choice:
+            self._chosen = (choice, load_in_force(self.cluster, decisions))
         return self._chosen[1]
 
     def circumstances(
@@ -514,7 +509,7 @@ def open_coordinator(
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
     """
-    assignor = load_assignor(cluster.assignor.name, cluster.assignor.options)
+    assignor = load_in_force(cluster)
     lister = kafka.TopicLister(kafka_settings)
     try:
         with zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from muster.coordinator.coordinator import Coordinator
-from muster.core.assignors import AssignorError, load_assignor
+from muster.core.assignors import AssignorError
 from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, State, TopicSnapshot
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
 from muster.core.readable import readable
 from muster.levers.partition_list import format_partitions
+from muster.settings.assignor_choice import load_in_force
 
 SHOWN = 30
 """Rows of a table that are shown; a person decides by the first few."""
@@ -88,9 +89,8 @@ def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSna
 def _outcome(
     coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
 ) -> str:
-    choice = coordinator.discovery.decisions().assignor
     try:
-        assignor = coordinator.assignor if choice is None else load_assignor(choice.name, choice.options)
+        assignor = load_in_force(coordinator.cluster, coordinator.discovery.decisions())
         known = coordinator.circumstances(snapshots, membership.live, assignor)
         without = WhatIf(without=frozenset({consumer}))
         plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)

@@ -11,7 +11,7 @@ from muster.airflow.connections import ConnectionSettingsError
 from muster.dashboard.access import Visitor
 from muster.dashboard.apply import apply_plan
 from muster.dashboard.board import Board
-from muster.dashboard.cluster_view import cluster_answer, in_force, summary, unread
+from muster.dashboard.cluster_view import cluster_answer, summary, unread
 from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull
 from muster.dashboard.models import (
     ApplyLever,
@@ -28,7 +28,7 @@ from muster.dashboard.models import (
 from muster.dashboard.shared import Shared, Watched
 from muster.dashboard.sources import OpenSources, Sources
 from muster.dashboard.timeline import timeline
-from muster.dashboard.what_if import NothingReadError, check_assignor, plan_what_if, what_if_answer
+from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, what_if_answer
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import Outcome, Word
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
@@ -140,16 +140,14 @@ class Answers:
     def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, board = self.board(name)
-        previewed = plan_what_if(board, watched.sources, request, in_force(board))
+        request = in_full(board, request)
+        previewed = plan_what_if(board, watched.sources, request)
         return what_if_answer(board, request, previewed)
 
     def lever(self, name: str, lever: str, asked: Lever, visitor: Visitor) -> Outcome:
         """Pull a lever. Raises `UnknownError`, `LeverError`, and the errors of the servers."""
         cluster = self._cluster(name)
         word = Word(visitor.name, asked.reason, self.clock())
-        choice = getattr(asked, "assignor", None)
-        if choice is not None:
-            check_assignor(cluster, choice)
         edges = self.open_edges(cluster)
         watched = self.shared.watched(cluster)
         try:
@@ -160,7 +158,8 @@ class Answers:
             board = watched.board()
             if board is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
-            previewed = plan_what_if(board, watched.sources, asked.what_if, in_force(board))
+            asked = asked.model_copy(update={"what_if": in_full(board, asked.what_if)})
+            previewed = plan_what_if(board, watched.sources, asked.what_if)
             answer = what_if_answer(board, asked.what_if, previewed)
             return apply_plan(edges, cluster, asked, previewed, answer, word)
         finally:

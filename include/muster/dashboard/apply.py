@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.dashboard.levers import LeverEdges, pull
-from muster.dashboard.models import ApplyLever, AssignorLever, PinLever, WhatIfAnswer
+from muster.dashboard.models import ApplyLever, AssignorChoice, AssignorLever, PinLever, WhatIfAnswer
 from muster.dashboard.what_if import Previewed, pins_of
 from muster.levers.outcome import LeverError, Outcome, Word
 from muster.levers.partition_list import format_partitions
@@ -32,7 +32,9 @@ def apply_plan(
     if not way.possible:
         raise LeverError(f"this plan cannot be applied as {asked.way}: {way.why_not}")
     if asked.way == "assignor":
-        lever = AssignorLever(reason=asked.reason, assignor=asked.what_if.assignor)
+        supposed = asked.what_if.assignor
+        choice = AssignorChoice(name=supposed.name, options=supposed.options) if supposed else None
+        lever = AssignorLever(reason=asked.reason, assignor=choice)
         return pull("assignor", edges, cluster, lever, word)
     lines: list[str] = []
     for (topic, consumer), partitions in pins_of(previewed).items():

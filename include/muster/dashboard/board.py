@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.diagnosis import Waiting, stuck_message
 from muster.core.model import ConsumerStatus, State, TopicSnapshot, TopicStatus, by_partition
 from muster.core.overview import ConsumerLine, Overview, Reading, overview
@@ -230,11 +231,16 @@ class Board:
             found.setdefault(consumer, ConsumerLine(consumer, state, 0))
         return {consumer: found[consumer] for consumer in sorted(found)}
 
+    @property
+    def decisions(self) -> Decisions:
+        """What people decided, as far as it was read."""
+        consul = self.collected.consul
+        return consul.decisions if consul is not None else NOTHING_DECIDED
+
     @cached_property
     def pins(self) -> dict[str, dict[int, str]]:
         """Topic to partition to the consumer it is pinned to."""
-        consul = self.collected.consul
-        return {t: dict(p) for t, p in consul.decisions.pinned().items()} if consul is not None else {}
+        return {t: dict(p) for t, p in self.decisions.pinned().items()}
 
     @cached_property
     def pinned_to(self) -> dict[str, int]:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Literal
 
-from muster.core.assignors import BUILT_IN
-from muster.core.coordination import AssignorChoice
 from muster.core.decided import Decided
 from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
@@ -32,7 +30,7 @@ from muster.dashboard.models import (
 )
 from muster.dashboard.problems import problems
 from muster.edges.consul import IsolationEntry
-from muster.settings.clusters import AssignorSettings, ClusterSettings
+from muster.settings.assignor_choice import choosable, in_force
 
 AT_A_GLANCE = 5
 """Problems in a summary."""
@@ -51,32 +49,8 @@ def coordinator_dag(cluster: str) -> str:
     return f"muster_coordinator__{cluster}"
 
 
-def allowed_assignors(cluster: ClusterSettings) -> list[str]:
-    """The names that may be chosen here: see `muster.dashboard.what_if`."""
-    named = {
-        settings.name for settings in (cluster.assignor, cluster.shadow_assignor) if settings is not None
-    }
-    return sorted(named | BUILT_IN.keys())
-
-
-def in_force(board: Board) -> AssignorSettings:
-    """The assignor that the coordinator plans with."""
-    settings = board.collected.settings.assignor
-    chosen = chosen_assignor(board)
-    return settings if chosen is None else AssignorSettings(name=chosen.name, options=dict(chosen.options))
-
-
-def chosen_assignor(board: Board) -> AssignorChoice | None:
-    """What a person chose over clusters.yaml, if somebody did."""
-    consul = board.collected.consul
-    return consul.decisions.assignor if consul is not None else None
-
-
-def paused(board: Board) -> Said | None:
-    """Who paused coordination, if somebody did."""
-    consul = board.collected.consul
-    found = consul.decisions.paused if consul is not None else None
-    return None if found is None else said(found)
+def _said(entry: Decided | None) -> Said | None:
+    return None if entry is None else said(entry)
 
 
 def said(entry: Decided | IsolationEntry) -> Said:
@@ -98,7 +72,8 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
         health=_health(found, state),
         coordinator_dag=coordinator_dag(collected.settings.name),
         may_edit=may_edit,
-        paused=paused(board),
+        paused=_said(board.decisions.paused),
+        rebalance_asked=_said(board.decisions.rebalance),
         state=state,
         since=since,
         topics=_topics_by_state(board),
@@ -111,7 +86,7 @@ def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
         rate=board.totals[1],
         consumed_rate=collected.measured.consumed_rate,
         last_rebalance=_last_rebalance(board),
-        assignor=in_force(board).name,
+        assignor=in_force(collected.settings, board.decisions.assignor).name,
         problems=found[:AT_A_GLANCE],
         problem_count=len(found),
         freshness=freshness(board, ttl),
@@ -151,9 +126,9 @@ def cluster_answer(
         else [],
         pins=pins[:MOST],
         pin_count=len(pins),
-        exclusions=exclusion_entries(consul.decisions.exclusions.values())[:MOST] if consul else [],
+        exclusions=exclusion_entries(board.decisions.exclusions.values())[:MOST],
         assignor=_assignor(board),
-        assignors=allowed_assignors(settings),
+        assignors=choosable(settings),
         shadow_assignor=settings.shadow_assignor.name if settings.shadow_assignor else None,
         stuck_after=settings.stuck_after,
         tick=settings.tick,
@@ -164,13 +139,13 @@ def cluster_answer(
 
 
 def _assignor(board: Board) -> AssignorInForce:
-    chosen, configured = chosen_assignor(board), board.collected.settings.assignor
-    force = in_force(board)
+    chosen, configured = board.decisions.assignor, board.collected.settings.assignor
+    force = in_force(board.collected.settings, chosen)
     return AssignorInForce(
         name=force.name,
         options=force.options,
         from_settings=chosen is None,
-        said=said(chosen) if chosen is not None else None,
+        said=_said(chosen),
         configured=configured.name,
     )
 
@@ -190,10 +165,8 @@ def waiting_entry(board: Board, waiting: Waiting) -> WaitingEntry:
 
 def pin_entries(board: Board, topic: str | None = None) -> list[PinEntry]:
     """The pins, one entry a topic, consumer and decision."""
-    if board.collected.consul is None:
-        return []
     grouped: dict[tuple[str, str, str, float, str], list[Pin]] = {}
-    for (of, _), pin in sorted(board.collected.consul.decisions.pins.items()):
+    for (of, _), pin in sorted(board.decisions.pins.items()):
         if topic in {None, of}:
             grouped.setdefault((of, pin.consumer, pin.by, pin.at, pin.why), []).append(pin)
     return [

@@ -124,6 +124,9 @@ class ClusterSummary(_Answer):
     paused: Said | None = Field(
         None, description="Coordination is paused: nothing is planned until it is resumed."
     )
+    rebalance_asked: Said | None = Field(
+        None, description="Somebody asked for a rebalance now, and it is not carried out yet."
+    )
     state: Literal["Stable", "Rebalancing", "Empty", "Unknown"] = Field(
         "Unknown",
         description="Rebalancing while any topic is Initial, Starting or Closing; Empty without topics.",
@@ -460,6 +463,14 @@ class AssignorChoice(_Request):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class SupposedAssignor(_Request):
+    """An assignor by name or dotted path, with its options; without a name the one in force, with these options put
+    over its own."""
+
+    name: Annotated[str, StringConstraints(max_length=200)] = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
 class WhatIfRequest(_Request):
     """What is supposed. Nothing at all: what the next coordinator run would do."""
 
@@ -473,7 +484,7 @@ class WhatIfRequest(_Request):
     partitions: dict[str, int] = Field(
         default_factory=dict, description="As if topics had so many partitions."
     )
-    assignor: AssignorChoice | None = Field(None, description="Another one instead of the one in force.")
+    assignor: SupposedAssignor | None = Field(None, description="Another one instead of the one in force.")
 
 
 class ShareEntry(_Answer):

@@ -1,8 +1,8 @@
 """Previews: what would move if something were otherwise, and whether that can be brought about. Writes nothing.
 
 A preview plans with the newest reading that everybody shares, by the same code as a coordinator run and
-`muster plan`. Assignors are chosen among the built-in ones and those that clusters.yaml names: to take any dotted
-path from a request would be to let whoever may look run any code in Airflow's API server.
+`muster plan`. Assignors are chosen among those that `muster.settings.assignor_choice` allows: to take any dotted path
+from a request would be to let whoever may look run any code in Airflow's API server.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import Discovery, Store
-from muster.core.assignors import Assignor, Circumstances, load_assignor
+from muster.core.assignors import Assignor, Circumstances
 from muster.core.comparison import Balance
-from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.core.decisions import Decisions
 from muster.core.model import Consumer, ConsumerStatus, Membership, Move
 from muster.core.planner import plan
 from muster.core.preview import Preview, WhatIfError, preview
@@ -27,20 +27,19 @@ from muster.core.supposition import Joining, what_if
 from muster.core.wire import WireError, check_id, check_topic
 from muster.core.wire_racks import Racks
 from muster.dashboard.board import Board
-from muster.dashboard.cluster_view import allowed_assignors
 from muster.dashboard.models import (
     Applicable,
-    AssignorChoice,
     BalanceEntry,
     JoiningConsumer,
     ShareEntry,
+    SupposedAssignor,
     WhatIfAnswer,
     WhatIfRequest,
 )
 from muster.dashboard.sources import Sources
 from muster.dashboard.timeline import grouped_moves
 from muster.edges.status import StatusFailure
-from muster.settings.clusters import AssignorSettings, ClusterSettings
+from muster.settings.assignor_choice import in_force, load_chosen, load_in_force
 
 MOST_MOVES = 500
 """Entries of moves, and of shares, in an answer."""
@@ -77,32 +76,28 @@ class Previewed:
     live: frozenset[str]
 
 
-def check_assignor(cluster: ClusterSettings, choice: AssignorChoice) -> Assignor:
-    """Load the chosen assignor.
-
-    Raises `WhatIfError` for one that may not be chosen, `AssignorError` for options that it refuses.
-    """
-    if choice.name not in allowed_assignors(cluster):
-        raise WhatIfError(
-            f"assignor {choice.name!r} may not be chosen here; there are: {', '.join(allowed_assignors(cluster))}. "
-            "For one of your own, name it in clusters.yaml as 'assignor' or 'shadow_assignor', or use 'muster plan'"
-        )
-    return load_assignor(choice.name, choice.options)
+def in_full(board: Board, request: WhatIfRequest) -> WhatIfRequest:
+    """The request with the name of the assignor in force, and its options, where only options are supposed."""
+    supposed = request.assignor
+    if supposed is None or supposed.name:
+        return request
+    own = in_force(board.collected.settings, board.decisions.assignor)
+    full = SupposedAssignor(name=own.name, options={**own.options, **supposed.options})
+    return request.model_copy(update={"assignor": full})
 
 
-def plan_what_if(
-    board: Board, sources: Sources, request: WhatIfRequest, in_force: AssignorSettings
-) -> Previewed:
-    """Plan as `request` supposes.
+def plan_what_if(board: Board, sources: Sources, request: WhatIfRequest) -> Previewed:
+    """Plan as `request`, which is `in_full`, supposes.
 
     Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, `AssignorError`, and
     `BusyError`.
     """
     membership = _membership(board)
-    own = load_assignor(in_force.name, in_force.options)
-    other = (
-        check_assignor(board.collected.settings, request.assignor) if request.assignor is not None else None
-    )
+    cluster = board.collected.settings
+    own = load_in_force(cluster, board.decisions)
+    other: Assignor | None = None
+    if request.assignor is not None:
+        other = load_chosen(cluster, request.assignor.name, request.assignor.options)
     supposed = what_if(
         request.without,
         [*map(_joining, request.joining), *_more(request.more, board.lines.keys())],
@@ -294,8 +289,7 @@ class _Decided:
 
     def decisions(self) -> Decisions:
         """From the reading."""
-        consul = self._board.collected.consul
-        return consul.decisions if consul is not None else NOTHING_DECIDED
+        return self._board.decisions
 
 
 class _Asked:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from muster.core.assignors import AssignorError, load_assignor
+from muster.core.assignors import AssignorError
 from muster.doctor.findings import Check, Part, named
 from muster.edges.consul import ConsulError, Discovery
+from muster.settings.assignor_choice import load_chosen
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
@@ -37,7 +38,7 @@ def check_decisions(part: Part, consul: ConsulSettings, cluster: ClusterSettings
         yield part.ok("assignor", f"{cluster.assignor.name}, as in clusters.yaml")
     else:
         try:
-            load_assignor(found.assignor.name, found.assignor.options)
+            load_chosen(cluster, found.assignor.name, found.assignor.options)
         except AssignorError as error:
             yield part.failed("assignor", f"{found.assignor}: {error}", clear)
         else:

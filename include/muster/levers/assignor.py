@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from muster.core.assignors import AssignorError, load_assignor
+from muster.core.assignors import AssignorError
 from muster.core.coordination import shown_options
 from muster.edges.consul import Discovery
 from muster.levers.outcome import LeverError, Outcome, Word, pulled
+from muster.settings.assignor_choice import load_chosen
 from muster.settings.clusters import ClusterSettings
 
 
@@ -22,11 +23,12 @@ def set_assignor(
 ) -> Outcome:
     """Plan with the assignor `name`, made with `options`, from now on; an earlier choice is replaced.
 
-    Raises `LeverError` if there is no such assignor or it refuses the options. One of your own has to be importable
-    here and where the coordinator runs; where it is not, the coordinator says so and leaves everything as it is.
+    Raises `LeverError` if there is no such assignor, it may not be chosen by hand or it refuses the options. One of
+    your own has to be importable here and where the coordinator runs; where it is not, the coordinator says so and
+    leaves everything as it is.
     """
     try:
-        load_assignor(name, options)
+        load_chosen(cluster, name, options)
         json.dumps(dict(options), allow_nan=False)
     except (AssignorError, TypeError, ValueError) as error:
         raise LeverError(f"{error}; the assignor of cluster {cluster.name!r} stays as it is") from error

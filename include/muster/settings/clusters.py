@@ -196,6 +196,8 @@ class ClusterSettings(_Settings):
     assignor: AssignorSettings = AssignorSettings()
     shadow_assignor: AssignorSettings | None = None
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""
+    allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
+    """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
     tick: Annotated[Duration, Field(ge=1)] = 20.0
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0

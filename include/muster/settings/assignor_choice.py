@@ -1,0 +1,57 @@
+"""Which assignors a person may choose by hand, and loading the one that was chosen.
+
+A choice comes from Consul's KV or from a form, and a dotted path is code that the coordinator imports. So that who
+may write that key, or fill in that form, does not choose what code runs, it has to be a built-in assignor or one that
+`clusters.yaml` names: as `assignor`, as `shadow_assignor` or among `allowed_assignors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.core.assignors import BUILT_IN, Assignor, AssignorError, load_assignor
+from muster.core.coordination import AssignorChoice
+from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.settings.clusters import AssignorSettings, ClusterSettings
+
+
+def choosable(cluster: ClusterSettings) -> list[str]:
+    """The names and dotted paths that may be chosen by hand, sorted."""
+    named = {each.name for each in (cluster.assignor, cluster.shadow_assignor) if each is not None}
+    return sorted(named | set(cluster.allowed_assignors) | BUILT_IN.keys())
+
+
+def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any]) -> Assignor:
+    """Load the assignor that somebody chose.
+
+    Raises `AssignorError` for one that may not be chosen, before anything is imported, and as `load_assignor` does.
+    """
+    if "." in name and name not in choosable(cluster):
+        raise AssignorError(
+            f"assignor {name!r} may not be chosen by hand; there are: {', '.join(choosable(cluster))}. To allow it, "
+            f"add it to 'allowed_assignors' of cluster {cluster.name!r} in clusters.yaml"
+        )
+    return load_assignor(name, options)
+
+
+def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> AssignorSettings:
+    """The assignor that counts: the one that somebody chose, else that of clusters.yaml. Not checked."""
+    return (
+        cluster.assignor
+        if choice is None
+        else AssignorSettings(name=choice.name, options=dict(choice.options))
+    )
+
+
+def load_in_force(cluster: ClusterSettings, decisions: Decisions = NOTHING_DECIDED) -> Assignor:
+    """Load the assignor that counts. Raises `AssignorError` as `load_chosen` does, and if it cannot be told."""
+    if decisions.assignor_error:
+        raise AssignorError(decisions.assignor_error)
+    choice = decisions.assignor
+    if choice is None:
+        return load_assignor(cluster.assignor.name, cluster.assignor.options)
+    try:
+        return load_chosen(cluster, choice.name, choice.options)
+    except AssignorError as error:
+        raise AssignorError(f"{error} (chosen instead of clusters.yaml's: {choice})") from error
