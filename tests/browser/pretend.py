@@ -106,6 +106,7 @@ class Cluster:
     sources: list[SourceHealth] = field(default_factory=list)
     health: Health = Health.OK
     paused: Said | None = None
+    rebalance_asked: Said | None = None
     may_edit: bool = True
     assignor: str = "sticky"
     chosen: Said | None = None
@@ -143,6 +144,7 @@ class Cluster:
             coordinator_dag=f"muster_coordinator__{self.name}",
             may_edit=self.may_edit,
             paused=self.paused,
+            rebalance_asked=self.rebalance_asked,
             state="Rebalancing" if moving else "Stable" if self.topics else "Empty",
             since=self.began - 4321,
             topics=dict(Counter(topic.state for topic in self.topics.values())),

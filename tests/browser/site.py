@@ -47,6 +47,7 @@ class Site:
     def __init__(self, clusters: dict[str, Cluster]) -> None:
         self.clusters = clusters
         self.down: int | None = None
+        self.previewed: list[dict[str, Any]] = []
         self.pulled: list[tuple[str, str, dict[str, Any]]] = []
         self.not_modified = 0
         self.port = free_port()
@@ -204,6 +205,7 @@ class Site:
 
         @app.post(api + "/what-if")
         def what_if(request: Request, name: str, body: Annotated[dict[str, Any], Body()]) -> Response:
+            self.previewed.append(body)
             return self._post(request) or self._answer(
                 request, self.clusters[name].what_if(WhatIfRequest(**body))
             )
@@ -229,6 +231,8 @@ class Site:
             cluster.said.pop(body["consumer"], None)
         elif lever in {"pause", "resume"}:
             cluster.paused = said if lever == "pause" else None
+        elif lever == "rebalance":
+            cluster.rebalance_asked = said
         details = {key: value for key, value in body.items() if key != "reason"}
         entry = TimelineEntry(
             id=f"{said.at:020.3f}",

@@ -11,7 +11,7 @@ from devstack.chromium import PHONE, Browser
 from muster.dashboard import models
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
-from tests.browser.scenes import NASTY
+from tests.browser.scenes import NASTY, said
 from tests.browser.site import STATIC, Site
 
 PIN = {"partitions": "0-3,7", "consumer": "flights-2"}
@@ -150,6 +150,19 @@ def test_a_paused_cluster_is_said_to_be_paused_on_every_page(browser: Browser, s
         browser.one(".cluster-line .chip.paused")
 
 
+def test_a_rebalance_that_was_asked_for_shows_until_it_is_carried_out(browser: Browser, site: Site) -> None:
+    site.clusters["flights"].rebalance_asked = said("ben", "the new rack is up", 40)
+    browser.open(site.url)
+    browser.says("A rebalance was asked for: the new rack is up ben, ")
+    for page in ("", "/timeline", "/decisions"):
+        browser.open(f"{site.url}#/clusters/flights{page}")
+        browser.says("A rebalance of flights was asked for.")
+        browser.one(".cluster-line .chip", "Rebalance asked for")
+    browser.one(".decision-list", "not carried out yet")
+    site.clusters["flights"].rebalance_asked = None
+    browser.eventually(lambda: not browser.all(".banner.info"), 10, "the banner goes")
+
+
 def test_an_empty_cluster_says_what_to_do_next(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/audit")
     browser.says("No consumer is live, so nobody reads.")
@@ -269,6 +282,24 @@ def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
         "reason": "range suits the joins",
     }
     models.ApplyLever(**body)
+
+
+def test_what_if_knows_options_and_numbers_of_partitions(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/what-if")
+    browser.one("#what-if-options").send_keys('tolerance=0.2, measure=lag, order=["a","b"]')
+    browser.one("#what-if-partitions").send_keys("flights=24, weather=8", Keys.ENTER)
+    browser.one("h2", "would move")
+    assert site.previewed[-1] == {
+        "without": [],
+        "more": 0,
+        "partitions": {"flights": 24, "weather": 8},
+        "assignor": {"options": {"tolerance": 0.2, "measure": "lag", "order": ["a", "b"]}},
+    }
+    browser.driver.refresh()  # what is supposed is in the address
+    browser.one("h2", "would move")
+    assert browser.one("#what-if-partitions").get_attribute("value") == "flights=24, weather=8"
+    browser.one("#what-if-partitions").send_keys("x", Keys.ENTER)
+    browser.one(".banner.critical", 'topic weather: "8x" is no number of partitions')
 
 
 def test_the_timeline_puts_steps_together(browser: Browser, site: Site) -> None:

@@ -28,6 +28,7 @@ export function banners({ cluster, failure, readAt, sources }) {
     if (!source.reachable) list.push(outOfReach(source));
   }
   if (cluster?.summary.paused) list.push(paused(cluster));
+  if (cluster?.summary.rebalance_asked) list.push(asked(cluster.summary.rebalance_asked, cluster.summary.name));
   return list;
 }
 
@@ -58,6 +59,15 @@ function failed(failure, readAt) {
     "critical", "failure",
     h("p", {}, h("b", { text: failure.status === 0 ? "Airflow's API server does not answer" : failure.message }), " for ", age(failure.since, "for"), ". ",
       readAt === null ? "Nothing has been read yet. " : h("span", {}, "What is shown was read ", age(readAt), ` (${moment(readAt)}). `), again),
+  );
+}
+
+/** @param {import("./types.js").Said} said @param {string} name */
+function asked(said, name) {
+  return banner(
+    "info", "rebalance",
+    h("p", {}, h("b", { text: `A rebalance of ${name} was asked for. ` }), "It stands until a run of the coordinator has carried it out; until then no absent consumer is waited for."),
+    h("p", { class: "detail" }, saidBy(said, age(said.at))),
   );
 }
 

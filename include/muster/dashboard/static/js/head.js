@@ -69,6 +69,7 @@ function standing({ summary }) {
     "div", { class: "standing" },
     chip(summary.health),
     summary.paused ? pausedChip() : null,
+    summary.rebalance_asked ? askedChip() : null,
     h("span", { class: "muted" }, standsFor(summary)),
     summary.may_edit ? null : h("span", { class: "chip is-quiet", text: "View only", title: "You may look at this cluster, and not change it" }),
   );
@@ -82,6 +83,11 @@ export function standsFor({ state, since }) {
 /** That nothing is planned. */
 export function pausedChip() {
   return h("span", { class: "chip paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), "Coordination paused");
+}
+
+/** That a person asked for a rebalance now, and it is not carried out yet. */
+export function askedChip() {
+  return chip("rebalancing", "Rebalance asked for");
 }
 
 /** @param {ClusterAnswer} cluster */

@@ -19,7 +19,7 @@ const ROW = 28;
 /** Pixels of a column: narrow ones have the letter only, and their names stand upright. */
 const NARROW = 36;
 const WIDE = 104;
-const WIDEST = 240;
+const WIDEST = 420;
 /** @type {Record<string, string>} what a wide cell says besides its letter; an owner's says the state */
 const NAMES = { target: "next", standby: "standby" };
 const HEAD_FLAT = 32;

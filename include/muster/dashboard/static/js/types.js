@@ -63,6 +63,7 @@
  * @property {string} coordinator_dag
  * @property {boolean} may_edit
  * @property {Said | null} paused
+ * @property {Said | null} rebalance_asked
  * @property {"Stable" | "Rebalancing" | "Empty" | "Unknown"} state
  * @property {number | null} since
  * @property {Record<string, number>} topics

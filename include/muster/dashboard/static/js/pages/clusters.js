@@ -5,7 +5,7 @@ import { read } from "../api.js";
 import { outOfReach } from "../banners.js";
 import { h } from "../dom.js";
 import { duration, number, plural, rate, short } from "../format.js";
-import { pausedChip, standsFor } from "../head.js";
+import { askedChip, pausedChip, standsFor } from "../head.js";
 import { chip, empty, figure, figures, saidBy, stateBar, stateWords } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
@@ -53,7 +53,7 @@ function card(one) {
     h(
       "div", { class: "cluster-title" },
       h("h2", {}, h("a", { href: href(one.name), text: one.name })),
-      chip(one.health), one.paused ? pausedChip() : null,
+      chip(one.health), one.paused ? pausedChip() : null, one.rebalance_asked ? askedChip() : null,
       one.error ? null : h("span", { class: "muted" }, standsFor(one)),
     ),
     one.error ? h("p", { class: "error", text: one.error }) : [facts(one), last(one), troubles(one)],
@@ -101,6 +101,7 @@ function troubles(one) {
   return h(
     "ul", { class: "problems" },
     one.paused ? h("li", { class: "paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), h("span", {}, "Coordination is paused: ", saidBy(one.paused, age(one.paused.at)))) : null,
+    one.rebalance_asked ? h("li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }), h("span", {}, "A rebalance was asked for: ", saidBy(one.rebalance_asked, age(one.rebalance_asked.at)))) : null,
     shown.map((problem) => h("li", { class: problem.level }, h("span", { class: "sign", "aria-hidden": "true", text: sign(problem.level) }), h("span", { text: problem.what }))),
     one.problem_count > shown.length ? h("li", { class: "muted" }, h("a", { href: href(one.name), text: `and ${plural(one.problem_count - shown.length, "more")}`.replace(/mores$/, "more") })) : null,
   );

@@ -32,7 +32,7 @@ export function consumersView(cluster, query, refresh) {
     { id: "host", label: "Host", by: true, class: "wide", width: "9rem", show: text((row) => row.host || row.address || "–") },
     { id: "version", label: "Version", class: "wide", width: "5rem", show: text((row) => row.version || "–") },
     { id: "incarnation", label: "Incarnation", class: "wide mono", width: "6.5rem", hint: "Which start of it this is", show: (cell, row) => { setText(cell, row.incarnation.slice(0, 8) || "–"); cell.title = row.incarnation; } },
-    { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "6.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
+    { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "7.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
     { id: "error", label: "Error", class: "wide error-cell", width: "16%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
     { id: "levers", label: "", class: "levers", width: "7.5rem", show: (cell, row) => patchInside(cell, ...leverButtons(row, known)) },
   ];

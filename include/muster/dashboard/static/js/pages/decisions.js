@@ -43,7 +43,8 @@ function drawn(known) {
   return [
     panel("Coordination", {}, summary.paused
       ? h("ul", { class: "decision-list" }, row("paused", [h("b", { text: "Paused" })], summary.paused, back("resume", "Resume…", {}, "coordination")))
-      : h("ul", { class: "decision-list" }, row("runs", ["Runs"], null, back("pause", "Pause…", {}, "coordination")))),
+      : h("ul", { class: "decision-list" }, row("runs", ["Runs"], null, back("pause", "Pause…", {}, "coordination")),
+        summary.rebalance_asked ? row("rebalance", [h("b", { text: "Rebalance asked for" }), ", not carried out yet"], summary.rebalance_asked, null) : null)),
     panel("Assignor", {}, h("ul", { class: "decision-list" }, row(
       "assignor",
       [h("b", { text: assignor.name }), Object.keys(assignor.options).length ? h("code", { text: ` ${JSON.stringify(assignor.options)}` }) : "", assignor.from_settings ? " as clusters.yaml says" : ` instead of ${assignor.configured}`, known.shadow_assignor ? h("span", { class: "muted", text: `; ${known.shadow_assignor} plans beside it, for comparison` }) : ""],

@@ -41,10 +41,11 @@ export function whatIfView(cluster, query) {
   let known = null;
 
   const preview = async () => {
-    const asked = wanted(query);
     const mine = (turn += 1);
     patchInside(result, h("p", { class: "muted", text: "Planning …" }));
+    let asked = {};
     try {
+      asked = wanted(query);
       const answer = await send(of(cluster, "what-if"), asked);
       if (mine === turn) seen = { asked, answer, error: "" };
     } catch (why) {
@@ -80,14 +81,52 @@ export function whatIfView(cluster, query) {
   };
 }
 
-/** What the address supposes, as the server takes it. @param {URLSearchParams} query */
+/** What the address supposes, as the server takes it; throws for what cannot be read. @param {URLSearchParams} query */
 export function wanted(query) {
-  const assignor = query.get("assignor");
+  const assignor = query.get("assignor") ?? "";
+  const options = pairs(query.get("options") ?? "", "an option", optionValue);
+  const partitions = pairs(query.get("partitions") ?? "", "a topic", partitionCount);
   return {
-    without: (query.get("without") ?? "").split(",").map((one) => one.trim()).filter(Boolean),
+    without: names(query.get("without") ?? ""),
     more: Math.max(0, Number(query.get("more") ?? 0) || 0),
-    ...(assignor ? { assignor: { name: assignor } } : {}),
+    ...(Object.keys(partitions).length ? { partitions } : {}),
+    ...(assignor || Object.keys(options).length ? { assignor: { ...(assignor ? { name: assignor } : {}), ...(Object.keys(options).length ? { options } : {}) } } : {}),
   };
+}
+
+/** What is separated by commas, but for those within brackets. @param {string} text */
+function names(text) {
+  return text.split(/,(?![^[{]*[\]}])/).map((one) => one.trim()).filter(Boolean);
+}
+
+/**
+ * `key=value, key=value` as an object.
+ * @template V
+ * @param {string} text @param {string} what a key is @param {(text: string, key: string) => V} value
+ * @returns {Record<string, V>}
+ */
+function pairs(text, what, value) {
+  return Object.fromEntries(names(text).map((one) => {
+    const at = one.indexOf("=");
+    if (at < 1) throw new Error(`"${one}" is not ${what}, "=" and a value`);
+    const key = one.slice(0, at).trim();
+    return [key, value(one.slice(at + 1).trim(), key)];
+  }));
+}
+
+/** A number, true, false or JSON where it is one, else the text itself. @param {string} text */
+function optionValue(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** @param {string} text @param {string} topic */
+function partitionCount(text, topic) {
+  if (!/^\d+$/.test(text)) throw new Error(`topic ${topic}: "${text}" is no number of partitions`);
+  return Number(text);
 }
 
 /** The form of what is supposed. */
@@ -100,22 +139,26 @@ class WhatIfForm {
     this.assignors = h("datalist", { id: "what-if-assignors" });
     this.consumers = h("datalist", { id: "what-if-consumers" });
     this.assignor = h("input", { id: "what-if-assignor", type: "text", list: "what-if-assignors", autocomplete: "off", spellcheck: "false" });
+    this.options = h("input", { id: "what-if-options", type: "text", autocomplete: "off", spellcheck: "false", "aria-describedby": "what-if-options-hint" });
+    this.partitions = h("input", { id: "what-if-partitions", type: "text", autocomplete: "off", spellcheck: "false", "aria-describedby": "what-if-partitions-hint" });
     this.without = h("input", { id: "what-if-without", type: "text", list: "what-if-consumers", autocomplete: "off", spellcheck: "false", "aria-describedby": "what-if-without-hint" });
     this.more = h("input", { id: "what-if-more", type: "number", min: 0, max: 1000, value: "0" });
     const field = (/** @type {HTMLInputElement} */ input, /** @type {string} */ label, /** @type {string} */ hint) =>
       h("div", { class: "field" }, h("label", { for: input.id, text: label }), input, h("p", { class: "hint", id: `${input.id}-hint`, text: hint }));
     this.element = h(
       "form", { class: "panel what-if-form" },
-      field(this.assignor, "With another assignor", "A built-in one, or a dotted path"),
+      field(this.assignor, "With another assignor", "A built-in one, or one that clusters.yaml names"),
+      field(this.options, "With these options of it", "For example tolerance=0.2, measure=lag"),
       field(this.without, "Without these consumers", "Separated by commas"),
       field(this.more, "With so many more consumers", "Of weight 1, taking all topics"),
+      field(this.partitions, "With other numbers of partitions", "For example flights=24, weather=8"),
       h("div", { class: "buttons" }, h("button", { type: "submit", class: "button primary", text: "Preview" })),
       this.assignors, this.consumers,
     );
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
       setQuery({
-        assignor: this.assignor.value.trim(), without: this.without.value.split(",").map((one) => one.trim()).filter(Boolean).join(","),
+        assignor: this.assignor.value.trim(), options: this.options.value.trim(), partitions: this.partitions.value.trim(), without: names(this.without.value).join(","),
         more: this.more.value && this.more.value !== "0" ? this.more.value : null, at: String(Date.now() % 100000),
       });
     });
@@ -137,6 +180,8 @@ class WhatIfForm {
   /** @param {URLSearchParams} query */
   fill(query) {
     this.assignor.value = query.get("assignor") ?? "";
+    this.options.value = query.get("options") ?? "";
+    this.partitions.value = query.get("partitions") ?? "";
     this.without.value = query.get("without") ?? "";
     this.more.value = query.get("more") ?? "0";
   }
