@@ -34,7 +34,7 @@ is balanced stays as it is.
 _ASSIGNOR = """
 Plans a cluster with another assignor than the one in `clusters.yaml`, until it is taken back by choosing
 `(as in clusters.yaml)`. `muster plan --cluster NAME --assignor OTHER` shows beforehand what would move and why. An
-unknown assignor, or options that it refuses, change nothing.
+unknown assignor, one that `clusters.yaml` does not allow, or options that it refuses, change nothing.
 """
 
 with DAG(
