@@ -31,8 +31,9 @@ from muster.dashboard.models import (
     WhatIfRequest,
 )
 from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
-from muster.dashboard.topic_view import Asked, Order, TopicSort, topic_answer, topics_answer
+from muster.dashboard.topic_view import TopicSort, topic_answer, topics_answer
 from muster.dashboard.what_if import BusyError, NothingReadError
+from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import LeverError

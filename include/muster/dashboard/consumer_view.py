@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from muster.core.model import ConsumerDetails
@@ -15,7 +14,7 @@ from muster.dashboard.models import (
     ConsumerTopic,
     Said,
 )
-from muster.dashboard.topic_view import Asked, ordered
+from muster.dashboard.window import Asked, Key, window
 
 ConsumerSort = Literal["consumer", "state", "partitions", "lag", "rate", "started_at", "host"]
 _WORST_FIRST = ["gone", "not passing", "unknown", "isolated", "live"]
@@ -61,20 +60,10 @@ def consumer_row(board: Board, consumer: str, average: float | None) -> Consumer
 
 def consumers_answer(board: Board, sort: ConsumerSort, asked: Asked, ttl: float) -> ConsumersAnswer:
     """A page of consumers; what is searched for may be in the id, the host or the zone."""
-    words = asked.search.casefold()
-    rows = [
-        row
-        for row in _rows(board)
-        if asked.state in {None, row.state}
-        and any(words in text.casefold() for text in (row.consumer, row.host, row.zone or ""))
-    ]
-    rows = ordered(rows, _KEYS[sort], asked.order)
-    return ConsumersAnswer(
-        consumers=rows[asked.offset : asked.offset + asked.limit],
-        total=len(rows),
-        offset=asked.offset,
-        freshness=freshness(board, ttl),
+    rows, total = window(
+        _rows(board), asked, _KEYS[sort], lambda row: (row.consumer, row.host, row.zone or "")
     )
+    return ConsumersAnswer(consumers=rows, total=total, offset=asked.offset, freshness=freshness(board, ttl))
 
 
 def _rows(board: Board) -> list[ConsumerRow]:
@@ -86,7 +75,7 @@ def _rows(board: Board) -> list[ConsumerRow]:
     return found
 
 
-_KEYS: dict[str, Callable[[ConsumerRow], float | str | None]] = {
+_KEYS: dict[str, Key[ConsumerRow]] = {
     "consumer": lambda row: row.consumer,
     "state": lambda row: _WORST_FIRST.index(row.state) - (0.5 if row.error else 0.0),
     "partitions": lambda row: row.partitions,
@@ -102,14 +91,14 @@ def consumer_answer(board: Board, consumer: str, ttl: float) -> ConsumerAnswer:
     collected = board.collected
     status = collected.statuses.get(consumer)
     details = status.details if status is not None else ConsumerDetails()
-    consul = collected.consul
     there = collected.live.get(consumer)
-    exclusions = consul.decisions.exclusions.values() if consul is not None else ()
     return ConsumerAnswer(
         row=consumer_row(board, consumer, _average(board)),
         topics=_topics(board, consumer),
         errors=list(details.errors),
-        exclusions=exclusion_entries(e for e in exclusions if e.consumer == consumer),
+        exclusions=exclusion_entries(
+            e for e in board.decisions.exclusions.values() if e.consumer == consumer
+        ),
         subscribes=sorted(there.topics) if there is not None and there.topics is not None else None,
         records=details.records,
         batches=details.batches,

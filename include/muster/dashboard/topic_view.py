@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from muster.dashboard.board import Board, TopicCells, ranges
@@ -15,23 +14,10 @@ from muster.dashboard.cluster_view import (
     waiting_entry,
 )
 from muster.dashboard.models import TopicAnswer, TopicRow, TopicsAnswer
+from muster.dashboard.window import Asked, Key, window
 
 T = TypeVar("T")
 TopicSort = Literal["topic", "state", "lag", "rate", "partitions", "since"]
-Order = Literal["asc", "desc"]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Which part of a list: of this state, with `search` (in any case) in a name, so many from `offset` on."""
-
-    state: str | None = None
-    search: str = ""
-    order: Order = "asc"
-    offset: int = 0
-    limit: int = 50
-
-
 _WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
 
 
@@ -60,15 +46,8 @@ def topic_row(board: Board, topic: str) -> TopicRow:
 
 def topics_answer(board: Board, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
     """A page of topics."""
-    words = asked.search.casefold()
-    rows = [row for row in _rows(board) if words in row.topic.casefold() and asked.state in {None, row.state}]
-    rows = ordered(rows, _TOPIC_KEYS[sort], asked.order)
-    return TopicsAnswer(
-        topics=rows[asked.offset : asked.offset + asked.limit],
-        total=len(rows),
-        offset=asked.offset,
-        freshness=freshness(board, ttl),
-    )
+    rows, total = window(_rows(board), asked, _KEYS[sort], lambda row: (row.topic,))
+    return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(board, ttl))
 
 
 def _rows(board: Board) -> list[TopicRow]:
@@ -80,7 +59,7 @@ def _rows(board: Board) -> list[TopicRow]:
     return found
 
 
-_TOPIC_KEYS: dict[str, Callable[[TopicRow], float | str | None]] = {
+_KEYS: dict[str, Key[TopicRow]] = {
     "topic": lambda row: row.topic,
     "state": lambda row: _WORST_FIRST.index(row.state) - (0.5 if row.stuck else 0.0),
     "lag": lambda row: row.lag,
@@ -88,13 +67,6 @@ _TOPIC_KEYS: dict[str, Callable[[TopicRow], float | str | None]] = {
     "partitions": lambda row: row.partitions,
     "since": lambda row: row.since,
 }
-
-
-def ordered(rows: Sequence[T], key: Callable[[T], float | str | None], order: Order) -> list[T]:
-    """Sort; what is not known comes last either way."""
-    known = [row for row in rows if key(row) is not None]
-    unknown = [row for row in rows if key(row) is None]
-    return [*sorted(known, key=key, reverse=order == "desc"), *unknown]  # type: ignore[arg-type]
 
 
 def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
@@ -117,7 +89,7 @@ def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
             pins=pin_entries(board, topic),
             freshness=freshness(board, ttl),
         )
-    cells, measured, consul = board.cells[topic], board.collected.measured, board.collected.consul
+    cells, measured = board.cells[topic], board.collected.measured
     consumers = sorted({*cells.owner.values(), *cells.source.values(), *cells.target.values()})
     index = {consumer: i for i, consumer in enumerate(consumers)}
     assignment = snapshot.assignment
@@ -138,9 +110,7 @@ def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
         if assignment is not None
         else {},
         waiting=[waiting_entry(board, waiting) for waiting in board.waiting.get(topic, [])],
-        exclusions=exclusion_entries(e for e in consul.decisions.exclusions.values() if e.topic == topic)
-        if consul is not None
-        else [],
+        exclusions=exclusion_entries(e for e in board.decisions.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
         group_id=assignment.group_id if assignment is not None else "",
         freshness=freshness(board, ttl),
