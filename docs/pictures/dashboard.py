@@ -7,6 +7,7 @@ a partition is pinned, by the page's own buttons.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,19 @@ import httpx
 
 from devstack.chromium import DESKTOP, PHONE, Browser
 from devstack.progress import step
-from devstack.showcase import CLUSTER, Showcase
+from devstack.showcase import CLUSTER, CONSUMERS, Showcase
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 PATIENCE = 180.0
 """Seconds for a rebalance, on a machine that is busy."""
+STARTING = 600.0
+"""Seconds for the consumers to start, which is a Spark each."""
+HIGH = 860
+"""CSS pixels of a picture."""
+PINNED = 2
+"""Partitions that are pinned."""
+TALL = 1600
+"""CSS pixels that have the whole matrix in sight."""
 
 
 def log_in(browser: Browser, url: str, user: str, password: str) -> None:
@@ -54,62 +63,99 @@ def pull(browser: Browser, button: str, reason: str, **fields: str) -> None:
     browser.eventually(lambda: not browser.all("dialog"), 30, f"{button}: the dialog closes")
 
 
+def running(browser: Browser) -> dict[str, int]:
+    """How many partitions run with each consumer, as far as the matrix on the page shows them."""
+    cells = [str(cell.get_attribute("aria-label")) for cell in browser.all(".m-cell.is-running")]
+    return dict(Counter(label.split(", ", 1)[1].split(":", 1)[0] for label in cells))
+
+
 class Photographer:
     """Goes through the pages of one cluster and keeps pictures of them in `folder`."""
 
     def __init__(self, browser: Browser, url: str, folder: Path) -> None:
         self.browser = browser
+        self.url = url
         self.page = f"{url}/muster/#/clusters/{CLUSTER}"
         self.folder = folder
 
     def prepare(self) -> None:
-        """Have something happen that is worth a look."""
+        """Have something happen that is worth a look, and be there when it does."""
         browser = self.browser
-        browser.open(self.page)
-        self._stable()
+        browser.size((DESKTOP[0], TALL))
+        self._settled(lambda: len(running(browser)) == CONSUMERS, "every consumer has partitions", STARTING)
+        browser.open(f"{self.page}/topics/flights")
+        pull(browser, "Pin…", "close to its cache", partitions=f"0-{PINNED - 1}", consumer=f"{CLUSTER}-2")
+        to = f'.m-cell.is-running.pinned[aria-label*="{CLUSTER}-2: running, pinned"]'
+        self._settled(lambda: len(browser.all(to)) == PINNED, "what is pinned runs where it should")
         browser.open(f"{self.page}/consumers")
         pull(browser, f"Isolate {CLUSTER}-3", "its disk is failing")
-        self._stable()
+        self._settled(lambda: f"{CLUSTER}-3" not in running(browser), "the isolated one has nothing")
         browser.open(f"{self.page}/consumers")
         pull(browser, f"Restore {CLUSTER}-3", "disk replaced")
-        self._stable()
-        browser.open(f"{self.page}/topics/flights")
-        pull(browser, "Pin…", "close to its cache", partitions="0-1", consumer=f"{CLUSTER}-2")
-        self._stable()
+        self._under_way()
+        browser.size((DESKTOP[0], TALL))
+        self._settled(lambda: f"{CLUSTER}-3" in running(browser), "the restored one has partitions again")
 
     def take(self) -> None:
-        """Every picture."""
+        """Every picture of what stands still."""
         self._shot("overview-light", "", self._matrix)
         self._shot("overview-dark", "", self._matrix, dark=True)
         self._shot("overview-phone", "", self._matrix, phone=True)
-        self._shot("consumers-light", "/consumers", lambda: self.browser.one("table.data .share"))
-        self._shot("timeline-light", "/timeline", lambda: self.browser.one(".happening"))
-        self._shot(
-            "timeline-phone-dark", "/timeline", lambda: self.browser.one(".happening"), dark=True, phone=True
-        )
+        self._shot("consumers-light", "/consumers", lambda: self.browser.one("table.data .share"), height=380)
+        self._shot("timeline-light", "/timeline", lambda: self.browser.one(".happening"), height=780)
         self._shot("what-if-light", f"/what-if?without={CLUSTER}-1", lambda: self.browser.one(".shares"))
+        self._airflow()
+
+    def _under_way(self) -> None:
+        """A rebalance while it lasts."""
+        browser = self.browser
+        browser.size((DESKTOP[0], HIGH))
+        browser.open(self.page)
+        other = ".m-cell.is-closing, .m-cell.is-starting"
+        browser.eventually(lambda: browser.all(other), PATIENCE, "partitions that close or start")
+        self._keep("rebalancing-light")
+
+    def _airflow(self) -> None:
+        """Airflow's own list of the coordinator's runs, where notes tell those that did something."""
+        browser = self.browser
+        browser.size((DESKTOP[0], HIGH))
+        browser.dark(False)
+        browser.open(f"{self.url}/dags/muster_coordinator__{CLUSTER}/runs")
+        browser.one("table tbody tr td", timeout=60)
+        browser.eventually(lambda: f"{CLUSTER}-3" in browser.text(), 60, "a note on a run")
+        self._keep("airflow-runs")
 
     def _shot(
-        self, name: str, page: str, ready: Callable[[], object], *, dark: bool = False, phone: bool = False
+        self,
+        name: str,
+        page: str,
+        ready: Callable[[], object],
+        *,
+        dark: bool = False,
+        phone: bool = False,
+        height: int = HIGH,
     ) -> None:
-        self.browser.size(PHONE if phone else (DESKTOP[0], 860), 1.5 if phone else 1)
+        self.browser.size(PHONE if phone else (DESKTOP[0], height), 1.5 if phone else 1)
         self.browser.dark(dark)
         self.browser.open(f"{self.page}{page}")
         ready()
+        self._keep(name)
+
+    def _keep(self, name: str) -> None:
         self.browser.shot(self.folder / f"dashboard-{name}.png")
 
     def _matrix(self) -> None:
         self.browser.one(".m-cell.is-running")
 
-    def _stable(self) -> None:
-        """Wait until the page says that all is stable, with every partition running."""
+    def _settled(self, condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+        """Wait until the page says that all is stable, with every partition running, and `condition` holds."""
         self.browser.open(self.page)
 
         def well() -> bool:
             shown = [str(one.get_attribute("data-state")) for one in self.browser.all(".state-filter")]
-            return shown == ["R"] and "Stable for" in self.browser.text()
+            return shown == ["R"] and "Stable for" in self.browser.text() and condition()
 
-        self.browser.eventually(well, PATIENCE, "everything runs")
+        self.browser.eventually(well, patience, what)
 
 
 @click.command()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Consumer
 from muster.dashboard.sources import Offsets
@@ -164,8 +165,13 @@ def test_decisions_of_people_show_with_who_when_and_why(dashboard: Dashboard) ->
     word = {"by": "ann", "at": 7.0, "why": "a reason"}
     pins = {("t", p): Pin(topic="t", partition=p, consumer="gone", **word) for p in (0, 1, 5)}  # type: ignore[arg-type]
     exclusion = Exclusion(consumer="a", topic="u", **word)  # type: ignore[arg-type]
-    dashboard.world.decided = Decisions(pins, {("a", "u"): exclusion}, ("key x holds rubbish",))
+    asked = RebalanceRequest(**word)  # type: ignore[arg-type]
+    dashboard.world.decided = Decisions(
+        pins, {("a", "u"): exclusion}, ("key x holds rubbish",), rebalance=asked
+    )
+    assert dashboard.get("")["clusters"][0]["rebalance_asked"] == word
     found = dashboard.get("/c")
+    assert found["summary"]["rebalance_asked"] == word
     assert found["pins"] == [
         {
             "topic": "t",

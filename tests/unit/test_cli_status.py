@@ -134,3 +134,12 @@ def test_long_tables_are_cut(world: World) -> None:
 def test_out_of_reach_ends_with_3(world: World) -> None:
     world.store.unreachable = True
     assert muster(world).exit_code == 3
+
+
+def test_every_command_can_print_json() -> None:
+    without = [
+        name
+        for name, command in main.commands.items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    ]
+    assert without == []
