@@ -147,11 +147,11 @@ class WhatIfForm {
       h("div", { class: "field" }, h("label", { for: input.id, text: label }), input, h("p", { class: "hint", id: `${input.id}-hint`, text: hint }));
     this.element = h(
       "form", { class: "panel what-if-form" },
-      field(this.assignor, "With another assignor", "A built-in one, or one that clusters.yaml names"),
-      field(this.options, "With these options of it", "For example tolerance=0.2, measure=lag"),
-      field(this.without, "Without these consumers", "Separated by commas"),
-      field(this.more, "With so many more consumers", "Of weight 1, taking all topics"),
-      field(this.partitions, "With other numbers of partitions", "For example flights=24, weather=8"),
+      field(this.assignor, "Another assignor", "Built in, or in clusters.yaml"),
+      field(this.options, "Options of it", "As tolerance=0.2"),
+      field(this.without, "Without consumers", "Separated by commas"),
+      field(this.more, "More consumers", "Of weight 1, of all topics"),
+      field(this.partitions, "Numbers of partitions", "As flights=24, weather=8"),
       h("div", { class: "buttons" }, h("button", { type: "submit", class: "button primary", text: "Preview" })),
       this.assignors, this.consumers,
     );
