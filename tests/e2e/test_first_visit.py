@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from devstack.chromium import DESKTOP, PHONE, Browser
-from docs.pictures.dashboard import log_in, pull
+from docs.pictures.dashboard import log_in, pull, running
 from tests.browser.conftest import SHOTS, require_chromium
 from tests.conftest import Eventually
 from tests.e2e.conftest import PARTITIONS, TOPIC, NumberProducer, World
@@ -44,17 +44,10 @@ def page(world: World, where: str = "") -> str:
     return f"{world.stack.airflow.url}/muster/#/clusters/{CLUSTER}{where}"
 
 
-def columns(browser: Browser) -> dict[str, int]:
-    """How many partitions run with each consumer, as the matrix on the page shows it."""
-    running = [str(cell.get_attribute("aria-label")) for cell in browser.all(".m-cell.is-running")]
-    owners = [label.split(", ", 1)[1].split(":", 1)[0] for label in running]
-    return {owner: owners.count(owner) for owner in sorted(set(owners))}
-
-
 def shows(browser: Browser, world: World, expected: dict[str, int]) -> None:
     """The matrix comes to show these shares by itself, without being loaded again."""
     browser.eventually(
-        lambda: columns(browser) == expected, REBALANCED, f"{expected} on the page; {world.describe()}"
+        lambda: running(browser) == expected, REBALANCED, f"{expected} on the page; {world.describe()}"
     )
 
 
