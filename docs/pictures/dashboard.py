@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 import httpx
@@ -26,6 +27,9 @@ STARTING = 600.0
 """Seconds for the consumers to start, which is a Spark each."""
 HIGH = 860
 """CSS pixels of a picture."""
+NOTED = """const api = `/api/v2/dags/muster_coordinator__${args[0]}/dagRuns?limit=100&order_by=-run_after`;
+const runs = (await (await fetch(api)).json()).dag_runs; return runs.find((one) => one.note)?.dag_run_id ?? ''"""
+"""The id of a cluster's newest coordinator run that has a note; '' if there is none."""
 PINNED = 2
 """Partitions that are pinned."""
 TALL = 1600
@@ -113,18 +117,23 @@ class Photographer:
         browser.size((DESKTOP[0], HIGH))
         browser.open(self.page)
         other = ".m-cell.is-closing, .m-cell.is-starting"
-        browser.eventually(lambda: browser.all(other), PATIENCE, "partitions that close or start")
+        back = f"{CLUSTER}-3"
+        browser.eventually(
+            lambda: browser.all(other) or back in running(browser), PATIENCE, "a rebalance, or its end"
+        )
         self._keep("rebalancing-light")
 
     def _airflow(self) -> None:
-        """Airflow's own list of the coordinator's runs, where notes tell those that did something."""
+        """Airflow's own page of the newest run that did something; its grid marks the runs that have a note."""
         browser = self.browser
         browser.size((DESKTOP[0], HIGH))
         browser.dark(False)
-        browser.open(f"{self.url}/dags/muster_coordinator__{CLUSTER}/runs")
-        browser.one("table tbody tr td", timeout=60)
-        browser.eventually(lambda: f"{CLUSTER}-3" in browser.text(), 60, "a note on a run")
-        self._keep("airflow-runs")
+        dag = f"{self.url}/dags/muster_coordinator__{CLUSTER}"
+        browser.open(f"{dag}/runs")
+        run = browser.eventually(lambda: browser.js(NOTED, CLUSTER), 60, "a run with a note")
+        browser.open(f"{dag}/runs/{quote(run, safe='')}")
+        browser.eventually(lambda: "advance_state" in browser.text(), 60, "the tasks of the run")
+        self._keep("airflow-run")
 
     def _shot(
         self,
