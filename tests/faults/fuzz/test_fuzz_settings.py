@@ -67,6 +67,7 @@ CLUSTER: dict[str, Any] = {
     "status": "muster_status",
     "assignor": {"name": "sticky", "options": {}},
     "shadow_assignor": {"name": "range", "options": {}},
+    "allowed_assignors": ["a.b.Assignor"],
     "tick": "20s",
     "schedule_interval": 2,
     "advance_budget": "20s",
