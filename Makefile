@@ -78,7 +78,7 @@ demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops
 	@$(PYTHON) -m devstack.demo $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
 test: fetch ## Run all tests, in two processes; they start servers of their own (PYTEST="-n 0": in one)
-	@$(PYTHON) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@$(PYTHON) -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder $(PYTEST)
 
 test-celery: fetch $(CELERY_STAMP) ## Those tests that have an Airflow of their own, on PostgreSQL and Celery (root installs them on Debian)
 	@MUSTER_DEVSTACK_EXECUTOR=celery $(PYTHON) -m pytest tests/e2e/test_end_to_end.py tests/dags/test_running_airflow.py $(PYTEST)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from devstack.consul import Consul
 from devstack.kafka import Kafka
@@ -43,6 +45,9 @@ SERVER_FIXTURES = {
 }
 
 
+HEAVY = ("tests/dags/", "tests/e2e/", "tests/faults/real/", "tests/spark/")
+
+
 class Eventually(Protocol):
     """`eventually(condition, timeout=30, what="...")` returns the condition's first true value."""
 
@@ -52,20 +57,26 @@ class Eventually(Protocol):
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever uses a server is marked `stack`, so that `-m "not stack"` needs none.
 
-    Where several processes share the tests, those that wait for servers come first. The others fill up the end, and
-    no process is left alone with something long.
+    Where several processes share the tests, what takes longest comes first, and the others fill up the end.
     """
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
     if hasattr(config, "workerinput"):
-        items.sort(key=_quickest_last)
+        items.sort(key=lambda item: not item.nodeid.startswith(HEAVY))
 
 
-def _quickest_last(item: pytest.Item) -> int:
-    waits = ({"airflow", "spark"}, {"stack"})
-    marks = {mark.name for mark in item.iter_markers()}
-    return next((rank for rank, names in enumerate(waits) if names & marks), len(waits))
+class InTurn(LoadScopeScheduling):
+    """Has one process take all tests that start Airflow or Spark, one after the other: two such stacks at once keep a
+    small machine so busy that neither gets on. The others go file by file to who is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "heavy" if nodeid.startswith(HEAVY) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> InTurn:
+    """Groups by mark (`--dist loadgroup`) do nothing in xdist 3.8 with pytest 9.2."""
+    return InTurn(config, log)
 
 
 def pytest_unconfigure() -> None:
