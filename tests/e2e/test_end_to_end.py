@@ -150,5 +150,5 @@ def test_the_audit_names_every_rebalance(world: World, eventually: Eventually) -
 
     eventually(lambda: len(told()) >= 5, 30, "all events")
     reasons = " | ".join(told())
-    for reason in ("first assignment", "numbers-1 was isolated", "numbers-2 left", "numbers-2 joined"):
+    for reason in ("first assignment", "numbers-1 was isolated", "numbers-2 leaves", "numbers-2 joined"):
         assert reason in reasons

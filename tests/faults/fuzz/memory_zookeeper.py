@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
 from muster.edges.zookeeper import TopicStore
+from muster.edges.zookeeper_multi_read import DATA, Read
 from muster.settings.connections import ZooKeeperSettings
 
 SETTINGS = ZooKeeperSettings(hosts="z:2181")
@@ -34,16 +35,39 @@ class Result:
         return self.value
 
 
+class MultiRead(Protocol):
+    """kazoo's request of many reads, as Muster makes it."""
+
+    operations: Sequence[Read]
+
+
+@dataclass
+class MultiResult:
+    """What a request of many reads is answered with: of each what was read, or why it was not."""
+
+    outcomes: list[Any] = field(default_factory=list)
+
+    def get(self, timeout: float | None = None) -> list[Any]:
+        return self.outcomes
+
+
 @dataclass
 class MemoryClient:
-    """`nodes` maps paths to data, version and zxid. Watches never fire: whoever reads, reads again."""
+    """`nodes` maps paths to data, version and zxid, `listed` maps those whose children changed to the zxid of that.
+    Watches never fire: whoever reads, reads again."""
 
     nodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    listed: dict[str, int] = field(default_factory=dict)
     zxid: int = 0
     numbered: int = 0
     connected: bool = True
     logger: None = None
     client_state: str = "CONNECTED"
+    chroot: str = ""
+
+    @property
+    def handler(self) -> MemoryClient:
+        return self
 
     @property
     def last_zxid(self) -> int:
@@ -54,6 +78,8 @@ class MemoryClient:
         self._ensure(path.rpartition("/")[0])
         version = self.nodes[path][1] + 1 if path in self.nodes else 0
         self.zxid += 1
+        if path not in self.nodes:
+            self._listed_anew(path)
         self.nodes[path] = (data, version, self.zxid)
 
     def data(self) -> dict[str, bytes]:
@@ -75,7 +101,7 @@ class MemoryClient:
         if path not in self.nodes:
             return Result(error=NoNodeError())
         data, version, zxid = self.nodes[path]
-        return Result((data, Stat(version, zxid, zxid, float(zxid), len(data))))
+        return Result((data, Stat(version, zxid, self.listed.get(path, 0), float(zxid), len(data))))
 
     def get_children_async(
         self, path: str, watch: Callable[[Any], None] | None = None, include_data: bool = False
@@ -84,6 +110,14 @@ class MemoryClient:
             return Result(error=NoNodeError())
         found = self.children(path)
         return Result((found, Stat(0, 0, self.zxid)) if include_data else found)
+
+    def async_result(self) -> MultiResult:
+        return MultiResult()
+
+    def _call(self, request: MultiRead, result: MultiResult) -> None:
+        for read in request.operations:
+            one = self.get_async(read.path) if read.kind == DATA else self.get_children_async(read.path)
+            result.outcomes.append(one.value if one.error is None else one.error)
 
     def exists_async(self, path: str, watch: Callable[[Any], None] | None = None) -> Result:
         found = self.nodes.get(path)
@@ -123,6 +157,8 @@ class MemoryClient:
             if self.children(path):
                 return NotEmptyError()
             del self.nodes[path]
+            self.zxid += 1
+            self._listed_anew(path)
         elif kind != "check":
             self.put(path, data)
         return None
@@ -139,8 +175,13 @@ class MemoryClient:
 
     def _ensure(self, path: str) -> None:
         while path and path not in self.nodes:
+            self.zxid += 1
             self.nodes[path] = (b"", 0, self.zxid)
+            self._listed_anew(path)
             path = path.rpartition("/")[0]
+
+    def _listed_anew(self, path: str) -> None:
+        self.listed[path.rpartition("/")[0]] = self.zxid
 
 
 @dataclass
