@@ -120,9 +120,9 @@ def test_frozen_consumers_hold_up_nobody_and_the_deadline_is_for_all() -> None:
         consumers = [Consumer(f"x{n}", "127.0.0.1", port) for n in range(300)]
         consumers.insert(150, at(pages, "c0"))
         began = time.monotonic()
-        answers = poll_statuses(consumers, 2.0)
+        answers = poll_statuses(consumers, 6.0)
         took = time.monotonic() - began
-    assert took < 10.0
+    assert took < 15.0
     assert isinstance(answers["c0"], ConsumerStatus)
     late = [a for a in answers.values() if isinstance(a, StatusFailure)]
     assert len(late) == 300

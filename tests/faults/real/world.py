@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
-import pyarrow.dataset
+import pyarrow.parquet as pq
 from confluent_kafka import KafkaException
 
 from devstack.airflow_api import AirflowApi
@@ -277,14 +277,17 @@ class World:
         )
 
     def in_sink(self) -> dict[int, list[int]]:
-        """Offsets of all rows in the sink, by partition, as often as they stand there."""
-        files = [str(file) for file in self.stack.disk.folder.glob(f"topic={TOPIC}/partition=*/*.parquet")]
-        table = pyarrow.dataset.dataset(files, format="parquet").to_table(["partition", "offset"])
+        """Offsets of all rows in the sink, by partition, as often as they stand there.
+
+        Each file is opened by the thread that has mounted the disk: Arrow's own, if they were there before it, do not
+        see it.
+        """
         found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-        for partition, offset in zip(
-            *(table.column(n).to_pylist() for n in ("partition", "offset")), strict=True
-        ):
-            found[partition].append(offset)
+        for file in self.stack.disk.folder.glob(f"topic={TOPIC}/partition=*/*.parquet"):
+            with file.open("rb") as opened:
+                table = pq.read_table(opened, columns=["partition", "offset"], use_threads=False)
+            for partition, offset in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                found[partition].append(offset)
         return found
 
     def close(self) -> None:
