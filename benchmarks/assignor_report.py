@@ -8,16 +8,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Drawing
-
 from benchmarks.assignor_figures import MAIN_PEER, Figure, Outcome
+from benchmarks.drawing import INK, drawing, ink
 from devstack.jars import java
 
 PLOT = "plot-assignors.svg"
 REPORT = "report-assignors.md"
 COLOURS = {"start": "#8250df", "leave": "#0969da", "join": "#1a7f37", "leave10": "#bc4c00"}
-INK = "#808890"  # reads on white and on black
 
 HEADER = (
     "topics x partitions x consumers",
@@ -96,10 +93,8 @@ def write(folder: Path, figures: Sequence[Figure]) -> None:
 def _plot(path: Path, figures: Sequence[Figure]) -> None:
     """Milliseconds against partitions, both on a logarithmic scale: Kafka dashed, Muster drawn
     through. A plan of Kafka's that was stopped is drawn open, at the time when it was."""
-    # Text stays text, and nothing in the file depends on when or where it was written.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "assignors", "text.color": INK}):
-        drawing = Drawing(figsize=(10, 4.2), layout="constrained")
-        for panel, kind in zip(drawing.subplots(1, 2, sharey=True), ("uniform", "mixed"), strict=True):
+    with drawing(path, "assignors", (10, 4.2)) as sheet:
+        for panel, kind in zip(sheet.subplots(1, 2, sharey=True), ("uniform", "mixed"), strict=True):
             shown = [f for f in figures if f.input.kind == kind and f.peer == MAIN_PEER]
             sizes = sorted({figure.input.size for figure in shown})
             at = [size.topics * size.partitions for size in sizes]
@@ -116,12 +111,7 @@ def _plot(path: Path, figures: Sequence[Figure]) -> None:
             panel.set_xticks(at, [f"{n:,}" for n in at], minor=False)
             panel.set_xticks([], minor=True)
             panel.set_xlabel("partitions", color=INK)
-            panel.tick_params(colors=INK, which="both")
-            panel.grid(visible=True, color=INK, alpha=0.3)
-            panel.set_facecolor("none")
-            for spine in panel.spines.values():
-                spine.set_color(INK)
+            ink(panel)
             if kind == "uniform":
                 panel.set_ylabel("ms a plan", color=INK)
                 panel.legend(fontsize="small", framealpha=0, ncols=2)
-        drawing.savefig(path, transparent=True, metadata={"Date": None})

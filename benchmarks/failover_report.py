@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
+from benchmarks.drawing import INK, drawing, ink
 from benchmarks.failover_breakdown import STEPS
 from benchmarks.failover_figures import (
     FREEZE,
@@ -32,7 +31,6 @@ from benchmarks.failover_peers import KINDS, LEAST_OF_CONSUMER_GROUPS
 
 PLOT = "plot-failover.svg"
 REPORT = "report-failover.md"
-INK = "#808890"  # reads on white and on black
 COLOURS = {NAME: "#0969da", "tuned": "#1a7f37", "default": "#bc4c00"}
 CONTESTANTS = (NAME, *map(str, KINDS))
 
@@ -185,10 +183,8 @@ def _breakdown(run: Run) -> list[tuple[str, ...]]:
 def _plot(path: Path, run: Run) -> None:
     """Bars of medians, whose lines span the rounds: until all flows after a kill and a freeze, and pauses of
     partitions that moved in a leave and a join."""
-    # Text stays text, and nothing in the file depends on when or where it was written.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "failover", "text.color": INK}):
-        drawing = Drawing(figsize=(10, 6), layout="constrained")
-        panels = drawing.subplots(2, 2, sharey=True).flatten()
+    with drawing(path, "failover", (10, 6)) as sheet:
+        panels = sheet.subplots(2, 2, sharey=True).flatten()
         for panel, name in zip(panels, (KILL, FREEZE, LEAVE, JOIN), strict=True):
             unplanned = name in {KILL, FREEZE}
             shown = {}
@@ -210,10 +206,5 @@ def _plot(path: Path, run: Run) -> None:
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             what = "seconds until all flows again" if unplanned else "pause of a partition that moved, s"
             panel.set_title(f"{name}: {what}", color=INK, fontsize="medium")
-            panel.tick_params(colors=INK, which="both")
-            panel.grid(visible=True, axis="x", color=INK, alpha=0.3)
-            panel.set_facecolor("none")
-            for spine in panel.spines.values():
-                spine.set_color(INK)
+            ink(panel, "x")
         panels[0].invert_yaxis()
-        drawing.savefig(path, transparent=True, metadata={"Date": None})

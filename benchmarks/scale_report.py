@@ -9,15 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Drawing
-
+from benchmarks.drawing import INK, drawing, ink
 from benchmarks.scale_inputs import EVENTS, PARTITIONS, SIZES, Size
 from benchmarks.scale_tasks import TASKS, Spent
 
 PLOT = "plot-scale.svg"
 REPORT = "report-scale.md"
-INK = "#808890"  # reads on white and on black
 COLOURS = {"quiet": "#0969da", "leave": "#bc4c00", "join": "#1a7f37", "topics": "#8250df"}
 NAMES = {
     "start": "first plan",
@@ -148,10 +145,8 @@ def write(folder: Path, figures: Figures, load: float) -> None:
 
 def _plot(path: Path, figures: Figures) -> None:
     """Seconds a tick by size, a line an event."""
-    # Text stays text, and nothing in the file depends on when or where it was written.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scale", "text.color": INK}):
-        drawing = Drawing(figsize=(7, 4.2), layout="constrained")
-        panel = drawing.subplots()
+    with drawing(path, "scale", (7, 4.2)) as sheet:
+        panel = sheet.subplots()
         sizes = figures.sizes()
         at = [size.topics * PARTITIONS for size in sizes]
         for event in EVENTS:
@@ -168,10 +163,5 @@ def _plot(path: Path, figures: Figures) -> None:
         panel.set_xticks(at, [f"{size}" for size in sizes])
         panel.set_xticks([], minor=True)
         panel.set_ylabel("seconds a tick, all tasks", color=INK)
-        panel.tick_params(colors=INK, which="both")
-        panel.grid(visible=True, color=INK, alpha=0.3)
-        panel.set_facecolor("none")
-        for spine in panel.spines.values():
-            spine.set_color(INK)
+        ink(panel)
         panel.legend(fontsize="small", framealpha=0)
-        drawing.savefig(path, transparent=True, metadata={"Date": None})

@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
+from benchmarks.drawing import INK, drawing, ink
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SPARK, Reading
 from benchmarks.throughput_figures import PEER_OPTIONS, SINKS, Figure, Latency, Side, cpu, steady, whole
 from benchmarks.throughput_results import Results
 
 PLOT = "plot-throughput.svg"
 REPORT = "report-throughput.md"
-INK = "#808890"  # reads on white and on black
 COLOURS = {SPARK: "#bc4c00", MUSTER: "#0969da"}
 NAMES = {SPARK: "Spark's source", MUSTER: "Muster"}
 
@@ -150,10 +148,8 @@ def _latency(delays: Latency) -> Iterator[str]:
 
 def _plot(path: Path, figures: Sequence[Figure]) -> None:
     """Records/s by topic, a panel a sink; the lines span the rounds."""
-    # Text stays text, and nothing in the file depends on when or where it was written.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "throughput", "text.color": INK}):
-        drawing = Drawing(figsize=(10, 4.2), layout="constrained")
-        for panel, sink in zip(drawing.subplots(1, len(SINKS)), SINKS, strict=True):
+    with drawing(path, "throughput", (10, 4.2)) as sheet:
+        for panel, sink in zip(sheet.subplots(1, len(SINKS)), SINKS, strict=True):
             shown = [figure for figure in figures if figure.sink == sink]
             places = np.arange(len(shown))
             for shift, source in ((-0.2, SPARK), (0.2, MUSTER)):
@@ -174,10 +170,5 @@ def _plot(path: Path, figures: Sequence[Figure]) -> None:
             panel.set_xticks(places, [f"{f.input.size} B\n{f.input.partitions} part." for f in shown])
             panel.set_title(f"{sink}, records a second", color=INK)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            panel.tick_params(colors=INK, which="both")
-            panel.grid(visible=True, axis="y", color=INK, alpha=0.3)
-            panel.set_facecolor("none")
-            for spine in panel.spines.values():
-                spine.set_color(INK)
+            ink(panel, "y")
             panel.legend(fontsize="small", framealpha=0)
-        drawing.savefig(path, transparent=True, metadata={"Date": None})

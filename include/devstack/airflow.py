@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ import httpx
 from cryptography.fernet import Fernet
 
 from devstack.airflow_backend import Backend
-from devstack.errors import DevstackError
+from devstack.command import run_to_end
 from devstack.redis import Redis
 from devstack.secret import write_secret
 from devstack.server import Server
@@ -264,17 +263,13 @@ class Airflow:
         there = self.backend.postgresql is not None or (self.data_dir / "airflow.db").exists()
         if there and done.exists() and done.read_text(encoding="utf-8") == wanted:
             return
-        result = subprocess.run(
+        run_to_end(
             [sys.executable, "-m", "airflow", "db", "migrate"],
+            f"Airflow's database in {self.data_dir} cannot be set up",
+            lines=25,
             env={**os.environ, **self.environment()},
             cwd=self.data_dir,
-            capture_output=True,
-            text=True,
-            check=False,
         )
-        if result.returncode != 0:
-            end = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
-            raise DevstackError(f"Airflow's database in {self.data_dir} cannot be set up. It said:\n{end}")
         done.write_text(wanted, encoding="utf-8")
 
     def start(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from devstack.errors import DevstackError
+from devstack.command import run_to_end
 from devstack.jars import jars, java
 from devstack.server import Server
 from devstack.silence import silent_logger
@@ -120,7 +119,7 @@ class Kafka(Server):
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
 
     def _format(self) -> None:
-        result = subprocess.run(  # noqa: S603  our own command line
+        run_to_end(
             [
                 java(),
                 "-XX:TieredStopAtLevel=1",
@@ -132,12 +131,5 @@ class Kafka(Server):
                 f"--config={self._properties}",
                 "--ignore-formatted",
             ],
-            capture_output=True,
-            text=True,
-            check=False,
+            f"Kafka: {self._logs} cannot be formatted; remove it and try again",
         )
-        if result.returncode != 0:
-            end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
-            raise DevstackError(
-                f"Kafka: {self._logs} cannot be formatted; remove it and try again. It said:\n{end}"
-            )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from devstack.command import run_to_end
 from devstack.debian import PACKAGES, ensure
 from devstack.errors import DevstackError
 from devstack.secret import kept_password
@@ -46,7 +47,7 @@ class PostgreSQL(Server):
         self._password()
         if (owner := _other_user()) is not None:
             os.chown(self._files, owner.pw_uid, owner.pw_gid)
-        result = subprocess.run(  # noqa: S603  our own command line
+        run_to_end(
             [
                 *_as_user(),
                 _program("initdb"),
@@ -58,13 +59,8 @@ class PostgreSQL(Server):
                 "--locale=C",
                 "--no-sync",
             ],
-            capture_output=True,
-            text=True,
-            check=False,
+            f"PostgreSQL: {self._files} cannot be made",
         )
-        if result.returncode != 0:
-            end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
-            raise DevstackError(f"PostgreSQL: {self._files} cannot be made. It said:\n{end}")
 
     def command(self) -> Sequence[str | Path]:
         """PostgreSQL's defaults, but for what follows."""

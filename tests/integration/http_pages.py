@@ -28,6 +28,7 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
+    body: bytes = b""
 
 
 class Pages:
@@ -40,9 +41,9 @@ class Pages:
 
         class Handler(BaseHTTPRequestHandler):
             def _serve(self) -> None:
-                if length := int(self.headers.get("Content-Length") or 0):
-                    self.rfile.read(length)
-                request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {k.lower(): v for k, v in self.headers.items()}
+                request = Request(self.command, self.path, headers, body)
                 pages.requests.append(request)
                 page = pages.answer(request)
                 try:

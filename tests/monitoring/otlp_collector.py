@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from tests.integration.http_pages import Page, Pages, Request
 
 KINDS = {"sum": "counter", "gauge": "gauge", "exponential_histogram": "timer", "histogram": "timer"}
 
@@ -21,34 +20,21 @@ class OtlpCollector:
         self.seen: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
         self.kinds: dict[str, str] = {}
         self.tags: dict[str, frozenset[str]] = {}
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                collector.take(ExportMetricsServiceRequest.FromString(body))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._pages = Pages(self._receive)
+        self.port: int = self._pages.port
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._pages.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *raised: object) -> None:
+        self._pages.__exit__(*raised)
+
+    def _receive(self, request: Request) -> Page:
+        zipped = request.headers.get("content-encoding") == "gzip"
+        body = gzip.decompress(request.body) if zipped else request.body
+        self.take(ExportMetricsServiceRequest.FromString(body))
+        return Page()
 
     def value(self, name: str, tags: dict[str, str]) -> float | None:
         """The newest value of a metric with just these tags."""
