@@ -260,6 +260,12 @@ def test_a_lever_that_cannot_be_pulled_says_why(browser: Browser, site: Site) ->
     assert not browser.all("dialog")
 
 
+def test_what_if_shows_the_spread_before_and_after(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/what-if?without=flights-2")
+    browser.one("h2", "would move")
+    assert [one.text for one in browser.all(".figure .value")] == ["7 to 9", "12"]
+
+
 def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/what-if")
     browser.says("Suppose something, and see what would move.")

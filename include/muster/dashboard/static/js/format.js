@@ -8,6 +8,11 @@ export function number(value) {
   return value === null || value === undefined ? "–" : whole.format(value);
 }
 
+/** @param {number} least @param {number} most @returns {string} "7 to 8", or "7" when they are the same */
+export function span(least, most) {
+  return least === most ? number(least) : `${number(least)} to ${number(most)}`;
+}
+
 /** @param {number | null | undefined} value @returns {string} "1.2K", or "–" when unknown */
 export function short(value) {
   if (value === null || value === undefined) return "–";

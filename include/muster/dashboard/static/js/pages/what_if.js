@@ -3,7 +3,7 @@
 import { of, read, send } from "../api.js";
 import { whyNot } from "../context.js";
 import { h } from "../dom.js";
-import { number, plural } from "../format.js";
+import { number, plural, span } from "../format.js";
 import { banner, button, empty, figure, figures, pairText } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
@@ -202,8 +202,8 @@ function drawn(seen, asked, known) {
         h("p", { class: "note", text: seen.held || `${((100 * seen.moved) / total).toFixed(seen.moved && seen.moved < total / 100 ? 1 : 0)}% of ${number(total)}, planned with ${seen.assignor}` }),
         h("div", { class: "actions" }, applyButtons(seen, asked, known))),
       figures(
-        figure("Now", `${number(seen.before.least)} to ${number(seen.before.most)}`, seen.before.words),
-        figure("Then", `${number(seen.after.least)} to ${number(seen.after.most)}`, seen.after.words),
+        figure("Now", span(seen.before.least, seen.before.most), seen.before.words),
+        figure("Then", span(seen.after.least, seen.after.most), seen.after.words),
       ),
       seen.reasons.length ? h("ul", { class: "reasons", "aria-label": "Why" }, seen.reasons.slice(0, 12).map(([why, count]) => h(
         "li", {}, h("b", { text: number(count) }), h("span", { class: "reason-bar", "aria-hidden": "true" }, h("span", { style: { width: `${(100 * count) / Math.max(1, seen.moved)}%` } })), h("span", { text: why }),
