@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from muster.core.assignors import load_assignor
-from muster.core.model import Consumer, ConsumerStatus, Transition
+from muster.core.model import Consumer, ConsumerStatus, State, TopicSnapshot, Transition
 from muster.edges.status import StatusFailure
 from muster.settings.clusters import ClusterSettings
 from tests.faults.model.consul import Servers
@@ -323,7 +323,8 @@ class World:
             coordinator.store.answer, coordinator.store.lag, coordinator.stale_answers = "comes", 0, False
 
     def _settled(self) -> bool:
-        """Everything is Stable, and each partition in the hands of its owner, and of nobody else."""
+        """Everything is Stable, each partition in the hands of its owner, and of nobody else, and nobody is waited
+        for."""
         held: dict[TopicPartition, list[str]] = {}
         for process in self.processes:
             if process.alive:
@@ -334,12 +335,17 @@ class World:
             return False
         return (
             all(topic in self.zookeeper.tree for topic in self.kafka.topics)
-            and all(node.name == "Stable" for node in self.zookeeper.tree.values())
+            and all(self._at_rest(topic) for topic in self.zookeeper.tree)
             and not any(
                 p.alive and self.consul.services[p.id].incarnation != p.incarnation for p in self.processes
             )
             and held == {key: [self.zookeeper.owner(*key)] for key in wanted}
         )
+
+    def _at_rest(self, topic: str) -> bool:
+        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last)
+        state = snapshot.state if isinstance(snapshot, TopicSnapshot) else None
+        return state is not None and state.state is State.STABLE and not state.missing
 
     def _unrest(self) -> bool:
         """Whether a coordinator run still finds something to write."""
