@@ -153,7 +153,7 @@ class Watchman:
         running = {key: topics[key[0]].zxid for key in process.running}
         self.was_running[name] = running
         failed, process.query_failed = process.query_failed, False
-        if not contact or failed or process.ending.asked or process.agent.view().bars:
+        if not contact or failed or process.ending.asked or process.agent._ownership.bars:
             return
         for key in before.keys() - running.keys():
             if (name, key) in self.estranged or self.world.zookeeper.owner(*key) != process.id:
@@ -239,7 +239,7 @@ class Watchman:
     def heard(self, process: Process) -> None:
         """The process has just heard what Consul says."""
         isolated = self.world.consul.isolated(process.id) and not process.ending.asked
-        if isolated and "isolated" not in process.agent.view().bars:
+        if isolated and "isolated" not in process.agent._ownership.bars:
             self.fail(f"{process.incarnation} is isolated and hears it, but goes on")
 
     # -- writes -----------------------------------------------------------------------------------------------
