@@ -29,7 +29,6 @@ from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
 from muster.consumer.loop import Beat
 from muster.consumer.source.datasource import FORMAT, MusterDataSource
-from muster.consumer.source.reader import loaded
 from muster.sinks import batch_of
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class QuerySupervisor:
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
-        self._warm = False
+        self._rehearsed = False
         spark.dataSource.register(MusterDataSource)
         for key, value in SCRATCH.items():
             spark.conf.set(key, value)
@@ -133,20 +132,19 @@ class QuerySupervisor:
             .start()
         )
 
-    def _warm_up(self, session: SparkSession) -> None:
-        """Have a Python worker loaded with what reads, once, so that the first records need not wait for that."""
-        if self._warm:
+    def _rehearse(self, frame: DataFrame) -> None:
+        """Have Spark and its Python workers go through a batch without records, once, so that the first records need
+        not wait until everything is loaded."""
+        if self._rehearsed:
             return
-        self._warm = True
+        self._rehearsed = True
         began = time.monotonic()
         try:
-            session.range(1).mapInArrow(loaded, "id long").collect()
+            frame.toArrow()
         except (PySparkException, Py4JError) as error:
-            log.warning(
-                "the first batch will take longer, Python could not be loaded before: %s", cause(error)
-            )
+            log.warning("the first batch will take longer, it could not be rehearsed: %s", cause(error))
         else:
-            log.info("a Python worker is loaded after %.1f s", time.monotonic() - began)
+            log.info("a batch without records took %.1f s", time.monotonic() - began)
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Hand one batch to the handler. Spark calls this in a thread of its own."""
@@ -154,7 +152,7 @@ class QuerySupervisor:
         processed = False
         try:
             if plan.empty:
-                self._warm_up(frame.sparkSession)
+                self._rehearse(frame)
             else:
                 ranges = {
                     (topic, partition): bounds

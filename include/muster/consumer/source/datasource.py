@@ -120,8 +120,11 @@ class MusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.stop_at_present_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch. `end` alone says what they hold, so a batch planned again is the same."""
-        return [] if start == end else self._planner.tasks(end)
+        """The tasks of a batch. `end` alone says what they hold, so a batch planned again is the same.
+
+        The first batch is empty as long as nothing may be taken up; it is a rehearsal, see `Planner.rehearsal`.
+        """
+        return self._planner.rehearsal() if start == end else self._planner.tasks(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task, in an executor."""

@@ -93,6 +93,7 @@ class Planner:
         self._size = BatchSize()
         self._finished = FinishOrder()
         self._said: tuple[list[str], float] = ([], 0.0)
+        self._rehearsed = False
 
     def latest(self, start: dict[str, Any], limit: int | None) -> dict[str, Any]:
         """The end of the next batch, `start` itself if there is nothing to do.
@@ -156,6 +157,7 @@ class Planner:
 
         Raises ValueError if `end` holds a topic of which the agent does not know where it is.
         """
+        self._rehearsed = True
         held = offsets.parse_offsets(end)
         filled = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
         if any(topic not in self._sources for topic, _ in filled):
@@ -170,6 +172,14 @@ class Planner:
         groups = offsets.in_turn(offsets.tasks(known, self._parallelism), self._finished.ranks())
         said = self._finished.expect([[tp for tp, _ in group] for group in groups])
         return [self._task(dict(group), ahead, finish) for group, finish in zip(groups, said, strict=True)]
+
+    def rehearsal(self) -> list[Task]:
+        """The tasks of a batch without records: the first time as many as there are at most, which read nothing and
+        have Spark and its Python workers ready for those that do; then none."""
+        if self._rehearsed:
+            return []
+        self._rehearsed = True
+        return [Task(clusters=())] * self._parallelism
 
     def close(self) -> None:
         """Leave Kafka and the agent."""

@@ -22,11 +22,13 @@ from muster.consumer.source import offsets
 from muster.consumer.source.fetcher import RangeFetcher
 from muster.consumer.source.finish_order import Finish
 from muster.consumer.source.offsets import Range, TopicPartition
-from muster.consumer.source.records import Segment, to_record_batch
+from muster.consumer.source.records import ARROW_SCHEMA, Segment, to_record_batch
 
 LOG = logging.getLogger(__name__)
 
 _BATCH_ROWS = 2_000
+_NOTHING = pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
+"""What a task yields that reads nothing, so that Spark goes through all that it does with records."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,10 @@ class Task(InputPartition):
         return sum(offsets.count(cluster.ranges.values()) for cluster in self.clusters)
 
 
-def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What it was given. A Python worker that runs this has loaded the module, and with it all that reads."""
-    return batches
-
-
 def read(task: Task) -> Iterator[pa.RecordBatch]:
     """Every record of `task`'s ranges, each partition's in order. Raises `KafkaReadError`."""
+    if not task.clusters:
+        yield _NOTHING
     try:
         yield from _read(task)
     finally:
