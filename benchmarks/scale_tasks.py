@@ -152,9 +152,9 @@ def _work(task: str, coordinator: Coordinator) -> Report:
     if task == "fetch_partitions":
         return coordinator.fetch_partitions()
     if task == "fetch_consumers":
-        return coordinator.fetch_consumers(LONG_POLL)
+        return coordinator.fetch_consumers()
     if task == "compute_assignment":
-        return coordinator.compute_assignment()
+        return coordinator.compute_assignment(LONG_POLL)
     return coordinator.advance(BUDGET)
 
 

@@ -81,8 +81,8 @@ def coordinating(
             while not stop.is_set():
                 with open_coordinator(cluster, zookeeper, consul, kafka) as coordinator:
                     coordinator.fetch_partitions()
-                    coordinator.fetch_consumers(1)
-                    if coordinator.compute_assignment().needed:
+                    coordinator.fetch_consumers()
+                    if coordinator.compute_assignment(1).needed:
                         coordinator.advance(10)
         except BaseException as error:
             failures.append(error)

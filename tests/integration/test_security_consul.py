@@ -290,7 +290,7 @@ def test_the_coordinator_keeps_the_status_quo_when_consul_refuses_it(
     try:
         with open_coordinator(cluster, zookeeper, refused, kafka) as coordinator:
             for part in (
-                lambda: coordinator.fetch_consumers(0.0),
+                coordinator.fetch_consumers,
                 coordinator.compute_assignment,
                 lambda: coordinator.advance(0.0),
             ):

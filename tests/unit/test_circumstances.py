@@ -98,7 +98,7 @@ def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
     target = elsewhere(world, "t", 0)
     before = world.owners("t")
     world.decided = pinned(target)
-    assert one.fetch_consumers(30).woke == f"topic t: pinned to {target} by ann: has the cache"
+    assert one.compute_assignment(30).woke == f"topic t: pinned to {target} by ann: has the cache"
     plan = one.compute_assignment()
     assert (plan.needed, plan.moves, plan.warnings) == (True, 1, [])
     assert plan.reasons == [f"pinned to {target} by ann: has the cache"]

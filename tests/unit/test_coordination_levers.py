@@ -51,7 +51,7 @@ def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: Wor
     world.consumers["b"].alive = False
     one = coordinator(world, Topics(t=9, u=5, v=3))
     assert one.fetch_partitions().held == PAUSED
-    assert one.fetch_consumers(5).woke == "tick"
+    assert one.compute_assignment(5).woke == "tick"
     plan = one.compute_assignment()
     assert (plan.needed, plan.held) == (False, PAUSED)
     assert one.advance(60).held == PAUSED
@@ -86,7 +86,7 @@ def test_an_absent_consumer_is_waited_for_until_somebody_asks(world: World) -> N
     assert "b" in world.owners().values()
     decided(world, rebalance=RebalanceRequest(**SAID, modified=7))
     one = coordinator(world, KAFKA, settings=patient)
-    assert one.fetch_consumers(20).woke == "rebalance asked for by ann: release"
+    assert one.compute_assignment(20).woke == "rebalance asked for by ann: release"
     assert one.compute_assignment().asked == "rebalance asked for by ann: release"
     report = one.advance(60)
     assert report.asked == "rebalance asked for by ann: release"
@@ -193,7 +193,7 @@ def test_an_unsubscribed_topic_is_closed_by_its_owners_before_its_nodes_go(world
     before = world.owners("t")
     unsubscribe(world, KAFKA)
     one = coordinator(world, KAFKA)
-    assert one.fetch_consumers(20).woke == "topic u: unsubscribed by ann: r"
+    assert one.compute_assignment(20).woke == "topic u: unsubscribed by ann: r"
     assert one.compute_assignment().topics["u"] == "Stable -> Closing: unsubscribed by ann: r"
     report = one.advance(10)
     assert not report.stable
@@ -283,7 +283,7 @@ def test_the_long_poll_ends_when_topics_are_subscribed(world: World) -> None:
         return index
 
     world.wait = wait  # type: ignore[method-assign]
-    assert one.fetch_consumers(20).woke == "topics were subscribed or unsubscribed"
+    assert one.compute_assignment(20).woke == "topics were subscribed or unsubscribed"
 
 
 def test_a_decision_on_topics_that_cannot_be_read_leaves_them_as_they_are(world: World) -> None:

@@ -78,7 +78,7 @@ def test_doubtful_membership_is_the_status_quo(world: World) -> None:
     assert one.compute_assignment().held == "Consul says there are none"
     assert one.compute_assignment().needed is False
     assert one.advance(60).changes == []
-    assert one.fetch_consumers(5).trusted is False
+    assert one.fetch_consumers().trusted is False
     assert world.store.writes == 0
 
 
@@ -175,7 +175,7 @@ def test_long_poll_ends_when_a_delay_runs_out(world: World) -> None:
     one = coordinator(world, KAFKA, settings={"rebalance_delay": 8})
     one.advance(1)
     began = world.now
-    report = one.fetch_consumers(20)
+    report = one.compute_assignment(20)
     assert "consumer b left" in report.woke
     assert world.now - began <= 8
 

@@ -66,7 +66,7 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
-    one.fetch_consumers(0)
+    one.fetch_consumers()
     if one.compute_assignment().needed:
         one.advance(120)
 

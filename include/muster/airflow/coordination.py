@@ -94,7 +94,7 @@ def fetch_partitions(name: str, context: Context) -> None:
 
 
 def fetch_consumers(name: str, context: Context) -> None:
-    """See who is live; with nothing to do, wait up to the cluster's tick for something to do.
+    """See who is live.
 
     Before that, consumers are stopped whose task a person ended unnoticed, see `muster.airflow.abandoned`.
     """
@@ -102,29 +102,32 @@ def fetch_consumers(name: str, context: Context) -> None:
     consul = consul_settings(cluster.consul)
     stop_abandoned(Discovery.of(consul, cluster), context["ti"].get_task_states)
     with open_cluster(cluster, context) as coordinator:
-        report = coordinator.fetch_consumers(cluster.tick)
+        report = coordinator.fetch_consumers()
     CoordinatorStats(name).consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
-        log.warning("after %.1f s: %s", report.waited, report.doubt)
+        log.warning("%s", report.doubt)
         return
     isolated = f", isolated: {', '.join(report.isolated)}" if report.isolated else ""
-    log.info("after %.1f s (%s): %d live consumer(s)%s", report.waited, report.woke, report.live, isolated)
+    log.info("%d live consumer(s)%s", report.live, isolated)
 
 
 def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context: Context) -> bool:
-    """Say whether `advance_state` has something to do, and what; writes nothing.
+    """Say whether `advance_state` has something to do, and what; writes nothing. With nothing to do, wait up to the
+    cluster's tick for something.
 
     If a topic is stuck and nobody is asked about it yet, `stuck` gets an event through the outlet `when_stuck`.
 
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
     """
+    cluster = load_clusters()[name]
     stats = CoordinatorStats(name)
-    with open_cluster(load_clusters()[name], context) as coordinator, stats.stopwatch() as passed:
-        plan = coordinator.compute_assignment()
-    stats.plan(plan, sum(passed))
+    with open_cluster(cluster, context) as coordinator, stats.stopwatch() as passed:
+        plan = coordinator.compute_assignment(cluster.tick)
+    stats.plan(plan, sum(passed) - plan.waited)
     context["ti"].xcom_push(REPORT, plan.as_dict())
+    log.info("after %.1f s: %s", plan.waited, plan.woke)
     _warn_of(plan.warnings)
     if plan.assignor:
         log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)

@@ -83,13 +83,15 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         def fetch_partitions() -> None:
             _coordination().fetch_partitions(name, get_current_context())
 
-        @task(execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN, **told)
+        @task(execution_timeout=_MARGIN, **told)
         def fetch_consumers() -> None:
             _coordination().fetch_consumers(name, get_current_context())
 
         # With ALL_DONE a Kafka that is out of reach does not keep consumers that died from being replaced.
         @task.short_circuit(
-            trigger_rule=TriggerRule.ALL_DONE, outlets=[when_stuck], execution_timeout=_MARGIN
+            trigger_rule=TriggerRule.ALL_DONE,
+            outlets=[when_stuck],
+            execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN,
         )
         def compute_assignment() -> bool:
             return bool(

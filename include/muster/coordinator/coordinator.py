@@ -46,7 +46,10 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 log = logging.getLogger(__name__)
 
 FIRST_POLL = 0.05
-"""Seconds until statuses are asked again after a change; doubled up to `LAST_POLL` while nothing changes."""
+"""Seconds until statuses are asked again after a change; longer by `POLL_GROWTH` each time, up to `LAST_POLL`, while
+nothing changes."""
+POLL_GROWTH = 1.25
+"""What has come about is noticed later than it could be by a quarter, at most, of the time that it took."""
 LAST_POLL = 1.0
 
 
@@ -161,14 +164,28 @@ class Coordinator:
         except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
             report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
 
-    def fetch_consumers(self, long_poll: float) -> ConsumersReport:
-        """Say who is live. With nothing to do, wait up to `long_poll` seconds for a change to act upon."""
+    def fetch_consumers(self) -> ConsumersReport:
+        """Say who is live, and who is isolated. Raises `ConsulError` if that cannot be told."""
+        members = self.discovery.members()
+        if members.membership is None:
+            return ConsumersReport(trusted=False, doubt=members.doubt)
+        return ConsumersReport(
+            live=len(members.membership.live), isolated=sorted(members.membership.isolated)
+        )
+
+    def _await_need(self, long_poll: float) -> tuple[View, str, float]:
+        """Look at everything until there is something to act upon, or `long_poll` seconds are over.
+
+        Returns what was seen last, what ended the wait ('tick' if it is over), and how many seconds it took, without
+        the last look.
+        """
         began = self.clock()
         index = consul.WaitIndex()
         subscribed: tuple[TopicDecision, ...] | None = None
         while True:
             woken = threading.Event()
             self.store.watch_changes(woken)
+            waited = self.clock() - began
             # The index is taken before the reading, so a change in between ends the wait at once.
             index = self.discovery.wait(index, 0)
             view = self._view()
@@ -181,7 +198,7 @@ class Coordinator:
             subscribed = view.decisions.subscriptions
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
-                return self._consumers(view, woke, self.clock() - began)
+                return view, woke, waited
             expiry = next_expiry(view.snapshots.values(), view.policy)
             if expiry is not None:
                 left = max(min(left, expiry - self.clock()), 0.0)
@@ -189,8 +206,8 @@ class Coordinator:
             unchanged = (index.seen_health, index.seen_keys) == (before.seen_health, before.seen_keys)
             waited = self.clock() - began
             if unchanged and waited >= long_poll and expiry is None and view.membership is not None:
-                # Looking again would show the same; and what this task says decides nothing, the next one looks.
-                return self._consumers(view, "tick", waited)
+                # Looking again would show the same; and nothing is written on the strength of it.
+                return view, "tick", waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too."""
@@ -225,24 +242,18 @@ class Coordinator:
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
-    def _consumers(self, view: View, woke: str, waited: float) -> ConsumersReport:
-        if view.membership is None:
-            return ConsumersReport(
-                trusted=False, doubt=view.members.doubt, woke=woke, waited=round(waited, 3)
-            )
-        return ConsumersReport(
-            live=len(view.membership.live),
-            isolated=sorted(view.membership.isolated),
-            woke=woke,
-            waited=round(waited, 3),
-        )
-
-    def compute_assignment(self) -> PlanReport:
-        """Say what `advance` would begin with, and write nothing."""
-        view = self._view()
+    def compute_assignment(self, long_poll: float = 0.0) -> PlanReport:
+        """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
+        for something."""
+        view, woke, waited = self._await_need(long_poll)
         if view.held or view.membership is None:
             return PlanReport(
-                held=view.held, errors=view.errors, warnings=view.warnings, states=view.states()
+                held=view.held,
+                errors=view.errors,
+                warnings=view.warnings,
+                states=view.states(),
+                woke=woke,
+                waited=round(waited, 3),
             )
         statuses, failures = self._ask(view)
         transitions = self._transitions(view, statuses)
@@ -264,6 +275,8 @@ class Coordinator:
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
             states=view.states(),
+            woke=woke,
+            waited=round(waited, 3),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -276,6 +289,7 @@ class Coordinator:
         delay = FIRST_POLL
         answers = Answers()
         while True:
+            began = self.clock()
             view = self._view()
             if view.membership is None or view.held:
                 return AdvanceReport(
@@ -318,8 +332,9 @@ class Coordinator:
                     asked=view.asked if at_rest else "",
                 )
             else:
-                self.pause(delay)
-                delay = min(delay * 2, LAST_POLL)
+                # At a size where a look takes long, not more often than every other moment.
+                self.pause(max(delay, self.clock() - began))
+                delay = min(delay * POLL_GROWTH, LAST_POLL)
 
     def stuck(self) -> list[Waiting]:
         """Who holds up a topic for longer than the cluster's `stuck_after`; writes nothing."""

@@ -95,14 +95,12 @@ class PartitionsReport(_Report):
 
 @dataclass(frozen=True)
 class ConsumersReport(_Report):
-    """Result of `fetch_consumers`. `woke` says why the long poll ended; `waited` is in seconds."""
+    """Result of `fetch_consumers`. Where Consul's answer is not to be trusted, `doubt` says why."""
 
     live: int = 0
     isolated: list[str] = field(default_factory=list)
     trusted: bool = True
     doubt: str = ""
-    woke: str = ""
-    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class PlanReport(_Report):
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
     `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
     place of clusters.yaml's, and `asked` who asked for a rebalance now; '' if nobody did. `states` is how many topics
-    are in which state."""
+    are in which state. `woke` says what ended the long poll; `waited` is how long it took, in seconds."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -126,6 +124,8 @@ class PlanReport(_Report):
     assignor: str = ""
     asked: str = ""
     states: dict[str, int] = field(default_factory=dict)
+    woke: str = ""
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class Cluster:
     def run(self) -> None:
         """One run: the four tasks, and what they tell."""
         fetched = self.coordinator.fetch_partitions()
-        self.coordinator.fetch_consumers(0)
+        self.coordinator.fetch_consumers()
         self.plan = self.coordinator.compute_assignment()
         self.errors |= fetched.errors | self.plan.errors
         self.warnings |= {*fetched.warnings, *self.plan.warnings}

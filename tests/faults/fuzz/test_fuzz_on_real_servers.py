@@ -173,7 +173,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             def stable() -> bool:
                 advanced = None
                 fetched = one.fetch_partitions()
-                one.fetch_consumers(0)
+                one.fetch_consumers()
                 report = one.compute_assignment()
                 assert refused.keys() <= report.errors.keys()
                 assert not fetched.kafka_error

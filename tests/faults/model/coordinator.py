@@ -103,7 +103,7 @@ class CoordinatorProcess:
     def _one_run(self) -> None:
         try:
             self.coordinator.fetch_partitions()
-            self.coordinator.fetch_consumers(0)
+            self.coordinator.fetch_consumers()
             if self.coordinator.compute_assignment().needed:
                 self.coordinator.advance(BUDGET)
         except (ZooKeeperError, ConsulError) as error:
