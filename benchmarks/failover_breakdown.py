@@ -13,8 +13,7 @@ from muster.core.history import Record, Transitions
 
 STEPS = (
     "detection (Consul)",
-    "long poll ends (fetch_consumers)",
-    "Airflow starts compute_assignment",
+    "until compute_assignment listens",
     "planning (compute_assignment)",
     "Airflow starts advance_state",
     "writing (advance_state, ZooKeeper)",
@@ -40,8 +39,7 @@ def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
     moments = [
         event.began,
         found,
-        _moment(tasks["fetch_consumers"]["end_date"]),
-        _moment(tasks["compute_assignment"]["start_date"]),
+        max(found, _moment(tasks["compute_assignment"]["start_date"])),
         _moment(tasks["compute_assignment"]["end_date"]),
         _moment(tasks["advance_state"]["start_date"]),
         record.written,

@@ -296,6 +296,7 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
         answer = httpx.put(
             f"{url}/service/register?replace-existing-checks=true",
             json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": 9},
+            timeout=30,  # a check of the frozen consumer that is under way has to time out first
         )
         answer.raise_for_status()
         coordinate()
