@@ -177,7 +177,8 @@ def _says(report: Mapping[str, Any]) -> str:
 
 
 _forked = multiprocessing.get_context("forkserver")
-_forked.set_forkserver_preload(["benchmarks.scale_tasks"])
+# Loaded in Airflow as well before a task is forked (config/airflow_local_settings.py).
+_forked.set_forkserver_preload(["benchmarks.scale_tasks", "httpcore", "anyio._backends._asyncio"])
 
 
 def spent(task: str, place: Place) -> Spent:

@@ -82,6 +82,7 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= LONGEST_NAME_SHOWN else f"{name[:LONGEST_NAME_SHOWN]}...")
 
 
+@lru_cache(maxsize=64)
 def assignments_path(cluster: str) -> str:
     """The parent of a cluster's assignment nodes."""
     return f"/consumers/{check_id(cluster, 'cluster name')}/assignments"
