@@ -27,7 +27,7 @@ LONG ?=
 export PYTHONPATH := $(CURDIR)/include
 
 .PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput bench-scale bench-failover \
-  bench picture screenshots check \
+  bench-airflow-share bench picture screenshots check \
   quick format lock clean
 
 help: ## List the targets
@@ -100,7 +100,10 @@ bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,
 bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": four minutes)
 	@$(PYTHON) -m benchmarks.failover $(BENCH)
 
-bench: bench-assignors bench-throughput bench-failover bench-scale ## All benchmarks, and benchmarks/report.md with the line of each
+bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": four minutes)
+	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
+
+bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
 	@$(PYTHON) -m benchmarks.report
 
 picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say

@@ -13,6 +13,7 @@ PARTS = {
     "throughput": "Reading, beside Spark's own Kafka source",
     "failover": "Failover, beside Kafka's own groups",
     "scale": "The coordinator at scale",
+    "airflow-share": "Airflow's own share",
 }
 
 

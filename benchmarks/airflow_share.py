@@ -1,0 +1,151 @@
+"""What Airflow itself costs: time, processes, CPU and rows of a coordinator with nothing to do, at several ticks;
+what it adds to a failover; and the size of its database that retention settles at.
+
+A real Airflow with this checkout's `airflow.cfg`, and one with Airflow's defaults, both with simulated consumers. The
+last line has, with `airflow.cfg`, the seconds in which nobody listens between two long polls, the CPU seconds and the
+bytes of a run, and what the database settles at with the default tick and retention; and the ratios to Airflow's
+defaults of the first two, of the CPU without a run, and of the time from a consumer's leaving to the new plan.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import click
+
+from benchmarks.airflow_share_figures import Reaction, Side, joined, load, save
+from benchmarks.airflow_share_measure import busy_machine, idle, prune, quiet, react, stand
+from benchmarks.airflow_share_report import last_line, write
+from benchmarks.airflow_share_stage import Settings, Stage
+from devstack.airflow_api import AirflowApi
+from devstack.progress import say
+
+REACTING = "reacting"
+"""The cluster whose consumers leave and join."""
+SIDES = {"tuned": Settings(), "bare": Settings(bare=True), "cold": Settings(preload=False)}
+
+
+@click.command()
+@click.option("--tick", "ticks", multiple=True, type=float, default=(2, 5, 15, 60), show_default=True)
+@click.option(
+    "--events",
+    default=6,
+    show_default=True,
+    help="How many times a consumer leaves or joins, and as often on a busy machine.",
+)
+@click.option("--prune/--no-prune", "pruning", default=True, help="Whether the runs are pruned in the end.")
+@click.option(
+    "--settings",
+    "names",
+    multiple=True,
+    type=click.Choice(list(SIDES)),
+    default=("tuned", "bare"),
+    show_default=True,
+    help="airflow.cfg, Airflow's defaults, or airflow.cfg without what is preloaded.",
+)
+@click.option(
+    "--but",
+    "changed",
+    multiple=True,
+    metavar="VARIABLE=VALUE",
+    help="Another value of a setting, such as AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME=1.",
+)
+@click.option("--quick", is_flag=True, help="One tick of 2 s, 4 events; writes no report.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(__file__).parent,
+    help="Where the report goes.",
+)
+@click.option(
+    "--results",
+    "kept",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that keeps what is measured: the report is on all that is in it, so a run can be made in parts.",
+)
+def main(
+    ticks: tuple[float, ...],
+    events: int,
+    pruning: bool,
+    names: tuple[str, ...],
+    changed: tuple[str, ...],
+    quick: bool,
+    output: Path,
+    kept: Path | None,
+) -> None:
+    """Print what is measured as it comes, and write tables."""
+    load_before = os.getloadavg()[0]
+    if quick:
+        ticks, events = (2.0,), min(events, 4)
+    sides = load(kept) if kept else ()
+    for name in names:
+        settings = replace(SIDES[name], changed=dict(_pair(text) for text in changed))
+        sides = joined(sides, _measure(settings, ticks, events, pruning and name == "tuned"))
+        if kept:
+            save(kept, sides)
+    if not quick:
+        write(output, sides, load_before)
+        say(f"Written to {output}")
+    say(last_line(sides))
+
+
+def _measure(settings: Settings, ticks: tuple[float, ...], events: int, pruning: bool) -> Side:
+    clusters = {f"tick-{tick:g}": tick for tick in ticks}
+    with tempfile.TemporaryDirectory(prefix="bench-share-") as folder:
+        stage = Stage(Path(folder), settings, {**clusters, REACTING: 20.0})
+        with stage.up() as api:
+            without, memory = idle(stage)
+            say(
+                f"{settings.name}: without a run {sum(without.values()):.3f} CPU s a second: {_shown(without)}"
+            )
+            new = stand(stage)
+            side = Side(settings.name, without, memory)
+            for cluster, tick in clusters.items():
+                with stage.coordinated(api, cluster):
+                    seen = quiet(stage, cluster, tick, without)
+                side = replace(side, quiet=(*side.quiet, seen))
+                a_run = {part: seconds / seen.runs for part, seconds in seen.beyond.items()}
+                say(
+                    f"tick {tick:g}: {seen.runs} runs in {seen.seconds:.0f} s, deaf for {median(seen.deaf):.2f} s; "
+                    f"a run: {sum(a_run.values()):.2f} CPU s ({_shown(a_run)}), "
+                    f"{sum(seen.rows.values()) / seen.runs:.1f} rows"
+                )
+            if events:
+                side = replace(side, reactions=tuple(_reactions(stage, api, events)))
+            if pruning and clusters:
+                side = replace(side, pruning=prune(stage, api, new, [*clusters, REACTING]))
+                say(f"{side.pruning}")
+    return side
+
+
+def _reactions(stage: Stage, api: AirflowApi, events: int) -> Iterator[Reaction]:
+    with stage.coordinated(api, REACTING) as consumers:
+        for busy in (False, True):
+            with busy_machine() if busy else nullcontext():
+                for number in range(events):
+                    event = "join" if number % 2 else "leave"
+                    found = react(stage, REACTING, consumers, event, busy)
+                    machine = "busy" if busy else "quiet"
+                    say(f"{event}, machine {machine}: {found.total:.2f} s ({_shown(found.steps)})")
+                    yield found
+
+
+def _shown(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    variable, equals, value = text.partition("=")
+    if not equals or len(variable.split("__")) != len(("AIRFLOW", "section", "key")):
+        raise click.BadParameter(f"{text!r} is not AIRFLOW__SECTION__KEY=VALUE")
+    return variable, value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""What is measured of Airflow's own share, and how parts of a run become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from pydantic import TypeAdapter, ValidationError
+
+DAY = 86_400.0
+PARTS = ("scheduler", "supervisors", "tasks", "API server", "DAG processor", "triggerer")
+"""Of Airflow's processes. `supervisors` are the LocalExecutor's workers, each the parent of a task's process."""
+STEPS = (
+    "Consul, and the long poll ends",
+    "Airflow starts compute_assignment",
+    "compute_assignment",
+    "Airflow starts advance_state",
+    "advance_state until it has written",
+)
+TUNED, DEFAULTS = "airflow.cfg", "Airflow's defaults"
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Runs with nothing to do, at one tick, in a window of `seconds` from the end of a run to the end of another.
+
+    `deaf` is, for each run, the seconds in which nobody listens: the time from one long poll's end to the next one's,
+    without the tick. `gaps` is the part of it between two tasks `fetch_consumers`. `cpu` is in seconds by part, and
+    `idle` in seconds a second when no run is made. `tasks` and `parsers` are processes that were started, by the
+    executor and by the DAG processor; `logs` is bytes of task logs.
+    """
+
+    tick: float
+    runs: int
+    seconds: float
+    deaf: tuple[float, ...]
+    gaps: tuple[float, ...]
+    tasks: int
+    parsers: int
+    cpu: dict[str, float]
+    idle: dict[str, float]
+    rows: dict[str, int]
+    bytes: dict[str, int]
+    logs: int
+
+    @property
+    def runs_a_day(self) -> float:
+        """As many as would be made."""
+        return DAY * self.runs / self.seconds
+
+    @property
+    def beyond(self) -> dict[str, float]:
+        """CPU seconds by part beyond those that Airflow takes when no run is made."""
+        return {part: max(0.0, self.cpu[part] - self.idle[part] * self.seconds) for part in PARTS}
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """One consumer left or joined: seconds by step until the coordinator had written who takes over.
+
+    `busy` is whether other programs took all cores meanwhile.
+    """
+
+    event: str
+    busy: bool
+    steps: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Seconds from the event to the writing."""
+        return sum(self.steps.values())
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What went when `muster_pruning` deleted `runs` runs, and `airflow db clean` after it all of the table `log`.
+
+    `new` before any run was made, `full` before pruning, `pruned` after it and `cleaned` after both are bytes of the
+    database's pages in use. `rows` are what pruning deleted and `cleaned_rows` what was deleted after it, by table.
+    """
+
+    runs: int
+    seconds: float
+    new: int
+    full: int
+    pruned: int
+    cleaned: int
+    rows: dict[str, int]
+    cleaned_rows: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Side:
+    """All that was measured with some settings. `idle` is CPU seconds a second by part, `memory` MB by part."""
+
+    name: str
+    idle: dict[str, float]
+    memory: dict[str, float]
+    quiet: tuple[Quiet, ...] = ()
+    reactions: tuple[Reaction, ...] = ()
+    pruning: Pruning | None = None
+
+    def joined(self, later: Side) -> Side:
+        """Both; a tick that `later` measured again replaces what was there, and reactions add up."""
+        ticks = {quiet.tick: quiet for quiet in (*self.quiet, *later.quiet)}
+        return replace(
+            later,
+            quiet=tuple(ticks[tick] for tick in sorted(ticks)),
+            reactions=(*self.reactions, *later.reactions),
+            pruning=later.pruning or self.pruning,
+        )
+
+    @property
+    def deaf(self) -> float:
+        """The median of all runs, in seconds."""
+        return median([seconds for quiet in self.quiet for seconds in quiet.deaf])
+
+    @property
+    def cpu_a_run(self) -> dict[str, float]:
+        """Seconds by part, over all ticks."""
+        return self._a_run(lambda quiet: quiet.beyond)
+
+    @property
+    def rows_a_run(self) -> dict[str, float]:
+        """By table, over all ticks."""
+        return self._a_run(lambda quiet: quiet.rows)
+
+    @property
+    def bytes_a_run(self) -> dict[str, float]:
+        """Bytes of the database's pages by table, with indexes, over all ticks."""
+        return self._a_run(lambda quiet: quiet.bytes)
+
+    @property
+    def logs_a_run(self) -> float:
+        """Bytes of log files."""
+        return self._a_run(lambda quiet: {"logs": quiet.logs})["logs"]
+
+    def reacted(self, busy: bool) -> list[Reaction]:
+        """Those on a machine that was `busy`, or was not."""
+        return [reaction for reaction in self.reactions if reaction.busy == busy]
+
+    def _a_run(self, figures: Callable[[Quiet], Mapping[str, float]]) -> dict[str, float]:
+        runs = sum(quiet.runs for quiet in self.quiet)
+        found = [figures(quiet) for quiet in self.quiet]
+        keys = dict.fromkeys(key for figure in found for key in figure)
+        return {key: sum(figure.get(key, 0) for figure in found) / runs for key in keys}
+
+
+_JSON = TypeAdapter(tuple[Side, ...])
+
+
+def load(file: Path) -> tuple[Side, ...]:
+    """What `save` wrote, nothing if there is no such file. Raises ValueError if it is something else."""
+    try:
+        return _JSON.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except ValidationError as error:
+        raise ValueError(f"{file}: not results of this benchmark: {error.errors()[0]['msg']}") from error
+
+
+def save(file: Path, sides: Sequence[Side]) -> None:
+    """Write `sides`, all of them."""
+    file.write_bytes(_JSON.dump_json(tuple(sides)))
+
+
+def joined(sides: Sequence[Side], later: Side) -> tuple[Side, ...]:
+    """All sides; what `later` measured is joined to the one of its name."""
+    if not any(side.name == later.name for side in sides):
+        return (*sides, later)
+    return tuple(side.joined(later) if side.name == later.name else side for side in sides)

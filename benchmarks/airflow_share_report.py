@@ -1,0 +1,280 @@
+"""What the benchmark of Airflow's own share leaves behind: tables, and the line of figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.airflow_share_figures import DAY, DEFAULTS, PARTS, STEPS, TUNED, Pruning, Side
+from muster.settings.clusters import ClusterSettings
+from muster.settings.retention import RetentionSettings
+
+REPORT = "report-airflow-share.md"
+AUDIT = "the table `log`"
+_KEPT = RetentionSettings().ticks
+_FEW = 0.1
+"""Rows a run; a table that grows by less is left out."""
+
+
+def write(folder: Path, sides: Sequence[Side], load: float) -> None:
+    """Write the report into `folder`. `load` is the machine's before the run, by other work."""
+    text = [
+        "# Airflow's own share",
+        "",
+        "Written by `make bench-airflow-share`: do not edit. A coordinator of three simulated consumers on a real",
+        "stack (SQLite, LocalExecutor), with this checkout's `airflow.cfg` and `config/`, and with Airflow's",
+        "defaults instead: the same DAGs without these two. What was measured with one setting changed back is",
+        "called 'airflow.cfg, but ...'.",
+        "",
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f} before the run.",
+        ""
+        if load < 1
+        else "**The machine was not quiet: seconds and CPU are too high; rows and bytes are not.**",
+        "",
+        "## A run with nothing to do",
+        "",
+        "It waits in the long poll for the tick. `deaf` is for how long nobody listens between two long polls, `gap`",
+        "the part of it from the end of one task `fetch_consumers` to the start of the next one (medians). CPU is",
+        "of Airflow's processes and of the tasks; `a run` is without what Airflow takes when no run is made.",
+        "Processes are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour.",
+        "",
+        *_ticks(sides),
+        "",
+        "## CPU by part",
+        "",
+        "`idle` is in CPU seconds an hour without any run, `a run` in CPU seconds beyond that, over all ticks;",
+        "memory in MB (proportional set size) without a run.",
+        "",
+        *_parts(sides),
+        "",
+        *_reactions(sides),
+        *_database(sides),
+        f"`{last_line(sides)}`",
+        "",
+    ]
+    (folder / REPORT).write_text("\n".join(text), encoding="utf-8")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"| {' | '.join('---' for _ in head)} |"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _ticks(sides: Sequence[Side]) -> Iterator[str]:
+    head = (
+        *(
+            "settings",
+            "tick s",
+            "runs seen",
+            "runs a day",
+            "deaf s",
+            "gap s",
+            "processes a run",
+            "parsers an hour",
+        ),
+        *("CPU s a run", "CPU s an hour, in all", "rows a run", "rows a day"),
+    )
+    return _table(
+        head,
+        (
+            (
+                side.name,
+                f"{quiet.tick:g}",
+                f"{quiet.runs}",
+                f"{quiet.runs_a_day:,.0f}",
+                _spread(quiet.deaf),
+                f"{median(quiet.gaps):.2f}",
+                f"{quiet.tasks / quiet.runs:.1f}",
+                f"{3600 * quiet.parsers / quiet.seconds:,.0f}",
+                f"{sum(quiet.beyond.values()) / quiet.runs:.2f}",
+                f"{3600 * sum(quiet.cpu.values()) / quiet.seconds:,.0f}",
+                f"{sum(quiet.rows.values()) / quiet.runs:.1f}",
+                f"{sum(quiet.rows.values()) / quiet.runs * quiet.runs_a_day:,.0f}",
+            )
+            for side in sides
+            for quiet in side.quiet
+        ),
+    )
+
+
+def _parts(sides: Sequence[Side]) -> Iterator[str]:
+    rows = []
+    for side in sides:
+        a_run = side.cpu_a_run if side.quiet else {}
+        idle, memory = side.idle, side.memory
+        rows += [
+            (side.name, "idle", *(f"{3600 * idle[part]:,.0f}" for part in PARTS), f"{_hourly(side):,.0f}")
+        ]
+        if a_run:
+            rows += [
+                (side.name, "a run", *(f"{a_run[part]:.2f}" for part in PARTS), f"{sum(a_run.values()):.2f}")
+            ]
+        rows += [
+            (side.name, "MB", *(f"{memory[part]:,.0f}" for part in PARTS), f"{sum(memory.values()):,.0f}")
+        ]
+    return _table(("settings", "", *PARTS, "all"), rows)
+
+
+def _hourly(side: Side) -> float:
+    return 3600 * sum(side.idle.values())
+
+
+def _reactions(sides: Sequence[Side]) -> Iterator[str]:
+    if not any(side.reactions for side in sides):
+        return
+    yield from (
+        "## A run that computes and advances",
+        "",
+        "Consumers leave and join in turn, while the coordinator is in its long poll; simulated ones leave Consul in",
+        "order and take up at once, so what is left is the coordinator's and Airflow's. Seconds, medians, from the",
+        "event to the write to ZooKeeper that says who takes over. `busy` is with as many programs as there are",
+        "cores, which take all they get, as Spark consumers do on the same machine.",
+        "",
+    )
+    found = [(side, busy, side.reacted(busy)) for busy in (False, True) for side in sides]
+    yield from _table(
+        ("settings", "machine", "events", *STEPS, "all", "all, over Airflow's defaults"),
+        (
+            (
+                side.name,
+                "busy" if busy else "quiet",
+                f"{len(reactions)}",
+                *(f"{median([reaction.steps[step] for reaction in reactions]):.2f}" for step in STEPS),
+                _spread([reaction.total for reaction in reactions]),
+                _ratio(side, next((other for other in sides if other.name == DEFAULTS), None), busy),
+            )
+            for side, busy, reactions in found
+            if reactions
+        ),
+    )
+    yield ""
+
+
+def _ratio(side: Side, base: Side | None, busy: bool) -> str:
+    if base is None or not (base.reacted(busy) and side.reacted(busy)):
+        return ""
+    return f"{_total(side, busy) / _total(base, busy):.2f}"
+
+
+def _total(side: Side, busy: bool) -> float:
+    return median([reaction.total for reaction in side.reacted(busy)])
+
+
+def _database(sides: Sequence[Side]) -> Iterator[str]:
+    side = next((side for side in sides if side.name == TUNED and side.quiet), None)
+    if side is None:
+        return
+    rows, sizes = side.rows_a_run, side.bytes_a_run
+    yield from (
+        "## The database",
+        "",
+        "What a run with nothing to do leaves, by table; bytes are those of the pages in use, with indexes. Tables",
+        "that grew by less than a row in ten runs are left out.",
+        "",
+    )
+    gone = _gone(side.pruning)
+    yield from _table(
+        (
+            "table",
+            "rows a run",
+            "bytes a run",
+            "rows that pruning deletes, a run",
+            "and `airflow db clean`, a run",
+        ),
+        (
+            (table, f"{count:.1f}", f"{sizes.get(table, 0):,.0f}", *gone(table))
+            for table, count in sorted(rows.items(), key=lambda item: -item[1])
+            if count >= _FEW
+        ),
+    )
+    yield from (
+        "",
+        f"All: {sum(sizes.values()):,.0f} bytes a run, and {side.logs_a_run:,.0f} bytes of task logs.",
+        "",
+    )
+    if side.pruning is not None:
+        yield from _retention(side, side.pruning)
+
+
+def _gone(pruning: Pruning | None) -> Callable[[str], tuple[str, str]]:
+    def of(table: str) -> tuple[str, str]:
+        if pruning is None:
+            return "", ""
+        found = pruning.rows.get(table, 0), pruning.cleaned_rows.get(table, 0)
+        return f"{max(0, found[0]) / pruning.runs:.1f}", f"{max(0, found[1]) / pruning.runs:.1f}"
+
+    return of
+
+
+def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
+    sizes = side.bytes_a_run
+    yield from (
+        "## What retention settles at",
+        "",
+        f"`retention.ticks` is {_KEPT / DAY:g} day(s). {AUDIT} is Airflow's audit log: `muster_pruning` cannot",
+        "delete from it, `airflow db clean` can, and is taken to keep it as long. Without it the database grows on",
+        "by the last column, every day.",
+        "",
+    )
+    yield from _table(
+        ("tick s", "runs kept", "database, MB", "task logs, MB", f"{AUDIT} grows by, MB a day"),
+        (
+            (
+                f"{quiet.tick:g}",
+                f"{quiet.runs_a_day * _KEPT / DAY:,.0f}",
+                f"{settled(pruning, sum(sizes.values()), quiet.runs_a_day):,.0f}",
+                f"{side.logs_a_run * quiet.runs_a_day * _KEPT / DAY / 1e6:,.0f}",
+                f"{sizes.get('log', 0) * quiet.runs_a_day / 1e6:,.1f}",
+            )
+            for quiet in side.quiet
+        ),
+    )
+    yield from (
+        "",
+        f"That is {pruning.new / 1e6:.1f} MB of a new database, and the runs kept times the bytes of a run. Really",
+        f"pruned: {pruning.runs} runs in {pruning.seconds:.0f} s, its own start counted. Pages in use: "
+        f"{pruning.new / 1e6:.2f} MB before the",
+        f"first run, {pruning.full / 1e6:.2f} before pruning, {pruning.pruned / 1e6:.2f} after it, "
+        f"{pruning.cleaned / 1e6:.2f} after `airflow db clean`. Pages that",
+        "pruning empties are used again, and the file does not shrink. Runs that rebalanced stay longer;",
+        "`db clean` was told to delete all of the audit log, that of these runs and of the pruning itself too.",
+        "",
+    )
+
+
+def settled(pruning: Pruning, bytes_a_run: float, runs_a_day: float) -> float:
+    """MB of the database when as many runs are pruned as are made."""
+    return (pruning.new + bytes_a_run * runs_a_day * _KEPT / DAY) / 1e6
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def last_line(sides: Sequence[Side]) -> str:
+    """What a script reads: figures with `airflow.cfg`, and their ratio to those with Airflow's defaults."""
+    named = {side.name: side for side in sides}
+    tuned, defaults = named.get(TUNED), named.get(DEFAULTS)
+    figures: dict[str, str] = {}
+    if tuned is not None and tuned.quiet:
+        cpu, size = sum(tuned.cpu_a_run.values()), sum(tuned.bytes_a_run.values())
+        figures |= {"deaf_s": f"{tuned.deaf:.2f}", "cpu_s_a_run": f"{cpu:.2f}", "bytes_a_run": f"{size:.0f}"}
+        if defaults is not None and defaults.quiet:
+            figures["deaf_ratio"] = f"{tuned.deaf / defaults.deaf:.2f}"
+            figures["cpu_ratio"] = f"{cpu / sum(defaults.cpu_a_run.values()):.2f}"
+        if tuned.pruning is not None:
+            a_day = DAY / (ClusterSettings.model_fields["tick"].default + tuned.deaf)
+            figures["settles_mb"] = f"{settled(tuned.pruning, size, a_day):.0f}"
+    if tuned is not None and defaults is not None:
+        figures["idle_cpu_ratio"] = f"{_hourly(tuned) / _hourly(defaults):.2f}"
+        figures |= {
+            name: ratio
+            for name, busy in (("react_ratio", False), ("react_busy_ratio", True))
+            if (ratio := _ratio(tuned, defaults, busy))
+        }
+    return "bench-airflow-share: " + " ".join(f"{key}={value}" for key, value in figures.items())

@@ -1,0 +1,145 @@
+"""The stack of the benchmark of Airflow's own share: with this checkout's settings of Airflow, or without some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.airflow_share_database import Database
+from benchmarks.airflow_share_figures import DEFAULTS, TUNED
+from benchmarks.scale_inputs import Consumers
+from benchmarks.scale_tasks import Place
+from devstack.airflow import ROOT
+from devstack.airflow_api import AirflowApi, wait_for
+from devstack.errors import DevstackError
+from devstack.stack import Stack
+from muster.edges.zookeeper import TopicStore
+from muster.settings.connections import ZooKeeperSettings
+
+TOPIC, PARTITIONS, CONSUMERS = "t-0", 12, 3
+PRUNING_DAG = "muster_pruning"
+_PATIENCE = 180.0
+_BARE = "[core]\nload_examples = False\n"
+"""Of `airflow.cfg` what is no matter of speed: with Airflow's examples there would be 90 more DAGs to parse."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How Airflow is set: `bare` is without `airflow.cfg`, `preload` is the folder `config`; `changed` is a setting
+    with another value, such as `{"AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1"}`."""
+
+    bare: bool = False
+    preload: bool = True
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As it is called in the report."""
+        if self.bare:
+            return DEFAULTS
+        but = [] if self.preload else ["nothing preloaded"]
+        but += [f"{key.split('__', 2)[2].lower()} = {value}" for key, value in self.changed.items()]
+        return f"{TUNED}, but {', '.join(but)}" if but else TUNED
+
+    def home(self, folder: Path) -> Path:
+        """A folder that can be Airflow's home, made below `folder` where it is not the checkout."""
+        if not self.bare and self.preload:
+            return ROOT
+        folder.mkdir()
+        for name in ("dags", "plugins"):
+            (folder / name).symlink_to(ROOT / name)
+        text = _BARE if self.bare else (ROOT / "airflow.cfg").read_text(encoding="utf-8")
+        (folder / "airflow.cfg").write_text(text, encoding="utf-8")
+        return folder
+
+
+class Stage:
+    """A stack with a cluster for each of the `ticks` (seconds) in `clusters.yaml`, all of them paused."""
+
+    def __init__(self, folder: Path, settings: Settings, ticks: Mapping[str, float]) -> None:
+        self._clusters = folder / "clusters.yaml"
+        self._ticks = ticks
+        self.write_clusters({})
+        self.stack = Stack(
+            folder / "stack",
+            guarded=True,
+            environment={"MUSTER_CLUSTERS": str(self._clusters), **settings.changed},
+        )
+        if self.stack.airflow.backend.postgresql is not None:
+            raise DevstackError(
+                "this benchmark looks into SQLite; unset MUSTER_DEVSTACK_DATABASE and _EXECUTOR"
+            )
+        self.stack.airflow.home = settings.home(folder / "home")
+        self.database = Database(self.stack.airflow.data_dir / "airflow.db")
+
+    def write_clusters(self, retention: Mapping[str, str]) -> None:
+        """Write `clusters.yaml`, as JSON, which is YAML."""
+        clusters = {
+            name: {
+                "consul_service": f"muster-{name}",
+                "group_id": name,
+                "topics": [TOPIC],
+                "tick": f"{tick:g}s",
+                "consumers": {"count": 0, "handler": "muster.handlers.parquet.ParquetHandler"},
+            }
+            for name, tick in self._ticks.items()
+        }
+        whole: dict[str, Any] = {"clusters": clusters}
+        if retention:
+            whole["retention"] = dict(retention)
+        self._clusters.write_text(json.dumps(whole), encoding="utf-8")
+
+    @contextmanager
+    def up(self) -> Iterator[AirflowApi]:
+        """Start all, with a topic; stop all at the end. Raises `DevstackError`."""
+        try:
+            self.stack.up()
+            admin = AdminClient({"bootstrap.servers": self.stack.kafka.address})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+            password = self.stack.airflow.passwords()["admin"]
+            with AirflowApi(self.stack.airflow.url, "admin", password) as api:
+                for dag in (*map(coordinator, self._ticks), PRUNING_DAG):
+                    wait_for(f"DAG {dag} is parsed", partial(api.has_dag, dag), _PATIENCE)
+                yield api
+        finally:
+            self.stack.down()
+
+    @contextmanager
+    def coordinated(self, api: AirflowApi, cluster: str) -> Iterator[Consumers]:
+        """Simulated consumers of `cluster`, which its coordinator has given their partitions; paused at the end."""
+        dag = coordinator(cluster)
+        place = Place(
+            self.stack.zookeeper.address,
+            self.stack.consul.ports["http"],
+            self.stack.kafka.address,
+            cluster,
+            f"muster-{cluster}",
+        )
+        with Consumers(place) as consumers:
+            consumers.tell(f"join {CONSUMERS}")
+            api.set_paused(dag, False)
+            try:
+                wait_for("the first plan", partial(self.database.ended, dag), _PATIENCE)
+                yield consumers
+            finally:
+                api.set_paused(dag, True)
+
+    @contextmanager
+    def history(self, cluster: str) -> Iterator[TopicStore]:
+        """What is written of `cluster` in ZooKeeper."""
+        zookeeper = ZooKeeperSettings(hosts=self.stack.zookeeper.address)
+        with TopicStore(zookeeper, cluster, read_only=True) as store:
+            yield store
+
+
+def coordinator(cluster: str) -> str:
+    """The DAG."""
+    return f"muster_coordinator__{cluster}"
