@@ -110,7 +110,7 @@ def _measure(settings: Settings, ticks: tuple[float, ...], events: int, pruning:
                 with stage.coordinated(api, cluster):
                     seen = quiet(stage, cluster, tick, without)
                 side = replace(side, quiet=(*side.quiet, seen))
-                a_run = {part: seconds / seen.runs for part, seconds in seen.beyond.items()}
+                a_run = seen.cpu_a_run
                 say(
                     f"tick {tick:g}: {seen.runs} runs in {seen.seconds:.0f} s, deaf for {median(seen.deaf):.2f} s; "
                     f"a run: {sum(a_run.values()):.2f} CPU s ({_shown(a_run)}), "

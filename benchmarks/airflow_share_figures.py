@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 DAY = 86_400.0
 PARTS = ("scheduler", "supervisors", "tasks", "API server", "DAG processor", "triggerer")
 """Of Airflow's processes. `supervisors` are the LocalExecutor's workers, each the parent of a task's process."""
+FOR_RUNS = PARTS[:4]
+"""The parts that a run costs anything; what the others take comes and goes by the clock."""
 STEPS = (
     "Consul, and the long poll ends",
     "Airflow starts compute_assignment",
@@ -51,9 +53,15 @@ class Quiet:
         return DAY * self.runs / self.seconds
 
     @property
-    def beyond(self) -> dict[str, float]:
-        """CPU seconds by part beyond those that Airflow takes when no run is made."""
-        return {part: max(0.0, self.cpu[part] - self.idle[part] * self.seconds) for part in PARTS}
+    def made(self) -> int:
+        """Runs whose rows came in the window; Airflow makes the next run before it is seen that one has ended."""
+        return self.rows.get("dag_run", 0) or self.runs
+
+    @property
+    def cpu_a_run(self) -> dict[str, float]:
+        """CPU seconds by part beyond those that Airflow takes when no run is made, of the parts that runs need."""
+        beyond = {part: self.cpu[part] - self.idle[part] * self.seconds for part in FOR_RUNS}
+        return {part: max(0.0, seconds) / self.runs for part, seconds in beyond.items()}
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,13 @@ class Side:
     pruning: Pruning | None = None
 
     def joined(self, later: Side) -> Side:
-        """Both; a tick that `later` measured again replaces what was there, and reactions add up."""
+        """Both; a tick that `later` measured again replaces what was there, reactions add up, `idle` is the mean."""
         ticks = {quiet.tick: quiet for quiet in (*self.quiet, *later.quiet)}
+        before, after = len(self.quiet), len(later.quiet)
+        share = after / (before + after) if before + after else 1.0
         return replace(
             later,
+            idle={part: share * later.idle[part] + (1 - share) * self.idle[part] for part in PARTS},
             quiet=tuple(ticks[tick] for tick in sorted(ticks)),
             reactions=(*self.reactions, *later.reactions),
             pruning=later.pruning or self.pruning,
@@ -119,8 +130,8 @@ class Side:
 
     @property
     def cpu_a_run(self) -> dict[str, float]:
-        """Seconds by part, over all ticks."""
-        return self._a_run(lambda quiet: quiet.beyond)
+        """Seconds by part, at the shortest tick: the longer it is, the more is lost in what Airflow takes anyway."""
+        return min(self.quiet, key=lambda quiet: quiet.tick).cpu_a_run
 
     @property
     def rows_a_run(self) -> dict[str, float]:
@@ -142,7 +153,7 @@ class Side:
         return [reaction for reaction in self.reactions if reaction.busy == busy]
 
     def _a_run(self, figures: Callable[[Quiet], Mapping[str, float]]) -> dict[str, float]:
-        runs = sum(quiet.runs for quiet in self.quiet)
+        runs = sum(quiet.made for quiet in self.quiet)
         found = [figures(quiet) for quiet in self.quiet]
         keys = dict.fromkeys(key for figure in found for key in figure)
         return {key: sum(figure.get(key, 0) for figure in found) / runs for key in keys}

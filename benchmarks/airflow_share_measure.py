@@ -23,10 +23,10 @@ from devstack.command import run_to_end
 from muster.core.history import Record, Transitions
 from muster.edges.zookeeper import TopicStore
 
-IDLE = 15.0
-"""Seconds for which Airflow is watched without a run."""
+IDLE = 40.0
+"""Seconds for which Airflow is watched without a run: all DAG files are parsed twice in it."""
 LEAST = 25.0
-"""Seconds for which a tick is watched, and at least two runs."""
+"""Seconds for which a tick is watched at least; then until the next end of a run."""
 SETTLED = 2.5
 """Seconds after its start from when on a `fetch_consumers` is sure to be in its long poll."""
 EMPTY = {"ticks": "1s", "failures": "1s"}
@@ -90,30 +90,29 @@ def idle(stage: Stage) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def quiet(stage: Stage, cluster: str, tick: float, without: dict[str, float]) -> Quiet:
-    """Runs with nothing to do; `without` is what `idle` found. Raises RuntimeError if something was done."""
-    dag = coordinator(cluster)
+    """Runs with nothing to do, one after the other; `without` is what `idle` found."""
+    dag, database = coordinator(cluster), stage.database
     parsers: set[int] = set()
-    first, before = len(stage.database.ended(dag)), stand(stage)
-    until = 0
+    first, before = len(database.ended(dag)), stand(stage)
+    seen = first
 
     def over() -> bool:
-        nonlocal until
+        nonlocal first, before, seen
         parsers.update(_parsers(stage))
-        ended = len(stage.database.ended(dag))
-        if not until and ended > first and time.monotonic() - before.at > LEAST:
-            until = ended + 1
-        return 0 < until <= ended
+        runs = database.ended(dag)
+        more, seen = len(runs) > seen, len(runs)
+        if more and database.tasks(dag, runs[-1])["advance_state"].state != "skipped":
+            first, before = seen, stand(stage)  # something was done: from here on
+            parsers.clear()
+        return seen > first and more and time.monotonic() - before.at > LEAST
 
     wait_for("runs with nothing to do", over, _PATIENCE, interval=0.2)
     after = stand(stage)
-    runs = stage.database.ended(dag)[first - 1 : until]
-    tasks = [stage.database.tasks(dag, run) for run in runs]
-    if any(of_run["advance_state"].state != "skipped" for of_run in tasks[1:]):
-        raise RuntimeError(f"{dag}: runs with nothing to do were expected, and something was done")
+    tasks = [database.tasks(dag, run) for run in database.ended(dag)[first - 1 : seen]]
     polls = list(pairwise(of_run["fetch_consumers"] for of_run in tasks))
     return Quiet(
         tick,
-        until - first,
+        seen - first,
         after.at - before.at,
         tuple(later.end - earlier.end - tick for earlier, later in polls),
         tuple(later.start - earlier.end for earlier, later in polls),

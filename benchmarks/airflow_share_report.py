@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -13,7 +13,6 @@ from muster.settings.clusters import ClusterSettings
 from muster.settings.retention import RetentionSettings
 
 REPORT = "report-airflow-share.md"
-AUDIT = "the table `log`"
 _KEPT = RetentionSettings().ticks
 _FEW = 0.1
 """Rows a run; a table that grows by less is left out."""
@@ -37,16 +36,17 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
         "## A run with nothing to do",
         "",
         "It waits in the long poll for the tick. `deaf` is for how long nobody listens between two long polls, `gap`",
-        "the part of it from the end of one task `fetch_consumers` to the start of the next one (medians). CPU is",
-        "of Airflow's processes and of the tasks; `a run` is without what Airflow takes when no run is made.",
-        "Processes are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour.",
+        "the part of it from the end of one task `fetch_consumers` to the start of the next one (medians). Processes",
+        "are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour. CPU is of all that",
+        "is Airflow's, tasks among it; rows a run are of all ticks together.",
         "",
         *_ticks(sides),
         "",
         "## CPU by part",
         "",
-        "`idle` is in CPU seconds an hour without any run, `a run` in CPU seconds beyond that, over all ticks;",
-        "memory in MB (proportional set size) without a run.",
+        "`idle` is in CPU seconds an hour without any run; `a run` in CPU seconds beyond that, at the shortest tick;",
+        "the DAG processor and the triggerer have nothing to do with it. Memory is in MB (proportional set size),",
+        "without a run.",
         "",
         *_parts(sides),
         "",
@@ -67,17 +67,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def _ticks(sides: Sequence[Side]) -> Iterator[str]:
     head = (
-        *(
-            "settings",
-            "tick s",
-            "runs seen",
-            "runs a day",
-            "deaf s",
-            "gap s",
-            "processes a run",
-            "parsers an hour",
-        ),
-        *("CPU s a run", "CPU s an hour, in all", "rows a run", "rows a day"),
+        *("settings", "tick s", "runs seen", "runs a day", "deaf s", "gap s", "processes a run"),
+        *("parsers an hour", "CPU s an hour, in all", "rows a run", "rows a day"),
     )
     return _table(
         head,
@@ -91,10 +82,9 @@ def _ticks(sides: Sequence[Side]) -> Iterator[str]:
                 f"{median(quiet.gaps):.2f}",
                 f"{quiet.tasks / quiet.runs:.1f}",
                 f"{3600 * quiet.parsers / quiet.seconds:,.0f}",
-                f"{sum(quiet.beyond.values()) / quiet.runs:.2f}",
                 f"{3600 * sum(quiet.cpu.values()) / quiet.seconds:,.0f}",
-                f"{sum(quiet.rows.values()) / quiet.runs:.1f}",
-                f"{sum(quiet.rows.values()) / quiet.runs * quiet.runs_a_day:,.0f}",
+                f"{sum(side.rows_a_run.values()):.1f}",
+                f"{sum(side.rows_a_run.values()) * quiet.runs_a_day:,.0f}",
             )
             for side in sides
             for quiet in side.quiet
@@ -112,7 +102,12 @@ def _parts(sides: Sequence[Side]) -> Iterator[str]:
         ]
         if a_run:
             rows += [
-                (side.name, "a run", *(f"{a_run[part]:.2f}" for part in PARTS), f"{sum(a_run.values()):.2f}")
+                (
+                    side.name,
+                    "a run",
+                    *(f"{a_run[part]:.2f}" if part in a_run else "" for part in PARTS),
+                    f"{sum(a_run.values()):.2f}",
+                )
             ]
         rows += [
             (side.name, "MB", *(f"{memory[part]:,.0f}" for part in PARTS), f"{sum(memory.values()):,.0f}")
@@ -177,38 +172,22 @@ def _database(sides: Sequence[Side]) -> Iterator[str]:
         "that grew by less than a row in ten runs are left out.",
         "",
     )
-    gone = _gone(side.pruning)
     yield from _table(
+        ("table", "rows a run", "bytes a run"),
         (
-            "table",
-            "rows a run",
-            "bytes a run",
-            "rows that pruning deletes, a run",
-            "and `airflow db clean`, a run",
-        ),
-        (
-            (table, f"{count:.1f}", f"{sizes.get(table, 0):,.0f}", *gone(table))
+            (table, f"{count:.1f}", f"{sizes.get(table, 0):,.0f}")
             for table, count in sorted(rows.items(), key=lambda item: -item[1])
             if count >= _FEW
         ),
     )
     yield from (
         "",
-        f"All: {sum(sizes.values()):,.0f} bytes a run, and {side.logs_a_run:,.0f} bytes of task logs.",
+        f"All: {sum(sizes.values()):,.0f} bytes a run, and {side.logs_a_run:,.0f} bytes of task logs. Rendered",
+        "fields are kept of five runs (`num_dag_runs_to_retain_rendered_fields`): they soon grow no further.",
         "",
     )
     if side.pruning is not None:
         yield from _retention(side, side.pruning)
-
-
-def _gone(pruning: Pruning | None) -> Callable[[str], tuple[str, str]]:
-    def of(table: str) -> tuple[str, str]:
-        if pruning is None:
-            return "", ""
-        found = pruning.rows.get(table, 0), pruning.cleaned_rows.get(table, 0)
-        return f"{max(0, found[0]) / pruning.runs:.1f}", f"{max(0, found[1]) / pruning.runs:.1f}"
-
-    return of
 
 
 def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
@@ -216,13 +195,13 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
     yield from (
         "## What retention settles at",
         "",
-        f"`retention.ticks` is {_KEPT / DAY:g} day(s). {AUDIT} is Airflow's audit log: `muster_pruning` cannot",
-        "delete from it, `airflow db clean` can, and is taken to keep it as long. Without it the database grows on",
-        "by the last column, every day.",
+        f"`retention.ticks` is {_KEPT / DAY:g} day(s). The table `log` is Airflow's audit log: `muster_pruning`",
+        "cannot delete from it, `airflow db clean` can, and is taken to keep it as long. Without it the database",
+        "grows on by the last column, every day.",
         "",
     )
     yield from _table(
-        ("tick s", "runs kept", "database, MB", "task logs, MB", f"{AUDIT} grows by, MB a day"),
+        ("tick s", "runs kept", "database, MB", "task logs, MB", "the audit log grows by, MB a day"),
         (
             (
                 f"{quiet.tick:g}",
@@ -234,17 +213,40 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
             for quiet in side.quiet
         ),
     )
+    without_audit = sum(sizes.values()) - sizes.get("log", 0)
     yield from (
         "",
-        f"That is {pruning.new / 1e6:.1f} MB of a new database, and the runs kept times the bytes of a run. Really",
-        f"pruned: {pruning.runs} runs in {pruning.seconds:.0f} s, its own start counted. Pages in use: "
-        f"{pruning.new / 1e6:.2f} MB before the",
-        f"first run, {pruning.full / 1e6:.2f} before pruning, {pruning.pruned / 1e6:.2f} after it, "
-        f"{pruning.cleaned / 1e6:.2f} after `airflow db clean`. Pages that",
-        "pruning empties are used again, and the file does not shrink. Runs that rebalanced stay longer;",
-        "`db clean` was told to delete all of the audit log, that of these runs and of the pruning itself too.",
+        f"That is {pruning.new / 1e6:.1f} MB of a new database, and the bytes of a run for each run that is kept.",
+        "",
+        f"Really pruned: {pruning.runs} runs in {pruning.seconds:.0f} s, the pruning's own start counted. Pages in",
+        "use:",
         "",
     )
+    yield from _table(
+        ("", "MB", "rows that went, by table"),
+        (
+            ("before the first run", f"{pruning.new / 1e6:.2f}", ""),
+            ("before pruning", f"{pruning.full / 1e6:.2f}", ""),
+            ("after `muster_pruning`", f"{pruning.pruned / 1e6:.2f}", _went(pruning.rows)),
+            (
+                "after `airflow db clean --tables log`",
+                f"{pruning.cleaned / 1e6:.2f}",
+                _went(pruning.cleaned_rows),
+            ),
+        ),
+    )
+    yield from (
+        "",
+        f"Pruning freed {(pruning.full - pruning.pruned) / pruning.runs:,.0f} bytes a run, where by the table above",
+        f"a run has {without_audit:,.0f} outside of the audit log. Rows are net of what the pruning's own run left;",
+        "runs that rebalanced are kept longer and were not deleted. `db clean` was told to delete all of the audit",
+        "log, of those runs too. Pages that are emptied are used again; the file does not shrink.",
+        "",
+    )
+
+
+def _went(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{table} {count}" for table, count in rows.items() if count > 0)
 
 
 def settled(pruning: Pruning, bytes_a_run: float, runs_a_day: float) -> float:

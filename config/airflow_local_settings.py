@@ -1,13 +1,50 @@
 """What Airflow loads as it starts, from the folder `config` of its home.
 
-The scheduler (or a Celery worker) forks the process of each task. What it has loaded by then, no task has to load
-again: a quarter of a second of CPU for the clients of ZooKeeper, Consul and Kafka, in each of a coordinator's tasks.
-Modules only; what has connections or threads must not be there before a fork.
+The scheduler (or a Celery worker) forks the process of each task, and the DAG processor one for each DAG file, again
+and again. What they have loaded by then, none of these processes has to load; docs/airflow-share.md says what that
+saves. Modules only: what has connections or threads must not be there before a fork. A change of these modules is
+seen when Airflow's processes start again.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+_OF_TASKS = (
+    # What Airflow itself otherwise imports in each task's process.
+    "airflow.dag_processing.bundles.local",
+    "airflow.dag_processing.dagbag",
+    "airflow.providers.common.io.assets.file",
+    "airflow.providers.standard.decorators.short_circuit",
+    "airflow.sdk.execution_time.cache",
+    "airflow.sdk.execution_time.supervisor",
+    "airflow.sdk.execution_time.task_runner",
+    # What a coordinator's tasks do, and its DAG file.
+    "muster.airflow.coordination",
+    "muster.airflow.coordinator_dag",
+)
+_OF_DAG_FILES = (
+    # What Airflow itself otherwise imports for each file, to serialize its DAGs.
+    "airflow.providers.common.io.assets.file",
+    "airflow.providers.standard.decorators.short_circuit",
+    "airflow.providers.standard.operators.trigger_dagrun",
+    "airflow.providers.standard.sensors.external_task",
+    # What the files import.
+    "muster.airflow.consumers_dag",
+    "muster.airflow.coordination_levers",
+    "muster.airflow.coordinator_dag",
+    "muster.airflow.isolation",
+    "muster.airflow.placement",
+    "muster.airflow.stuck_dag",
+    "muster.airflow.topics",
+    "muster.core.assignors",
+)
 
 if {"scheduler", "celery"} & set(sys.argv):
-    import muster.coordinator.coordinator  # noqa: F401
+    for _module in _OF_TASKS:
+        import_module(_module)
+
+if "dag-processor" in sys.argv:
+    for _module in _OF_DAG_FILES:
+        import_module(_module)

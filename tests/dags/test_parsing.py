@@ -37,6 +37,21 @@ print(json.dumps({
 }, default=str))
 """
 
+# As in the processes that Airflow forks, of a task or for a file: what was loaded before the fork need not be again.
+FORKED = """
+import runpy, sys
+component, root, *files = sys.argv[1:]
+sys.argv = ["airflow", component]
+from airflow.dag_processing.dagbag import DagBag
+runpy.run_path(f"{root}/config/airflow_local_settings.py")
+before = set(sys.modules)
+for file in files:
+    assert DagBag(f"{root}/dags/{file}").dags or file == "muster_settings.py"
+if component == "scheduler":
+    import muster.airflow.coordination
+print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[0] == "muster"))
+"""
+
 
 def parse(file: str, clusters: Path | None = None) -> dict:
     environment = {"PYTHONPATH": str(ROOT / "include")}
@@ -79,6 +94,22 @@ def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(f
     assert parsed["errors"] == []
     assert parsed["heavy"] == []
     assert parsed["took"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("component", "files"), [("scheduler", ["muster_coordinator.py"]), ("dag-processor", DAG_FILES)]
+)
+def test_what_is_loaded_in_every_process_is_loaded_before_it_is_forked(component, files):
+    answer = subprocess.run(
+        [sys.executable, "-c", FORKED, component, str(ROOT), *files],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "include")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines()[-1].strip() == "", "see config/airflow_local_settings.py"
 
 
 def test_there_is_a_coordinator_and_a_consumers_dag_for_each_cluster(clusters):

@@ -39,7 +39,7 @@ def quiet(tick: float, deaf: float, cpu: float, runs: int = 10) -> Quiet:
         parsers=9,
         cpu=NOTHING | {"tasks": cpu * runs, "scheduler": 0.1 * seconds},
         idle=NOTHING | {"scheduler": 0.1},
-        rows={"task_instance": 4 * runs, "log": 6 * runs, "job": 0},
+        rows={"dag_run": runs, "task_instance": 4 * runs, "log": 6 * runs},
         bytes={"task_instance": 4_000 * runs, "log": 1_000 * runs},
         logs=2_000 * runs,
     )
@@ -74,7 +74,8 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
         "settles_mb=23 idle_cpu_ratio=1.00 react_ratio=0.25 react_busy_ratio=0.25"
     )
     text = (tmp_path / REPORT).read_text(encoding="utf-8")
-    assert "| log | 6.0 | 1,000 | 0.0 | 6.0 |" in text
+    assert "| log | 6.0 | 1,000 |" in text
+    assert "| after `airflow db clean --tables log` | 2.00 | log 60 |" in text
     assert "not quiet" not in text
 
 
