@@ -124,6 +124,14 @@ class Side:
         )
 
     @property
+    def resting(self) -> dict[str, float]:
+        """CPU seconds a second by part without a run. What runs have nothing to do with is taken from them, too:
+        DAG files are parsed together, every so often, and a short look may miss it."""
+        seconds = sum(quiet.seconds for quiet in self.quiet)
+        seen = {part: sum(quiet.cpu[part] for quiet in self.quiet) / seconds for part in PARTS if seconds}
+        return self.idle | {part: seen[part] for part in seen if part not in FOR_RUNS}
+
+    @property
     def deaf(self) -> float:
         """The median of all runs, in seconds."""
         return median([seconds for quiet in self.quiet for seconds in quiet.deaf])

@@ -96,7 +96,7 @@ def _parts(sides: Sequence[Side]) -> Iterator[str]:
     rows = []
     for side in sides:
         a_run = side.cpu_a_run if side.quiet else {}
-        idle, memory = side.idle, side.memory
+        idle, memory = side.resting, side.memory
         rows += [
             (side.name, "idle", *(f"{3600 * idle[part]:,.0f}" for part in PARTS), f"{_hourly(side):,.0f}")
         ]
@@ -116,7 +116,7 @@ def _parts(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _hourly(side: Side) -> float:
-    return 3600 * sum(side.idle.values())
+    return 3600 * sum(side.resting.values())
 
 
 def _reactions(sides: Sequence[Side]) -> Iterator[str]:
