@@ -14,10 +14,10 @@ PARTS = ("scheduler", "supervisors", "tasks", "API server", "DAG processor", "tr
 """Of Airflow's processes. `supervisors` are the LocalExecutor's workers, each the parent of a task's process."""
 FOR_RUNS = PARTS[:4]
 """The parts that a run costs anything; what the others take comes and goes by the clock."""
+WAITS = "compute_assignment"
+"""The task that has the long poll in it."""
 STEPS = (
-    "Consul, and the long poll ends",
-    "Airflow starts compute_assignment",
-    "compute_assignment",
+    "compute_assignment hears of it, and has planned",
     "Airflow starts advance_state",
     "advance_state until it has written",
 )
@@ -29,7 +29,7 @@ class Quiet:
     """Runs with nothing to do, at one tick, in a window of `seconds` from the end of a run to the end of another.
 
     `deaf` is, for each run, the seconds in which nobody listens: the time from one long poll's end to the next one's,
-    without the tick. `gaps` is the part of it between two tasks `fetch_consumers`. `cpu` is in seconds by part, and
+    without the tick. `gaps` is the part of it between two tasks `WAITS`. `cpu` is in seconds by part, and
     `idle` in seconds a second when no run is made. `tasks` and `parsers` are processes that were started, by the
     executor and by the DAG processor; `logs` is bytes of task logs.
     """

@@ -15,7 +15,7 @@ from itertools import pairwise
 import psutil
 
 from benchmarks.airflow_share_database import grown
-from benchmarks.airflow_share_figures import PARTS, STEPS, Pruning, Quiet, Reaction
+from benchmarks.airflow_share_figures import PARTS, STEPS, WAITS, Pruning, Quiet, Reaction
 from benchmarks.airflow_share_stage import PRUNING_DAG, Stage, coordinator
 from benchmarks.scale_inputs import Consumers
 from devstack.airflow_api import AirflowApi, wait_for
@@ -28,7 +28,7 @@ IDLE = 40.0
 LEAST = 25.0
 """Seconds for which a tick is watched at least; then until the next end of a run."""
 SETTLED = 2.5
-"""Seconds after its start from when on a `fetch_consumers` is sure to be in its long poll."""
+"""Seconds after its start from when on the task that waits is sure to be in its long poll."""
 EMPTY = {"ticks": "1s", "failures": "1s"}
 """Retention that keeps rebalances only."""
 CLEANING = (
@@ -109,7 +109,7 @@ def quiet(stage: Stage, cluster: str, tick: float, without: dict[str, float]) ->
     wait_for("runs with nothing to do", over, _PATIENCE, interval=0.2)
     after = stand(stage)
     tasks = [database.tasks(dag, run) for run in database.ended(dag)[first - 1 : seen]]
-    polls = list(pairwise(of_run["fetch_consumers"] for of_run in tasks))
+    polls = list(pairwise(of_run[WAITS] for of_run in tasks))
     return Quiet(
         tick,
         seen - first,
@@ -136,14 +136,8 @@ def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bo
     dag, database = coordinator(cluster), stage.database
 
     def polls() -> bool:
-        tasks = database.tasks(dag, database.newest(dag))
-        poll = tasks.get("fetch_consumers")
-        return (
-            poll is not None
-            and poll.state == "running"
-            and time.time() - poll.start > SETTLED
-            and tasks["fetch_partitions"].state == "success"
-        )
+        poll = database.tasks(dag, database.newest(dag)).get(WAITS)
+        return poll is not None and poll.state == "running" and time.time() - poll.start > SETTLED
 
     wait_for("a long poll", polls, _PATIENCE, interval=0.1)
     with stage.history(cluster) as store:
@@ -153,15 +147,8 @@ def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bo
         run = written.entry.by.partition(" ")[2] if isinstance(written.entry, Transitions) else ""
         wait_for("the run's end", lambda: run in database.ended(dag), _PATIENCE, interval=0.2)
     tasks = database.tasks(dag, run)
-    compute, advance = tasks["compute_assignment"], tasks["advance_state"]
-    moments = (
-        began,
-        tasks["fetch_consumers"].end,
-        compute.start,
-        compute.end,
-        advance.start,
-        written.written,
-    )
+    advance = tasks["advance_state"]
+    moments = (began, tasks[WAITS].end, advance.start, written.written)
     steps = {step: later - earlier for step, (earlier, later) in zip(STEPS, pairwise(moments), strict=True)}
     return Reaction(event, busy, steps)
 

@@ -36,7 +36,7 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
         "## A run with nothing to do",
         "",
         "It waits in the long poll for the tick. `deaf` is for how long nobody listens between two long polls, `gap`",
-        "the part of it from the end of one task `fetch_consumers` to the start of the next one (medians). Processes",
+        "the part of it from the end of one task that waits to the start of the next one (medians). Processes",
         "are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour. CPU is of all that",
         "is Airflow's, tasks among it; rows a run are of all ticks together.",
         "",
