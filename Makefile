@@ -100,7 +100,7 @@ bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,
 bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": four minutes)
 	@$(PYTHON) -m benchmarks.failover $(BENCH)
 
-bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": four minutes)
+bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
 	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
 
 bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
