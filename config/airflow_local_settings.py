@@ -20,6 +20,9 @@ _OF_TASKS = (
     "airflow.sdk.execution_time.cache",
     "airflow.sdk.execution_time.supervisor",
     "airflow.sdk.execution_time.task_runner",
+    # What httpx imports with its first question.
+    "anyio._backends._asyncio",
+    "httpcore",
     # What a coordinator's tasks do, and its DAG file.
     "muster.airflow.coordination",
     "muster.airflow.coordinator_dag",
