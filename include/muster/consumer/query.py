@@ -40,11 +40,14 @@ HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 SCRATCH = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
-"""What a session is told whose checkpoints nobody reads after a crash: to write each file of them without a checksum.
-Spark keeps two kinds, each a file more, and starts a process (`chmod`) for every file that it writes on a local disk:
-a good part of what a batch costs besides its records."""
+"""What a session is told whose checkpoints nobody reads after a crash: to write no checksum of its own beside each
+file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
+for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
+records."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 

@@ -7,18 +7,17 @@ partitions may be somebody else's by then, or another worker's.
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from muster.consumer.source import offsets
+from muster.consumer.source.cycle_search import CycleSearch
 from muster.consumer.source.fetcher import RangeFetcher
 from muster.consumer.source.finish_order import Finish
 from muster.consumer.source.offsets import Range, TopicPartition
@@ -65,7 +64,7 @@ def read(task: Task) -> Iterator[pa.RecordBatch]:
     try:
         yield from _read(task)
     finally:
-        gc.unfreeze()
+        CYCLES.task_ended()
     if task.finish is not None:
         task.finish.say()
 
@@ -88,28 +87,13 @@ def _read(task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def _next_batch(chunks: Iterator[Sequence[Segment]], fetcher: RangeFetcher) -> pa.RecordBatch | None:
-    with _no_cycles():
+    with CYCLES.paused():
         segments = next(chunks, None)
         if segments is None:
             return None
         batch = to_record_batch(segments)
         fetcher.tune(batch.num_rows, batch.nbytes)
         return batch
-
-
-@contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Have Python not look for reference cycles meanwhile: thousands of messages come and go, none is in a cycle, and
-    looking through them took a quarter of the time. Those that are kept for later would be looked through all at once
-    afterwards, so they are taken out of its sight (frozen) until the task is done."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if enabled:
-            gc.enable()
 
 
 def _by_rows(chunks: Iterator[list[Segment]]) -> Iterator[Sequence[Segment]]:
@@ -205,4 +189,5 @@ def _key(config: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 FETCHERS = FetcherCache()
+CYCLES = CycleSearch()
 """The worker's own: module-level, because Spark keeps the worker, not the reader, between batches."""
