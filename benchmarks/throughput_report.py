@@ -98,7 +98,7 @@ def write(folder: Path, results: Results) -> None:
         "",
         f"Spark's source: `maxOffsetsPerTrigger={of.most}`, {options}, and `minPartitions={of.cores}` where the",
         f"topic has fewer partitions. Muster: `max_records_per_batch` {of.most:,}, which it grows to from 100,000;",
-        "all else as it is by default. Both write their checkpoints without checksums, as Muster's consumers do.",
+        "all else as it is by default. Both write their checkpoints as Muster's consumers do, as cheaply as can be.",
         "Muster's commits to Kafka are not part of it, as Spark's source makes none.",
         "",
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {of.load:.1f} before the run.",
