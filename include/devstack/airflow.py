@@ -226,10 +226,8 @@ class Airflow:
             "AIRFLOW__CORE__FERNET_KEY_CMD": self._cat("fernet_key"),
             "AIRFLOW__API__SECRET_KEY_CMD": self._cat("secret_key"),
             "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
-            "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps(
-                {"connections_file_path": str(self._connections_file)}
-            ),
+            "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
+            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
             "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH", "")])),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             # Airflow sets process titles, which by default overwrites the memory that a process's environment is
@@ -305,16 +303,15 @@ class Airflow:
             "login": "admin",
             "password": self.passwords()["admin"],
         }
-        self._connections_file.unlink(missing_ok=True)  # the port may have changed
-        self._secret(self._connections_file.name, json.dumps({"muster_airflow": itself}))
+        write_secret(self._connections / "muster_airflow.json", json.dumps(itself))
 
     @property
     def _secrets_folder(self) -> Path:
         return self.data_dir / "secrets"
 
     @property
-    def _connections_file(self) -> Path:
-        return self._secrets_folder / "connections.json"
+    def _connections(self) -> Path:
+        return self._secrets_folder / "connections"
 
     @property
     def _passwords_file(self) -> Path:
