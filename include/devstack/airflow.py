@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +140,8 @@ class AirflowCeleryWorker(AirflowComponent):
     """Runs the tasks, with the CeleryExecutor. Airflow knows nothing of its health; healthy means that it listens."""
 
     name = "Airflow Celery worker"
+    # A coordinator's task may wait for as long as its cluster's `tick`, 20 s by default.
+    stop_grace = 30.0
 
     def __init__(self, data_dir: Path, redis: Redis, guarded: bool) -> None:
         super().__init__(data_dir, None, {}, guarded)
@@ -152,6 +155,14 @@ class AirflowCeleryWorker(AirflowComponent):
     def healthy(self) -> bool:
         """Whether it hears what is said to all workers."""
         return self.running and self._redis.listeners() > 0
+
+    def stop(self) -> None:
+        """Have it end as soon as the tasks under way have; what takes longer than `stop_grace` is killed.
+
+        The signal is for its first process only: the others would end at once, and the tasks in them with no word.
+        """
+        if not self._ended_at(signal.SIGTERM):
+            self.kill()
 
 
 class Airflow:
@@ -280,9 +291,16 @@ class Airflow:
             for started in [pool.submit(component.start) for component in self.components]:
                 started.result()
 
+    @property
+    def stopped_first(self) -> tuple[AirflowComponent, ...]:
+        """Who is stopped before the others, in this order: the scheduler, so that nothing new is started, and who
+        runs its tasks, which tell the API server what has come of them."""
+        return (self.scheduler,) if self.worker is None else (self.scheduler, self.worker)
+
     def stop(self) -> None:
-        """Stop all, the scheduler first, so that nothing new is started, the database last. Consumers go on."""
-        self.scheduler.stop()
+        """Stop all, those of `stopped_first` first, the database last. Consumers go on."""
+        for component in self.stopped_first:
+            component.stop()
         with ThreadPoolExecutor(len(self.components)) as pool:
             for stopped in [pool.submit(component.stop) for component in self.components]:
                 stopped.result()

@@ -86,12 +86,8 @@ class PostgreSQL(Server):
 
     def stop(self) -> None:
         """Have it end at once and in order: at SIGTERM it would wait until all its clients have gone."""
-        if self.process is not None and self.running:
-            self.resume()
-            os.kill(self.process.pid, signal.SIGINT)
-            if self.process.wait_ended(self.stop_grace):
-                return
-        super().stop()
+        if not self._ended_at(signal.SIGINT):
+            super().stop()
 
     @property
     def _files(self) -> Path:

@@ -7,6 +7,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -196,6 +197,15 @@ class Server(ABC):
             file.seek(max(0, self.log.stat().st_size - 16_384))
             text = file.read().decode(errors="replace")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+    def _ended_at(self, number: signal.Signals) -> bool:
+        """Send a signal to the first process alone, and say whether the server has ended within `stop_grace`."""
+        if self.process is None or not self.running:
+            return False
+        self.resume()
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+        return self.process.wait_ended(self.stop_grace)
 
     @property
     def _where(self) -> str:

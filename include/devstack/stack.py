@@ -146,11 +146,12 @@ class Stack:
     def down(self, grace: float = GRACEFUL) -> None:
         """Stop everything in order: consumers close their partitions first, while all servers are still there.
 
-        Airflow's scheduler is stopped even before them, so that it does not submit them anew. In the end whatever
-        else belongs to the stack is ended as well, with or without a state file.
+        What runs Airflow's tasks is stopped even before them, so that they are not submitted anew. In the end
+        whatever else belongs to the stack is ended as well, with or without a state file.
         """
         with self._locked():
-            self._stop(self.airflow.scheduler)
+            for component in self.airflow.stopped_first:
+                self._stop(component)
             if processes_of(self.folder, consumers_only=True):
                 with step("Consumers: closing their partitions") as progress:
                     jobs, killed = end_consumers(self.folder, grace)
