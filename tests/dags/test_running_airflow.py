@@ -386,10 +386,11 @@ def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(worl
     assert kept
     world.api.set_paused(COORDINATOR, True)
     finished = {"success", "failed"}
-    # A run that the pause has caught half-way stays as it is.
-    last = max(run["end_date"] for run in world.api.runs(COORDINATOR) if run["state"] in finished)
-    before = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["state"] == "success"}
-    ticks = before - {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["note"]}
+    # A run that the pause has caught half-way stays as it is. One that the scheduler was just bringing to its end may
+    # end yet: PostgreSQL, unlike SQLite, lets two write at the same time. So all is read at once.
+    before = [run for run in world.api.runs(COORDINATOR, 100) if run["state"] in finished]
+    last = max(run["end_date"] for run in before)
+    ticks = {run["dag_run_id"] for run in before if run["state"] == "success" and not run["note"]}
     assert ticks
     others = {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}
     logs = world.airflow.data_dir / "logs" / f"dag_id={COORDINATOR}"
@@ -407,4 +408,6 @@ def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(worl
     assert not left & ticks
     assert kept <= left
     assert not any((logs / f"run_id={run}").exists() for run in ticks)
-    assert others == {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}
+    # More may have come: a consumer that was isolated still holds things up when the coordinator looks next; the run
+    # that this starts finds nobody to ask about.
+    assert others <= {run["dag_run_id"] for dag in (DAG, STUCK) for run in world.api.runs(dag)}
