@@ -156,13 +156,18 @@ class Registrar:
                 return
             own = self._discovery.own_registration(consumer)
             self._isolate(isolated or (own is not None and own.maintenance))
-            if own is not None and own.incarnation == incarnation:
+            mine = own if own is not None and own.incarnation == incarnation else None
+            if (mine is None or not mine.passing) and self._agent.wait_closed(0.0):
+                # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
+                # something goes on with it.
+                self._agent.bar(JOINING)
+            if mine is not None:
                 self._registered = True
-                if own.passing:
+                if mine.passing:
                     self._agent.lift_once_read(JOINING)
                     self._look_elsewhere()
-                if self._waiting is None and predecessor.KEY in own.meta:
-                    self._register(own)
+                if self._waiting is None and predecessor.KEY in mine.meta:
+                    self._register(mine)
             elif own is not None and self._registered:
                 self._replaced_by(own)
             else:

@@ -557,5 +557,21 @@ partitions/u/3
 coordinate/first/end
 coordinate/second/end
 """,
+    "a consumer that Consul forgot while it was isolated takes up partitions before it is live again": """
+sticky/0/
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+isolate/a/key
+start/a
+everybody
+everybody
+forget/a
+start/a/current/new
+""",
 }
 """What the model found in the project's own code."""
