@@ -346,13 +346,14 @@ def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
         return any(run["state"] == "success" and run["note"] is None for run in runs)
 
     world.eventually(quiet, "a run that did nothing, and says nothing")
-    # A consumer that neither answers nor lets go, with nothing in Consul that says so.
-    frozen.send_signal(19)
+    # A consumer that neither answers nor lets go, with nothing in Consul that says so. Its check goes first: one that
+    # asks a frozen consumer keeps Consul from replacing it until its time is over.
     api = discovery._api.settings
     httpx.put(
         f"http://{api.host}:{api.port}/v1/agent/service/register?replace-existing-checks=true",
         json={"ID": "one", "Name": f"{AUDITED}-service", "Address": "127.0.0.1", "Port": 9},
     ).raise_for_status()
+    frozen.send_signal(19)
     start("two")
     found = question(world)
     run = found["task_instance"]["dag_run_id"]
