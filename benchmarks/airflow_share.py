@@ -23,6 +23,7 @@ from benchmarks.airflow_share_figures import Reaction, Side, joined, load, save
 from benchmarks.airflow_share_measure import busy_machine, idle, prune, quiet, react, stand
 from benchmarks.airflow_share_report import last_line, write
 from benchmarks.airflow_share_stage import Settings, Stage
+from benchmarks.options import OUTPUT, RESULTS
 from devstack.airflow_api import AirflowApi
 from devstack.progress import say
 
@@ -57,18 +58,8 @@ SIDES = {"tuned": Settings(), "bare": Settings(bare=True), "cold": Settings(prel
     help="Another value of a setting, such as AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME=1.",
 )
 @click.option("--quick", is_flag=True, help="One tick of 2 s, 4 events; writes no report.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    default=Path(__file__).parent,
-    help="Where the report goes.",
-)
-@click.option(
-    "--results",
-    "kept",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps what is measured: the report is on all that is in it, so a run can be made in parts.",
-)
+@OUTPUT
+@RESULTS
 def main(
     ticks: tuple[float, ...],
     events: int,

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+
+from benchmarks.options import load_results
 
 DAY = 86_400.0
 PARTS = ("scheduler", "supervisors", "tasks", "API server", "DAG processor", "triggerer")
@@ -172,12 +174,7 @@ _JSON = TypeAdapter(tuple[Side, ...])
 
 def load(file: Path) -> tuple[Side, ...]:
     """What `save` wrote, nothing if there is no such file. Raises ValueError if it is something else."""
-    try:
-        return _JSON.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return ()
-    except ValidationError as error:
-        raise ValueError(f"{file}: not results of this benchmark: {error.errors()[0]['msg']}") from error
+    return load_results(file, _JSON) or ()
 
 
 def save(file: Path, sides: Sequence[Side]) -> None:

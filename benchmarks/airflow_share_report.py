@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 from benchmarks.airflow_share_figures import DAY, DEFAULTS, PARTS, STEPS, TUNED, Pruning, Side
+from benchmarks.markdown import table
 from muster.settings.clusters import ClusterSettings
 from muster.settings.retention import RetentionSettings
 
@@ -58,19 +59,12 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
     (folder / REPORT).write_text("\n".join(text), encoding="utf-8")
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _ticks(sides: Sequence[Side]) -> Iterator[str]:
+def _ticks(sides: Sequence[Side]) -> list[str]:
     head = (
         *("settings", "tick s", "runs seen", "runs a day", "deaf s", "gap s", "processes a run"),
         *("parsers an hour", "CPU s an hour, in all", "rows a run", "rows a day"),
     )
-    return _table(
+    return table(
         head,
         (
             (
@@ -92,7 +86,7 @@ def _ticks(sides: Sequence[Side]) -> Iterator[str]:
     )
 
 
-def _parts(sides: Sequence[Side]) -> Iterator[str]:
+def _parts(sides: Sequence[Side]) -> list[str]:
     rows = []
     for side in sides:
         a_run = side.cpu_a_run if side.quiet else {}
@@ -112,7 +106,7 @@ def _parts(sides: Sequence[Side]) -> Iterator[str]:
         rows += [
             (side.name, "MB", *(f"{memory[part]:,.0f}" for part in PARTS), f"{sum(memory.values()):,.0f}")
         ]
-    return _table(("settings", "", *PARTS, "all"), rows)
+    return table(("settings", "", *PARTS, "all"), rows)
 
 
 def _hourly(side: Side) -> float:
@@ -132,7 +126,7 @@ def _reactions(sides: Sequence[Side]) -> Iterator[str]:
         "",
     )
     found = [(side, busy, side.reacted(busy)) for busy in (False, True) for side in sides]
-    yield from _table(
+    yield from table(
         ("settings", "machine", "events", *STEPS, "all", "all, over Airflow's defaults"),
         (
             (
@@ -172,7 +166,7 @@ def _database(sides: Sequence[Side]) -> Iterator[str]:
         "that grew by less than a row in ten runs are left out.",
         "",
     )
-    yield from _table(
+    yield from table(
         ("table", "rows a run", "bytes a run"),
         (
             (table, f"{count:.1f}", f"{sizes.get(table, 0):,.0f}")
@@ -200,7 +194,7 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
         "grows on by the last column, every day.",
         "",
     )
-    yield from _table(
+    yield from table(
         ("tick s", "runs kept", "database, MB", "task logs, MB", "the audit log grows by, MB a day"),
         (
             (
@@ -222,7 +216,7 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
         "use:",
         "",
     )
-    yield from _table(
+    yield from table(
         ("", "MB", "rows that went, by table"),
         (
             ("before the first run", f"{pruning.new / 1e6:.2f}", ""),

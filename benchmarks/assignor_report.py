@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.assignor_figures import MAIN_PEER, Figure, Outcome
 from benchmarks.drawing import INK, drawing, ink
+from benchmarks.markdown import table
 from devstack.jars import java
 
 PLOT = "plot-assignors.svg"
@@ -66,7 +67,6 @@ def ratios(figures: Sequence[Figure]) -> str:
 def write(folder: Path, figures: Sequence[Figure]) -> None:
     """Write the report and its plot into `folder`."""
     _plot(folder / PLOT, figures)
-    table = [HEADER, tuple("---" for _ in HEADER), *map(row, figures)]
     java_version = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True)  # noqa: S603
     lines = [
         "# Muster's assignors beside Kafka's",
@@ -82,7 +82,7 @@ def write(folder: Path, figures: Sequence[Figure]) -> None:
         "",
         f"![Time against size]({PLOT})",
         "",
-        *(f"| {' | '.join(cells)} |" for cells in table),
+        *table(HEADER, map(row, figures)),
         "",
         f"`{ratios(figures)}`",
         "",

@@ -14,6 +14,7 @@ import click
 from benchmarks.assignor_figures import PEERS, measure
 from benchmarks.assignor_inputs import SIZES, inputs
 from benchmarks.assignor_report import HEADER, ratios, row, write
+from benchmarks.options import OUTPUT
 from devstack.progress import say
 from tests.oracle.kafka_assignors import KafkaAssignors
 
@@ -32,12 +33,7 @@ WIDTHS = (33, 15, 9, 20, 11, 11, 7, 23, 39, 6)
     "--limit", default=10.0, show_default=True, help="Seconds after which a plan of Kafka's is stopped."
 )
 @click.option("--quick", is_flag=True, help="The two smaller sizes and few rounds; writes no report.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    default=Path(__file__).parent,
-    help="Where report and plot go.",
-)
+@OUTPUT
 def main(rounds: int, patience: float, limit: float, quick: bool, output: Path) -> None:
     """Print times, moves and balance of both, and write them to a report with a plot of time against size."""
     if quick:

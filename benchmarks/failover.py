@@ -18,6 +18,7 @@ from benchmarks.failover_deliveries import Deliveries
 from benchmarks.failover_muster import CONSUMERS, PARTITIONS, TOPIC, Muster
 from benchmarks.failover_peers import KINDS, Peer, tune_consumer_groups
 from benchmarks.failover_report import Run, last_line, write
+from benchmarks.options import OUTPUT
 from devstack.progress import say
 from tests.faults.real.numbers import PAUSE, NumberProducer
 
@@ -28,12 +29,7 @@ from tests.faults.real.numbers import PAUSE, NumberProducer
 @click.option(
     "--quick", is_flag=True, help="One round, without default settings and restarts; writes no report."
 )
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    default=Path(__file__).parent,
-    help="Where report and plot go.",
-)
+@OUTPUT
 def main(rounds: int, rate: int, quick: bool, output: Path) -> None:
     """Print what is measured as it comes, and write tables and a plot."""
     logging.getLogger("kazoo").setLevel(logging.WARNING)

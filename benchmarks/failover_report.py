@@ -28,6 +28,7 @@ from benchmarks.failover_figures import (
 )
 from benchmarks.failover_muster import NAME, PARTITIONS
 from benchmarks.failover_peers import KINDS, LEAST_OF_CONSUMER_GROUPS
+from benchmarks.markdown import table
 
 PLOT = "plot-failover.svg"
 REPORT = "report-failover.md"
@@ -127,7 +128,7 @@ def write(folder: Path, run: Run) -> None:
         "",
         f"![Seconds until all flows again, and pauses]({PLOT})",
         "",
-        *_table(HEADER, [_cells(row) for row in rows(run.events, CONTESTANTS)]),
+        *table(HEADER, [_cells(row) for row in rows(run.events, CONTESTANTS)]),
         "",
         f"Muster lost {run.lost} records.",
         "",
@@ -137,7 +138,7 @@ def write(folder: Path, run: Run) -> None:
         "Airflow are the times of its task instances, writing is by ZooKeeper's clock, hearing by the consumers'",
         "logs.",
         "",
-        *_table(("step", KILL, FREEZE, LEAVE, JOIN), _breakdown(run)),
+        *table(("step", KILL, FREEZE, LEAVE, JOIN), _breakdown(run)),
         "",
         "`kill_ratio` and `freeze_ratio` are Muster's median over that of the quickest tuned group; `leave_pause_ms`",
         "is the median pause of a partition that moved when a consumer left in order; `unmoved_pause_ratio` is the",
@@ -148,10 +149,6 @@ def write(folder: Path, run: Run) -> None:
         "",
     ]
     (folder / REPORT).write_text("\n".join(lines), encoding="utf-8")
-
-
-def _table(header: Sequence[str], table: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *table)]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.options import OUTPUT
 from benchmarks.scale_inputs import EVENTS, SIZES, stage
 from benchmarks.scale_report import Figures, last_line, lines, write
 from benchmarks.scale_tasks import tick
@@ -21,12 +22,7 @@ from devstack.progress import say, step
 @click.command()
 @click.option("--rounds", default=3, show_default=True, help="How many times each event happens.")
 @click.option("--quick", is_flag=True, help="The two smaller sizes, 2 rounds; writes no report.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    default=Path(__file__).parent,
-    help="Where report and plot go.",
-)
+@OUTPUT
 def main(rounds: int, quick: bool, output: Path) -> None:
     """Print what is measured as it comes, and write tables and a plot."""
     load = os.getloadavg()[0]

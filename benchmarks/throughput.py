@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.options import OUTPUT, RESULTS
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
 from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import HEADER, ratios, row, write
@@ -40,19 +41,8 @@ _BATCHES = 3
 @click.option("--cores", default=2, show_default=True, help="Spark's cores, for both.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long a trickle is followed in a round.")
 @click.option("--quick", is_flag=True, help="600,000 records of 200 bytes, 12 partitions, 2 rounds.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
-    default=Path(__file__).parent,
-    help="Where report and plot go.",
-)
-@click.option(
-    "--results",
-    "kept",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps what is measured: the report is on all that is in it, so a run can be made in parts "
-    "(--size, --partitions, --sink, --no-trickle).",
-)
+@OUTPUT
+@RESULTS
 def main(
     rounds: int,
     records: int,

@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.drawing import INK, drawing, ink
+from benchmarks.markdown import table
 from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SPARK, Reading
 from benchmarks.throughput_figures import PEER_OPTIONS, SINKS, Figure, Latency, Side, cpu, steady, whole
 from benchmarks.throughput_results import Results
@@ -108,7 +109,7 @@ def write(folder: Path, results: Results) -> None:
         "",
         f"![Records a second]({PLOT})",
         "",
-        *(f"| {' | '.join(cells)} |" for cells in (HEADER, tuple("---" for _ in HEADER), *map(row, figures))),
+        *table(HEADER, map(row, figures)),
         "",
         "## From cold",
         "",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
+from benchmarks.options import load_results
 from benchmarks.throughput_figures import Figure, Latency
 
 
@@ -56,12 +57,7 @@ _JSON = TypeAdapter(Results)
 
 def load(file: Path) -> Results | None:
     """What `save` wrote, None if there is no such file. Raises ValueError if it is something else."""
-    try:
-        return _JSON.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise ValueError(f"{file}: not results of this benchmark: {error.errors()[0]['msg']}") from error
+    return load_results(file, _JSON)
 
 
 def save(file: Path, results: Results) -> None:

@@ -189,5 +189,6 @@ def _key(config: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 FETCHERS = FetcherCache()
-CYCLES = CycleSearch()
 """The worker's own: module-level, because Spark keeps the worker, not the reader, between batches."""
+CYCLES = CycleSearch()
+"""The worker's own, too."""
