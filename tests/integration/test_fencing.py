@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.kafka import Kafka
 from muster.consumer.commits import GuardedCommits
 from muster.edges.kafka import GroupOffsets, KafkaError, TopicPartition, librdkafka_logger
-from muster.edges.kafka_fencing import PARALLEL, FencedCommits, transactional_id
+from muster.edges.kafka_fencing import PARALLEL, FencedCommits, _Fence, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 
@@ -181,6 +183,28 @@ def test_many_partitions_change_hands(kafka: KafkaSettings, owner: Callable[[], 
     assert new.commit(dict.fromkeys(keys[1:], 3)) == {}
     assert old.commit(dict.fromkeys(keys, 2)).keys() == set(keys[1:])
     assert new.committed(*keys) == {keys[0]: 2} | dict.fromkeys(keys[1:], 3)
+
+
+def test_no_producer_asks_for_its_coordinator_while_it_drops_its_bootstrap_servers(
+    kafka: KafkaSettings,
+) -> None:
+    """Each that does waits for half a second; without care every fifth, or tenth, of them does."""
+    logger = logging.Logger("eos", logging.DEBUG)
+    told: list[str] = []
+    logger.addFilter(lambda record: told.append(record.getMessage()) or False)  # type: ignore[func-returns-value]
+
+    def initialise(number: int) -> None:
+        name = transactional_id(CLUSTER, "bootstrap", "t", number)
+        producer = Producer({**kafka.config, "transactional.id": name, "debug": "eos"}, logger=logger)
+        _Fence(producer).initialise(60)
+        producer.poll(0)
+
+    initialise(0)  # the coordinator of the very first one may have to be made
+    told.clear()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(initialise, range(60)))
+    assert any("Acquired PID" in line for line in told)
+    assert not [line for line in told if "No brokers available" in line]
 
 
 def test_a_frozen_and_a_restarted_broker_are_waited_for(

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -49,6 +50,11 @@ REQUEST_TIMEOUT = 5.0
 STUCK_AFTER = 8.0
 """Seconds after which a call counts as stuck: librdkafka (2.16) can wait for ever in `send_offsets_to_transaction`
 when a broker was restarted meanwhile, whatever time-out it is given."""
+
+SETTLE_WITHIN = 1.0
+"""Seconds to wait for a producer's connection to settle, before it is initialised all the same."""
+_ALWAYS_THERE = "__transaction_state"
+"""The topic that Kafka keeps transactions in: small, and there, or made, wherever there are any."""
 
 LOST = frozenset(
     {
@@ -97,14 +103,29 @@ class _Fence:
     sent: int | None = None
     call: Future[int | None] | None = None
     called_at: float = 0.0
+    settled: bool = False
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so the group may be ahead of it."""
 
     def initialise(self, timeout: float) -> None:
         """Fence off whoever had the partition. Raises KafkaException; calling again resumes."""
         if self.phase is _Phase.INITIALISE:
+            if not self.settled:
+                self._settle(min(timeout, SETTLE_WITHIN))
+                self.settled = True
             self.producer.init_transactions(timeout)
             self.phase = _Phase.BEGIN
+
+    def _settle(self, timeout: float) -> None:
+        """Wait until the producer is past its bootstrap servers.
+
+        librdkafka (2.16) drops the connection to them once it knows the brokers. Where that meets its question for
+        the transaction's coordinator, every fifth time or so, it asks again half a second later. The first answer
+        here is the bootstrap servers', the second one a broker's.
+        """
+        with suppress(KafkaException):  # the initialisation will say so
+            for _ in range(2):
+                self.producer.list_topics(_ALWAYS_THERE, timeout=timeout)
 
     def commit(self, item: _TopicPartition, group: GroupOffsets, timeout: float) -> int:
         """Commit; returns the offset that is acknowledged, which is an earlier one if its end was not seen before.

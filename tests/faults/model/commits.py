@@ -40,6 +40,9 @@ class Transactions:
         self.unheard = False
         """The broker has committed, but its answer was lost."""
 
+    def list_topics(self, _topic: str, timeout: float) -> None:
+        self._reach()
+
     def init_transactions(self, timeout: float) -> None:
         brokers = self._reach()
         self.epoch = brokers.producers.get(self.name, 0) + 1
