@@ -33,6 +33,7 @@ class LocalAgent:
         self._servers = kafka.bootstrap_servers
         self._timeout = kafka.operation_timeout
         self._topics: dict[str, TopicSource] = {}
+        self._nearby: dict[str, TopicSource] = {}
         self._asked = 0
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -47,11 +48,12 @@ class LocalAgent:
     def hold(self, topic: str, partitions: Iterable[int], servers: str = "") -> None:
         """From now on exactly `partitions` of `topic` may be read."""
         with self._lock:
-            self._topics[topic] = TopicSource(
-                bootstrap_servers=servers or self._servers,
-                group_id=self.group,
-                partitions=sorted(partitions),
-            )
+            self._topics[topic] = self._source(partitions, servers)
+
+    def know(self, topic: str, partitions: Iterable[int], servers: str = "") -> None:
+        """Others have these."""
+        with self._lock:
+            self._nearby[topic] = self._source(partitions, servers)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -64,12 +66,18 @@ class LocalAgent:
         self._server.server_close()
         self._thread.join()
 
+    def _source(self, partitions: Iterable[int], servers: str) -> TopicSource:
+        return TopicSource(
+            bootstrap_servers=servers or self._servers, group_id=self.group, partitions=sorted(partitions)
+        )
+
     def _answer(self) -> SourcePartitions:
         with self._lock:
             self._asked += 1
             return SourcePartitions(
                 asked=self._asked,
                 topics=dict(self._topics),
+                nearby=dict(self._nearby),
                 kafka=self._config,
                 max_records_per_batch=self.max_records,
                 operation_timeout=self._timeout,

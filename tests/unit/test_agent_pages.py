@@ -69,6 +69,21 @@ def test_nobody_without_the_token_of_the_running_query_is_answered(agent: Agent,
     assert local.get("/source/partitions", headers=bearer(new)).status_code == 200
 
 
+def test_who_has_nothing_to_read_is_told_where_there_may_be_something_soon(
+    agent: Agent, local: TestClient
+) -> None:
+    agent.assigned("idle", TopicAssignment("k1:9092", "g", epoch=4), zxid=2)
+    agent.assigned("u", TopicAssignment("k1:9092", "g", {7: "other"}, epoch=4), zxid=3)
+    agent.assigned("v", TopicAssignment("k2:9092", "g", {9: "other", 8: "me"}, epoch=4), zxid=4)
+    headers = bearer(agent.query_started())
+    assert local.get("/source/partitions", headers=headers).json()["nearby"] == {}
+    agent.bar("joining")
+    assert local.get("/source/partitions", headers=headers).json()["nearby"] == {
+        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "partitions": [0]},
+        "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "partitions": [8]},
+    }
+
+
 def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
     headers = bearer(agent.query_started())
     offer = local.get("/source/partitions", headers=headers).json()

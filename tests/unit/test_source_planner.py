@@ -396,3 +396,51 @@ def test_available_now_stops_where_it_began(
     }
     assert plan(planner, first) == first
     assert planner.newest() is not None
+
+
+def test_the_first_batch_without_records_of_its_own_is_rehearsed_with_the_last_one_of_others(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    logs["kafka-2:9092"] = Log()
+    logs["kafka-2:9092"].bounds = {("empty", 5): (7, 7)}
+    agent.know(T, [1])
+    agent.know("empty", [5], "kafka-2:9092")
+    assert plan(planner, {}) == {}
+    assert logs[SERVERS].calls == ["end", "beginning"], "a committed offset may be one to wait for"
+    tasks = planner.rehearsal()
+    assert [{c.servers: dict(c.ranges) for c in task.clusters} for task in tasks] == 2 * [
+        {SERVERS: {(T, 1): (99, 100)}}
+    ]
+    (cluster,) = tasks[0].clusters
+    agent.hold(T, [0, 1])
+    real = planner.tasks(plan(planner, {}))
+    assert {c.servers: dict(c.config) for task in real for c in task.clusters} == {SERVERS: cluster.config}, (
+        "the same settings, so that the worker's fetcher serves both"
+    )
+    assert planner.rehearsal() == [], "once is enough"
+    assert "close" not in logs[SERVERS].calls
+
+
+def test_a_rehearsal_does_without_what_is_out_of_reach(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    logs[SERVERS].down = True
+    agent.know(T, [1])
+    assert plan(planner, {}) == {}
+    assert [task.clusters for task in planner.rehearsal()] == [(), ()]
+    assert agent.planned[-1].problems == [], "nothing of this consumer waits for it"
+    logs[SERVERS].down = False
+    agent.hold(T, [1])
+    planned = plan(planner, {})
+    assert planned in ({}, {T: {"1": [0, 100]}})
+
+
+def test_a_consumer_that_has_something_to_read_meets_nobody_else(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0])
+    plan(planner, {})
+    logs[SERVERS].calls.clear()
+    agent.know(T, [1])
+    plan(planner, {T: {"0": [0, 100]}})
+    assert logs[SERVERS].calls == ["end"]

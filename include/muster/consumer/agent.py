@@ -25,6 +25,7 @@ from muster.core.ownership import (
     PlanRefusedError,
     Range,
     Source,
+    TopicOffer,
     TopicPartition,
 )
 from muster.core.refusals import Refusal, Refusals
@@ -268,6 +269,11 @@ class Agent:
             offer = self._ownership.offer()
             self._changed.notify_all()
             return offer
+
+    def nearby(self) -> Mapping[str, TopicOffer]:
+        """A topic of each Kafka cluster and group, with one of the partitions that consumers are assigned."""
+        with self._changed:
+            return self._ownership.nearby()
 
     def planned(
         self,

@@ -21,7 +21,7 @@ from muster.consumer.source.protocol import (
     SourcePlanned,
     TopicSource,
 )
-from muster.core.ownership import PlanRefusedError, Range
+from muster.core.ownership import PlanRefusedError, Range, TopicOffer
 from muster.settings.connections import KafkaSettings
 
 
@@ -36,16 +36,11 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
             offer = agent.offer(_token(authorization))
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
+        idle = not any(topic.partitions for topic in offer.topics.values())
         answer = SourcePartitions(
             asked=offer.asked,
-            topics={
-                name: TopicSource(
-                    bootstrap_servers=topic.source.bootstrap_servers,
-                    group_id=topic.source.group_id,
-                    partitions=sorted(topic.partitions),
-                )
-                for name, topic in offer.topics.items()
-            },
+            topics=_sources(offer.topics),
+            nearby=_sources(agent.nearby()) if idle else {},
             kafka=properties,
             max_records_per_batch=max_records_per_batch,
             operation_timeout=kafka.operation_timeout,
@@ -74,6 +69,17 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
             raise _refusal(error) from error
 
     return app
+
+
+def _sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
+    return {
+        name: TopicSource(
+            bootstrap_servers=topic.source.bootstrap_servers,
+            group_id=topic.source.group_id,
+            partitions=sorted(topic.partitions),
+        )
+        for name, topic in topics.items()
+    }
 
 
 def _plan(body: bytes) -> SourcePlanned:

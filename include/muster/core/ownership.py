@@ -405,6 +405,14 @@ class Ownership:
         topics = {name: TopicOffer(source, offered[name]) for name, source in self._given.items()}
         return Offer(self._asked, topics)
 
+    def nearby(self) -> dict[str, TopicOffer]:
+        """Of each source the first topic that has partitions assigned, to whomever, with the first of them."""
+        found: dict[Source, tuple[str, int]] = {}
+        for name, topic in sorted(self.topics.items()):
+            if topic.source is not None and (partitions := topic.assigned | topic.elsewhere):
+                found.setdefault(topic.source, (name, min(partitions)))
+        return {name: TopicOffer(source, frozenset({first})) for source, (name, first) in found.items()}
+
     def planned(self, asked: int, offsets: Mapping[str, Mapping[int, Range]]) -> None:
         """The planner planned a batch from the offer numbered `asked`, which must be the newest.
 

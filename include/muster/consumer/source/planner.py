@@ -46,6 +46,8 @@ _RECREATED_AFTER = 10.0
 """Seconds for which a partition must end before its position until it counts as created anew: a leader that has
 just changed may for a moment know less."""
 
+_REHEARSAL_TIMEOUT = 5.0
+"""Seconds for which a partition may give nothing in a rehearsal."""
 _REPEAT_LOG, _CHANGE_LOG = 60.0, 10.0
 _RETRY = 0.5
 
@@ -94,6 +96,7 @@ class Planner:
         self._finished = FinishOrder()
         self._said: tuple[list[str], float] = ([], 0.0)
         self._rehearsed = False
+        self._rehearsal: list[ClusterRanges] | None = None
 
     def latest(self, start: dict[str, Any], limit: int | None) -> dict[str, Any]:
         """The end of the next batch, `start` itself if there is nothing to do.
@@ -104,6 +107,8 @@ class Planner:
         held = offsets.parse_offsets(start)
         try:
             answer = self._agent.partitions()
+            if not self._rehearsed and self._rehearsal is None:
+                self._rehearsal = self._prepare_rehearsal(answer)
             plan = self._look(answer, held)
             most = None
             if limit is not None:
@@ -174,12 +179,15 @@ class Planner:
         return [self._task(dict(group), ahead, finish) for group, finish in zip(groups, said, strict=True)]
 
     def rehearsal(self) -> list[Task]:
-        """The tasks of a batch without records: the first time as many as there are at most, which read nothing and
-        have Spark and its Python workers ready for those that do; then none."""
+        """The tasks of a batch that nobody is given: the first time as many as there are at most, which have Spark,
+        its Python workers and their connections to Kafka ready for those that count; then none.
+
+        Each reads the same: the last record of a partition of each Kafka cluster, as far as there are any.
+        """
         if self._rehearsed:
             return []
         self._rehearsed = True
-        return [Task(clusters=())] * self._parallelism
+        return [Task(tuple(self._rehearsal or ()), _REHEARSAL_TIMEOUT)] * self._parallelism
 
     def close(self) -> None:
         """Leave Kafka and the agent."""
@@ -196,11 +204,7 @@ class Planner:
             clusters.setdefault((source.bootstrap_servers, source.group_id), {})[topic, partition] = bounds
         return Task(
             tuple(
-                ClusterRanges(
-                    servers,
-                    {**ahead, **self._kafka, "bootstrap.servers": servers, "group.id": group},
-                    of_cluster,
-                )
+                self._cluster_ranges(servers, group, ahead, of_cluster)
                 for (servers, group), of_cluster in clusters.items()
                 # Where nothing is to be read, nothing need be in reach.
                 if offsets.count(of_cluster.values())
@@ -208,6 +212,38 @@ class Planner:
             self._read_timeout,
             finish,
         )
+
+    def _cluster_ranges(
+        self, servers: str, group: str, ahead: Mapping[str, str], ranges: Mapping[TopicPartition, Range]
+    ) -> ClusterRanges:
+        settings = {**ahead, **self._kafka, "bootstrap.servers": servers, "group.id": group}
+        return ClusterRanges(servers, settings, ranges)
+
+    def _prepare_rehearsal(self, answer: SourcePartitions) -> list[ClusterRanges]:
+        """Meet the Kafka clusters from which there may be something to read soon, and find a record of each.
+
+        What cannot be had now is left out: nobody is waiting for it. Committed offsets are not asked for, which may
+        have to wait for the transaction of a consumer that has just gone.
+        """
+        self._learn(answer)
+        clusters = self._open_clusters(answer)
+        asked = []
+        for topic, source in answer.nearby.items():
+            partitions = frozenset((topic, p) for p in source.partitions)
+            question = Question({source.group_id: partitions}, doubtful=partitions)
+            asked.append((source, partitions, clusters[source.bootstrap_servers].ask(question)))
+        found = []
+        for source, partitions, result in asked:
+            said = result() or Answer()
+            for tp in partitions & said.ends.keys() & said.earliest.keys():
+                if (end := said.ends[tp]) > said.earliest[tp]:
+                    ranges = {tp: (end - 1, end)}
+                    found.append(
+                        self._cluster_ranges(
+                            source.bootstrap_servers, source.group_id, fetch_ahead(1), ranges
+                        )
+                    )
+        return found
 
     def _learn(self, answer: SourcePartitions) -> None:
         self._kafka = answer.kafka
@@ -225,6 +261,8 @@ class Planner:
                 if source.bootstrap_servers == servers and source.partitions:
                     groups.setdefault(source.group_id, []).extend((topic, p) for p in source.partitions)
             partitions = frozenset(tp for of_group in groups.values() for tp in of_group)
+            if not partitions:
+                continue
             question = Question(groups, partitions - self._checked, partitions & frozenset(self._ends_early))
             asked.append((servers, cluster, partitions, cluster.ask(question)))
         plan = _Plan()
@@ -247,8 +285,9 @@ class Planner:
         return plan
 
     def _open_clusters(self, answer: SourcePartitions) -> dict[str, ClusterOffsets]:
-        """The Kafka clusters of this answer; those that no topic is in any more are left."""
-        wanted = {source.bootstrap_servers for source in answer.topics.values() if source.partitions}
+        """The Kafka clusters of this answer; those that no topic is in or nearby any more are left."""
+        sources = (*answer.topics.values(), *answer.nearby.values())
+        wanted = {source.bootstrap_servers for source in sources if source.partitions}
         for servers in self._clusters.keys() - wanted:
             self._clusters.pop(servers).close()
         for servers in sorted(wanted - self._clusters.keys()):

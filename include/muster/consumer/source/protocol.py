@@ -60,10 +60,14 @@ class SourcePartitions(_Message):
     if need be: a batch that Spark runs again after a failure may still hold it. `kafka` are librdkafka
     properties without `bootstrap.servers`, which each topic names itself. `operation_timeout` (seconds) bounds
     each planning's calls to one Kafka cluster.
+
+    `nearby` is there as long as there is nothing to read: a topic of each Kafka cluster and group, with a partition
+    that some consumer has. Who may have to take over soon stays connected to them, and rehearses with them.
     """
 
     asked: int
     topics: dict[str, TopicSource]
+    nearby: dict[str, TopicSource] = Field(default_factory=dict)
     kafka: dict[str, str] = Field(default_factory=dict, repr=False)
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     operation_timeout: Annotated[float, Field(gt=0)] = 10.0
