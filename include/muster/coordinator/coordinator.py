@@ -16,6 +16,7 @@ from functools import partial
 
 from pydantic import SecretStr
 
+from muster.coordinator import cycle_search
 from muster.coordinator.answers import Answers
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
@@ -521,13 +522,18 @@ def open_coordinator(
     `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
     for the history: a DAG and its run.
 
+    It is for a process that coordinates and does little else: see `muster.coordinator.cycle_search`.
+
     Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
     Kafka and Consul are contacted when they are first needed.
     """
     assignor = load_in_force(cluster)
     lister = kafka.TopicLister(kafka_settings)
     try:
-        with zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store:
+        with (
+            cycle_search.seldom(),
+            zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
+        ):
             discovery = consul.Discovery.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
             yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
