@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -82,6 +83,23 @@ def test_who_has_nothing_to_read_is_told_where_there_may_be_something_soon(
         "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "partitions": [0]},
         "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "partitions": [8]},
     }
+
+
+def test_an_answer_waits_until_there_is_something_to_read(agent: Agent, local: TestClient) -> None:
+    headers = bearer(agent.query_started())
+    path = "/source/partitions?wait=1"
+    began = time.monotonic()
+    assert local.get(path, headers=headers).json()["topics"]["t"]["partitions"] == [0, 1]
+    assert time.monotonic() - began < 0.9, "there was"
+    agent.bar("joining")
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(local.get, path, headers=headers)
+        assert asked.result().json()["nearby"], "there was nothing, for a second"
+        asked = threads.submit(local.get, path, headers=headers)
+        agent.lift("joining")
+        assert asked.result().json()["topics"]["t"]["partitions"] == [0, 1]
+    assert local.get(path).status_code == 401
+    assert local.get("/source/partitions?wait=3600", headers=headers).status_code == 422
 
 
 def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:

@@ -270,6 +270,11 @@ class Agent:
             self._changed.notify_all()
             return offer
 
+    def wait_for_offer(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds until there is something to offer."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ownership.has_something_to_offer, timeout)
+
     def nearby(self) -> Mapping[str, TopicOffer]:
         """A topic of each Kafka cluster and group, with one of the partitions that consumers are assigned."""
         with self._changed:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import FastAPI, Header, HTTPException, Request, Response, status
+from fastapi import FastAPI, Header, HTTPException, Query, Request, Response, status
+from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from muster.consumer.agent import Agent, StaleTokenError
 from muster.consumer.source.protocol import (
+    LONGEST_WAIT,
     PARTITIONS_PATH,
     PLANNED_PATH,
     Offsets,
@@ -31,8 +33,14 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
     properties = {key: value for key, value in kafka.config.items() if key != "bootstrap.servers"}
 
     @app.get(PARTITIONS_PATH)
-    async def partitions(authorization: Annotated[str, Header()] = "") -> Response:
+    async def partitions(
+        authorization: Annotated[str, Header()] = "",
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0,
+    ) -> Response:
         try:
+            if wait > 0:
+                agent.check_token(_token(authorization))
+                await run_in_threadpool(agent.wait_for_offer, wait)
             offer = agent.offer(_token(authorization))
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error

@@ -36,8 +36,13 @@ log = logging.getLogger(__name__)
 PROBLEM = "query"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
+IDLE_WAIT = 0.75
+"""How much of the trigger's interval a planning waits for something to read while there is nothing. Not all of it,
+lest Spark call every batch late."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
+REHEARSALS = 3
+"""How many times a batch that nobody is given is gone through before the first that counts: each time is faster."""
 SCRATCH = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -126,6 +131,7 @@ class QuerySupervisor:
             self._spark.readStream.format(FORMAT)
             .option("agent", self._local_api)
             .option("token", token)
+            .option("idle_wait", str(IDLE_WAIT * self._interval))
             .option("parallelism", str(self._spark.sparkContext.defaultParallelism))
             .load()
             .writeStream.foreachBatch(self._batch)
@@ -136,18 +142,20 @@ class QuerySupervisor:
         )
 
     def _rehearse(self, frame: DataFrame) -> None:
-        """Have Spark and its Python workers go through a batch without records, once, so that the first records need
-        not wait until everything is loaded."""
+        """Have Spark and its Python workers go through what most handlers do with a batch, with one that nobody is
+        given, so that the first records that count need not wait until everything is loaded and compiled."""
         if self._rehearsed:
             return
         self._rehearsed = True
         began = time.monotonic()
         try:
-            frame.toArrow()
+            for _ in range(REHEARSALS):
+                frame.toArrow()
+                frame.selectExpr("topic", "partition", "offset", "CAST(value AS STRING)").toArrow()
         except (PySparkException, Py4JError) as error:
             log.warning("the first batch will take longer, it could not be rehearsed: %s", cause(error))
         else:
-            log.info("a batch without records took %.1f s", time.monotonic() - began)
+            log.info("rehearsed the first batch in %.1f s", time.monotonic() - began)
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Hand one batch to the handler. Spark calls this in a thread of its own."""

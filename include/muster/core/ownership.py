@@ -405,6 +405,11 @@ class Ownership:
         topics = {name: TopicOffer(source, offered[name]) for name, source in self._given.items()}
         return Offer(self._asked, topics)
 
+    @property
+    def has_something_to_offer(self) -> bool:
+        """Whether an offer made now would hold a partition."""
+        return any(p.offerable for topic in self.topics.values() for p in topic.held.values())
+
     def nearby(self) -> dict[str, TopicOffer]:
         """Of each source the first topic that has partitions assigned, to whomever, with the first of them."""
         found: dict[Source, tuple[str, int]] = {}

@@ -1,7 +1,8 @@
 """`spark.readStream.format("muster")`: the partitions that the agent holds, as a stream.
 
 Options: `agent` (URL of the local API), `token` (its bearer token), `parallelism` (tasks a batch at most; as
-many as Spark has cores), `read_timeout` (seconds for which a partition may give nothing before a task fails).
+many as Spark has cores), `read_timeout` (seconds for which a partition may give nothing before a task fails),
+`idle_wait` (seconds that a planning waits for something to read while there is nothing).
 How to reach Kafka is no option, because Spark shows options in plans; the agent tells it.
 
 Register with `spark.dataSource.register(MusterDataSource)`. Executors and the planner's process must be able to
@@ -87,12 +88,18 @@ class MusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._token = _option(options, "token")
         self._parallelism = max(1, int(_number(options, "parallelism", 1)))
         self._read_timeout = _number(options, "read_timeout", 120.0)
+        self._idle_wait = _number(options, "idle_wait", 0.0)
         self._made: Planner | None = None
 
     @property
     def _planner(self) -> Planner:
         if self._made is None:
-            self._made = Planner(AgentClient(self._url, self._token), self._parallelism, self._read_timeout)
+            self._made = Planner(
+                AgentClient(self._url, self._token),
+                self._parallelism,
+                self._read_timeout,
+                idle_wait=self._idle_wait,
+            )
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -28,6 +28,7 @@ from muster.consumer.source.fetch_ahead import fetch_ahead
 from muster.consumer.source.finish_order import Finish, FinishOrder
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.protocol import (
+    LONGEST_WAIT,
     AgentClient,
     AgentUnreachableError,
     SourcePartitions,
@@ -65,6 +66,8 @@ class _Plan:
 class Planner:
     """Plans batches for one query. Times are in seconds.
 
+    A planning with nothing to read waits up to `idle_wait` for something.
+
     `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka cluster.
     """
 
@@ -74,6 +77,7 @@ class Planner:
         parallelism: int = 1,
         read_timeout: float = 120.0,
         agent_patience: float = 30.0,
+        idle_wait: float = 0.0,
         open_offsets: OpenOffsets = GroupOffsets,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,6 +85,7 @@ class Planner:
         self._parallelism = parallelism
         self._read_timeout = read_timeout
         self._patience = agent_patience
+        self._idle_wait = min(idle_wait, LONGEST_WAIT)
         self._open_offsets = open_offsets
         self._clock = clock
         self._clusters: dict[str, ClusterOffsets] = {}
@@ -106,7 +111,7 @@ class Planner:
         """
         held = offsets.parse_offsets(start)
         try:
-            answer = self._agent.partitions()
+            answer = self._agent.partitions(0.0 if held else self._idle_wait)
             if not self._rehearsed and self._rehearsal is None:
                 self._rehearsal = self._prepare_rehearsal(answer)
             plan = self._look(answer, held)

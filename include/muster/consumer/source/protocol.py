@@ -6,6 +6,7 @@ own beside the driver; before each micro-batch it makes two calls:
 - `GET /source/partitions` -> `SourcePartitions`: what the next batch may hold. A partition that is being closed
   is left out, and stays out until it is closed and committed; so one that comes back is always new to the
   planner and starts again from the group's committed offset.
+  With `?wait=SECONDS` the answer waits for so long, or until there is something to read.
 - `POST /source/planned` with `SourcePlanned` -> 204: what the next batch will hold, sent *before* Spark is told.
   It repeats `asked`, so the agent knows which answer the plan rests on: a partition left out of answer 7 is in
   no batch planned from answer 7 or a later one. A batch of which the agent was not told is never planned.
@@ -24,6 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 PARTITIONS_PATH = "/source/partitions"
 PLANNED_PATH = "/source/planned"
+LONGEST_WAIT = 1.0
+"""Seconds that an answer may be asked to wait."""
 
 PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 Offsets = dict[str, dict[PartitionText, tuple[int, int]]]
@@ -117,12 +120,12 @@ class AgentClient:
         """Close the connection."""
         self._http.close()
 
-    def partitions(self) -> SourcePartitions:
-        """Ask what the next batch may hold.
+    def partitions(self, wait: float = 0.0) -> SourcePartitions:
+        """Ask what the next batch may hold; while that is nothing, have the answer wait up to `wait` seconds.
 
         Raises `AgentUnreachableError` when asking again may help, else `AgentRefusedError`.
         """
-        answer = self._call("GET", PARTITIONS_PATH)
+        answer = self._call("GET", f"{PARTITIONS_PATH}?wait={wait:g}" if wait > 0 else PARTITIONS_PATH)
         try:
             return SourcePartitions.model_validate_json(answer.content)
         except ValidationError as error:
