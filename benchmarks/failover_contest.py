@@ -20,6 +20,8 @@ from tests.faults.real.numbers import NumberProducer
 QUIET_SECONDS = 5.0
 SETTLE = 3.0
 """Seconds that Kafka's groups get after their start; in its first second a member may pause."""
+GOLDEN = 0.618
+"""Steps of this part of a whole, taken round and round, are spread evenly over it, however many there are."""
 _LOOK = 0.05
 _PATIENCE = 420.0
 
@@ -31,19 +33,20 @@ class Contest:
     muster: Muster
     producer: NumberProducer
     events: list[Event] = field(default_factory=list)
+    _moment: float = 0.0
 
     # -- Muster
 
     def muster_round(self, number: int) -> None:
         """Kill, freeze and stop consumer `number`, each time having it back."""
         muster = self.muster
-        self._quiet([(NAME, muster.deliveries)])
+        self._muster_quiet()
 
         kill = muster.kill(number)
         self._muster_event(KILL, number, kill, CONSUMERS - 1)
         self._muster_join(number)
 
-        self._quiet([(NAME, muster.deliveries)])
+        self._muster_quiet()
         freeze, resume = muster.freeze(number)
         event = self._muster_event(FREEZE, number, freeze, CONSUMERS - 1)
         resume()
@@ -52,7 +55,7 @@ class Contest:
         event.heard_until = time.time()
         event.doubled = muster.deliveries.refresh().doubled(event.began, event.heard_until)
 
-        self._quiet([(NAME, muster.deliveries)])
+        self._muster_quiet()
         self._muster_event(LEAVE, number, lambda: muster.leave(number), CONSUMERS - 1)
         muster.wait("the consumer is gone", lambda: not muster.registered(number))
         muster.restart(number)
@@ -78,6 +81,14 @@ class Contest:
         event.parts = breakdown(muster, event, muster.consumer(number))
         self._tell(event)
         return event
+
+    def _muster_quiet(self) -> None:
+        """As `_quiet`; then until another moment of the coordinator's tick than the times before. Between two ticks
+        nobody listens to Consul for a second or two, and events must not always miss that."""
+        self._quiet([(NAME, self.muster.deliveries)])
+        tick = self.muster.cluster.tick
+        self._moment = (self._moment + GOLDEN * tick) % tick
+        time.sleep(self._moment)
 
     def _muster_join(self, number: int) -> None:
         muster, since = self.muster, time.time()
