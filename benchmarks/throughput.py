@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from benchmarks.options import OUTPUT, RESULTS
+from benchmarks.throughput_driver import HEAP
 from benchmarks.throughput_figures import SINKS, Plan, latency, throughput
 from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import HEADER, ratios, row, write
@@ -75,7 +76,7 @@ def main(
         seconds=seconds,
         latency_rounds=min(rounds, 3),
     )
-    conditions = Conditions(records, plan.most, plan.cores, plan.trigger, os.getloadavg()[0])
+    conditions = Conditions(records, plan.most, plan.cores, plan.trigger, os.getloadavg()[0], HEAP)
     results = (load(kept) if kept else None) or Results(conditions)
     results = results.joined(Results(conditions))  # fails now rather than after a long run
     jars("spark-kafka")

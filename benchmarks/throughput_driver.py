@@ -34,6 +34,8 @@ PATIENCE = 600.0
 """Seconds for one reading of a topic."""
 SETTLE = 3.0
 """Seconds of a trickle after the first batch that do not count, because the query is starting."""
+HEAP = "2g"
+"""A driver's, with either source: with 1 GB Spark's own runs out of it on 100 partitions of 1 kB."""
 _POLL = 0.1
 
 READY = "ready"
@@ -159,7 +161,7 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
+        .config("spark.driver.memory", HEAP)
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))

@@ -14,13 +14,14 @@ from benchmarks.throughput_figures import Figure, Latency
 @dataclass(frozen=True)
 class Conditions:
     """What all parts have in common: `most` is the largest batch, `records` are a topic's, `load` is the machine's
-    before the run, by other work."""
+    before the run, by other work, `heap` a driver's."""
 
     records: int
     most: int
     cores: int
     trigger: int
     load: float
+    heap: str = "1g"
 
     def alike(self, other: Conditions) -> bool:
         """Whether figures taken under both may stand in one table."""
