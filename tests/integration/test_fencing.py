@@ -196,7 +196,7 @@ def test_no_producer_asks_for_its_coordinator_while_it_drops_its_bootstrap_serve
     def initialise(number: int) -> None:
         name = transactional_id(CLUSTER, "bootstrap", "t", number)
         producer = Producer({**kafka.config, "transactional.id": name, "debug": "eos"}, logger=logger)
-        _Fence(producer).initialise(60)
+        _Fence(producer, "t").initialise(60)
         producer.poll(0)
 
     initialise(0)  # the coordinator of the very first one may have to be made

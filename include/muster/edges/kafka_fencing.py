@@ -53,8 +53,6 @@ when a broker was restarted meanwhile, whatever time-out it is given."""
 
 SETTLE_WITHIN = 1.0
 """Seconds to wait for a producer's connection to settle, before it is initialised all the same."""
-_ALWAYS_THERE = "__transaction_state"
-"""The topic that Kafka keeps transactions in: small, and there, or made, wherever there are any."""
 
 LOST = frozenset(
     {
@@ -99,6 +97,7 @@ class _Fence:
     """One partition's producer. `call` is the only one under way, or one whose end was not seen yet."""
 
     producer: Producer
+    topic: str
     phase: _Phase = _Phase.INITIALISE
     sent: int | None = None
     call: Future[int | None] | None = None
@@ -125,7 +124,7 @@ class _Fence:
         """
         with suppress(KafkaException):  # the initialisation will say so
             for _ in range(2):
-                self.producer.list_topics(_ALWAYS_THERE, timeout=timeout)
+                self.producer.list_topics(self.topic, timeout=timeout)
 
     def commit(self, item: _TopicPartition, group: GroupOffsets, timeout: float) -> int:
         """Commit; returns the offset that is acknowledged, which is an earlier one if its end was not seen before.
@@ -180,6 +179,8 @@ class FencedCommits:
         self._fences: dict[TopicPartition, _Fence] = {}
         self._lock = threading.Lock()
         self._config: dict[str, Any] = client_config(settings) | {
+            # To ask about a topic that was deleted would make it anew, where the broker allows that.
+            "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
             "socket.timeout.ms": str(
                 max(1000, round(min(settings.operation_timeout, REQUEST_TIMEOUT) * 1000))
@@ -198,7 +199,7 @@ class FencedCommits:
             for key in partitions:
                 fence = self._fences.get(key)
                 if fence is None or fence.phase is not _Phase.INITIALISE:
-                    fence = self._fences[key] = _Fence(self._open(key))
+                    fence = self._fences[key] = _Fence(self._open(key), key[0])
                 fences[key] = fence
         ends = self._call({key: (fence, fence.initialise, (self._timeout,)) for key, fence in fences.items()})
         failures: dict[TopicPartition, str] = {}
@@ -223,7 +224,7 @@ class FencedCommits:
                     continue
                 if fence.call is not None and not fence.call.done() and _stuck(fence):
                     log.warning("topic %r, partition %d: its producer is stuck and is replaced", *key)
-                    fence = self._fences[key] = _Fence(self._open(key), replaces=True)
+                    fence = self._fences[key] = _Fence(self._open(key), key[0], replaces=True)
                 fences[key] = fence
         ends = self._call(
             {
