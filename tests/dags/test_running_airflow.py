@@ -52,8 +52,15 @@ class World:
     discovery: Discovery
     clusters: Path
 
-    def eventually(self, condition: Callable[[], Any], what: str) -> Any:
-        return wait_for(what, condition, SLOW, interval=0.5)
+    def eventually(self, condition: Callable[[], Any], what: str, detail: Callable[[], str] = str) -> Any:
+        return wait_for(what, condition, SLOW, interval=0.5, detail=detail)
+
+    def told(self, dag: str, run: str) -> str:
+        """How each task of a run stands."""
+        tasks = self.api.task_instances(dag, run)
+        return f"{run} is {self.api.run_state(dag, run)}: " + ", ".join(
+            f"{task['task_id']} {task['state']}" for task in tasks
+        )
 
     def write(self, count: int) -> None:
         self.clusters.write_text(
@@ -320,7 +327,11 @@ def question(world: World, other_than: str = "") -> dict[str, Any]:
 
 def answer(world: World, run: str) -> dict[str, Any]:
     """Wait until the run that asked is over; what came of it."""
-    world.eventually(lambda: world.api.run_state(STUCK, run) == "success", "the question's run is over")
+    world.eventually(
+        lambda: world.api.run_state(STUCK, run) == "success",
+        "the question's run is over",
+        lambda: world.told(STUCK, run),
+    )
     path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/xcomEntries/return_value"
     found: dict[str, Any] = world.api.request("GET", path, params={"map_index": 0, "deserialize": True})[
         "value"
