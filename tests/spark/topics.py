@@ -67,7 +67,14 @@ def produce(kafka: KafkaSettings, topic: str, values: Mapping[int, Iterable[str]
 
 def producer_of(kafka: KafkaSettings, **config: str) -> Producer:
     return Producer(
-        {**kafka.config, "linger.ms": "2", "queue.buffering.max.messages": "1000000", **config},
+        {
+            **kafka.config,
+            # What is tried again, as a new topic's first records may be, keeps its place.
+            "enable.idempotence": "true",
+            "linger.ms": "2",
+            "queue.buffering.max.messages": "1000000",
+            **config,
+        },
         logger=librdkafka_logger(),
     )
 
