@@ -313,29 +313,43 @@ def note(world: World, part: str) -> dict[str, Any]:
     return found
 
 
-def question(world: World, other_than: str = "") -> dict[str, Any]:
-    """Wait until a run other than that one asks a person something."""
+def question(world: World, consumer: str, other_than: str = "") -> dict[str, Any]:
+    """Wait until a run other than that one asks a person about a consumer; the question.
+
+    On a busy machine others are asked about as well: whoever takes longer than `stuck_after` is.
+    """
+    subject = f"Isolate {consumer} of cluster {AUDITED}?"
 
     def asked() -> dict[str, Any] | None:
         found = world.api.request("GET", f"/dags/{STUCK}/dagRuns/~/hitlDetails")["hitl_details"]
-        waiting = [each for each in found if not each["response_received"]]
+        waiting = [each for each in found if each["subject"] == subject and not each["response_received"]]
         return next((w for w in waiting if w["task_instance"]["dag_run_id"] != other_than), None)
 
-    found: dict[str, Any] = world.eventually(asked, "a question is put")
+    def runs() -> str:
+        return "; ".join(world.told(STUCK, run["dag_run_id"]) for run in world.api.runs(STUCK))
+
+    found: dict[str, Any] = world.eventually(asked, f"a question about {consumer} is put", runs)
     return found
 
 
-def answer(world: World, run: str) -> dict[str, Any]:
-    """Wait until the run that asked is over; what came of it."""
+def choose(world: World, asked: dict[str, Any], option: str) -> None:
+    """Answer a question, as a person does on the page."""
+    run, index = (asked["task_instance"][key] for key in ("dag_run_id", "map_index"))
+    path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/{index}/hitlDetails"
+    world.api.request("PATCH", path, json={"chosen_options": [option], "params_input": {}})
+
+
+def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
+    """Wait until the run that asked is over; what came of the question."""
+    run, index = (asked["task_instance"][key] for key in ("dag_run_id", "map_index"))
     world.eventually(
         lambda: world.api.run_state(STUCK, run) == "success",
         "the question's run is over",
         lambda: world.told(STUCK, run),
     )
     path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/xcomEntries/return_value"
-    found: dict[str, Any] = world.api.request("GET", path, params={"map_index": 0, "deserialize": True})[
-        "value"
-    ]
+    entry = world.api.request("GET", path, params={"map_index": index, "deserialize": True})
+    found: dict[str, Any] = entry["value"]
     return found
 
 
@@ -366,16 +380,19 @@ def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
     ).raise_for_status()
     frozen.send_signal(19)
     start("two")
-    found = question(world)
+    found = question(world, "one")
     run = found["task_instance"]["dag_run_id"]
-    assert found["subject"] == f"Isolate one of cluster {AUDITED}?"
     assert found["options"] == ["Isolate one", "Wait"]
     assert f"| {TOPIC} | Closing | close " in found["body"]
     assert "If it were isolated, 2 partition(s) would move:" in found["body"]
     assert note(world, "muster_isolate")["state"] == "failed"
-    path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/0/hitlDetails"
-    world.api.request("PATCH", path, json={"chosen_options": ["Isolate one"], "params_input": {}})
-    assert answer(world, run) == {"consumer": "one", "answer": "isolated", "by": "admin"}
+    asked = f"TaskInstance Finished: dag_id={STUCK}, task_id=ask, run_id={run},"
+    world.eventually(
+        lambda: asked in world.airflow.scheduler.log.read_text(),
+        "Airflow knows that the process that put the question has ended",
+    )
+    choose(world, found, "Isolate one")
+    assert answer(world, found) == {"consumer": "one", "answer": "isolated", "by": "admin"}
     assert discovery.isolated()["one"].by == "admin"
     note(world, "one was isolated by admin")
     with TopicStore(zookeeper, AUDITED, read_only=True) as store:
@@ -388,7 +405,7 @@ def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
 
     # Back again, it holds up what it is to start; somebody else isolates it, and the question closes by itself.
     discovery.restore("one")
-    later = question(world, other_than=run)["task_instance"]["dag_run_id"]
+    later = question(world, "one", other_than=run)
     discovery.isolate("one", by="ann", why="does not answer", at=time.time())
     assert answer(world, later) == {"consumer": "one", "answer": "obsolete", "by": None}
 

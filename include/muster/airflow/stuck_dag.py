@@ -12,6 +12,9 @@ from muster.airflow.lever_events import LEVERS
 from muster.airflow.stuck_question import AskToIsolate
 from muster.settings.clusters import ClusterSettings
 
+RETRIES = 3
+"""How often a question is put again whose task failed for no reason of its own."""
+
 _DOC = """
 ### Something is stuck in cluster `{name}`
 
@@ -54,6 +57,10 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             task_id="ask",
             cluster=name,
             patience=cluster.stuck_after,
+            # Airflow resumes the task at the answer, and takes it for dead if that comes before the executor has
+            # reported the end of the process that asked, some seconds late. Then the question is put again.
+            retries=RETRIES,
+            retry_delay=timedelta(seconds=1),
             outlets=[LEVERS],
             map_index_template="{{ task.consumer }}",
         ).expand_kwargs(find())

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.hitl import (
     get_hitl_detail_content_detail,
     update_hitl_detail_response,
@@ -65,8 +66,9 @@ class AskToIsolate(HITLOperator):
         )
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Do as answered. Raises `LeverError` if the consumer cannot be isolated any more."""
+        """Do as answered. Raises `AirflowFailException` if the consumer cannot be isolated any more."""
         from muster.airflow.stuck import isolate  # noqa: PLC0415 - DAG files load this module, and stay light
+        from muster.levers.outcome import LeverError  # noqa: PLC0415
 
         if event.get("obsolete"):
             self.log.info("consumer %s holds up nothing any more; the question is closed", self.consumer)
@@ -80,7 +82,10 @@ class AskToIsolate(HITLOperator):
                 trigger=HoldUpTrigger(self.cluster, self.consumer, until=time.time() + self.patience, by=who),
                 method_name="execute_complete",
             )
-        isolate(self.cluster, self.consumer, who, self.patience, context)
+        try:
+            isolate(self.cluster, self.consumer, who, self.patience, context)
+        except LeverError as error:  # asking again would not help
+            raise AirflowFailException(str(error)) from error
         return self._answered("isolated", who)
 
     def _answered(self, answer: str, by: str | None) -> dict[str, Any]:

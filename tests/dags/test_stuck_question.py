@@ -1,0 +1,29 @@
+"""What the task that asks about a stuck consumer does with the answer, where a running Airflow does not show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from muster.airflow import stuck
+from muster.airflow.stuck_question import AskToIsolate
+from muster.levers.outcome import LeverError
+
+pytestmark = pytest.mark.airflow
+
+
+def test_an_answer_that_cannot_be_carried_out_fails_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task has retries, and asking again would not help."""
+    asks: Any = AskToIsolate(
+        task_id="ask", cluster="c", consumer="one", patience=5, subject="?", options=["Isolate one", "Wait"]
+    )
+
+    def refuse(*_: object) -> None:
+        raise LeverError("consumer 'one' of cluster 'c' is isolated already (by ann)")
+
+    monkeypatch.setattr(stuck, "isolate", refuse)
+    event = {"chosen_options": ["Isolate one"], "responded_by_user": {"id": "1", "name": "admin"}}
+    with pytest.raises(AirflowFailException, match=r"is isolated already \(by ann\)"):
+        asks.execute_complete({}, event)
