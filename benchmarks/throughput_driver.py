@@ -150,7 +150,7 @@ def main(source: str, cores: int) -> None:
             print(READY, flush=True)
             for number, line in enumerate(sys.stdin):
                 order = Order.parse(line)
-                with _source(spark, source, cores, order) as reader:
+                with _source(spark, source, cores, order, folder) as reader:
                     reading = _read(order, reader, Path(folder) / f"{number}")
                 print(json.dumps(asdict(reading)), flush=True)
         finally:
@@ -180,7 +180,9 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
 
 
 @contextmanager
-def _source(spark: SparkSession, source: str, cores: int, order: Order) -> Iterator[DataStreamReader]:
+def _source(
+    spark: SparkSession, source: str, cores: int, order: Order, shares: str
+) -> Iterator[DataStreamReader]:
     if source == SPARK:
         yield spark.readStream.format("kafka").options(
             **{
@@ -196,7 +198,7 @@ def _source(spark: SparkSession, source: str, cores: int, order: Order) -> Itera
     with LocalAgent(kafka, "bench-throughput", order.most) as agent:
         agent.hold(order.topic, range(order.partitions))
         yield spark.readStream.format("muster").options(
-            **{**agent.options, "parallelism": str(cores), **order.options}
+            **{**agent.options, "parallelism": str(cores), "shares": shares, **order.options}
         )
 
 

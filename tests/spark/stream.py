@@ -71,7 +71,9 @@ def streaming(
         if fail(batch_id):
             raise RuntimeError(f"handler failed in batch {batch_id}")
 
-    source = spark.readStream.format("muster").options(**agent.options, **options)
+    shares = checkpoint.parent / "shares"
+    shares.mkdir(exist_ok=True)
+    source = spark.readStream.format("muster").options(**agent.options, shares=str(shares), **options)
     stream.query = (
         source.load()
         .writeStream.foreachBatch(process)

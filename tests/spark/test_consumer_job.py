@@ -266,7 +266,7 @@ def test_sigterm_closes_everything_in_order(
     read = [key for key in job.offsets_read().elements() if key[0] == topic.name]
     assert len(read) == len(set(read)), "read twice"
     assert sum(offset or 0 for offset in topic.committed().values()) == len(read)
-    assert list(Path(job.folder).glob("muster-checkpoint-*")) == []
+    assert list(Path(job.folder).glob("muster-query-*")) == []
 
 
 def test_when_the_jvm_is_killed_the_driver_deregisters_and_exits(

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from devstack.kafka import Kafka
 from muster.consumer.source import fetcher as fetcher_module
 from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
 from muster.consumer.source.reader import ClusterRanges, FetcherCache, Task, read
+from muster.consumer.source.shares import ShareBooks
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.spark.topics import (
@@ -139,7 +141,7 @@ def test_what_is_far_ahead_is_not_read_through(fetcher: RangeFetcher, topic: str
 def test_what_is_read_beyond_a_range_is_bounded(
     fetcher: RangeFetcher, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher_module, "_KEEP_CHUNKS", 0)
+    monkeypatch.setattr(fetcher_module, "_KEEP_RECORDS", 0)
     fetcher.tune(1, fetcher_module._CHUNK_BYTES // 50)
     ranges: Ranges = {(topic, 0): (0, 1), (topic, 1): (0, 1), (topic, 2): (0, 5000)}
     assert fetched(fetcher, ranges) == expected(ranges)
@@ -147,9 +149,40 @@ def test_what_is_read_beyond_a_range_is_bounded(
     assert fetched(fetcher, following) == expected(following)
 
 
+def test_a_worker_chooses_the_share_that_it_has_fetched_ahead(
+    kafka: KafkaSettings, topic: str, tmp_path: Path
+) -> None:
+    """Whichever task it is given; here two workers, each with its fetchers."""
+    config = {**kafka.config, "group.id": "shares"}
+    workers = [FetcherCache(), FetcherCache()]
+    books = ShareBooks(str(tmp_path))
+    counts = []
+    for number, worker in enumerate(workers):
+        fetcher = worker.take(config, 30)
+        fetcher.tune(1000, 50_000)  # as after the first chunk: what it keeps is not more than it may
+        counts.append(counted(fetcher))
+        ranges: Ranges = {(topic, p): (0, 1000) for p in (2 * number, 2 * number + 1)}
+        assert fetched(fetcher, ranges) == expected(ranges)
+        worker.put_back(config, fetcher)
+    for turn, (start, end) in enumerate([(1000, 2000), (2000, 4000), (4000, 5000)]):
+        halves: list[Ranges] = [{(topic, p): (start, end) for p in pair} for pair in ((0, 1), (2, 3))]
+        shares = tuple((ClusterRanges("", config, half),) for half in halves)
+        tasks = [Task(shares, 30, choice.number, choice) for choice in books.open(2)]
+        given = tasks if turn % 2 else tasks[::-1]
+        for number, (worker, task) in enumerate(zip(workers, given, strict=True)):
+            (chosen,) = task.share(worker.ahead)
+            assert chosen.ranges == halves[number]
+            fetcher = worker.take(config, 30)
+            assert fetched(fetcher, chosen.ranges) == expected(halves[number])
+            worker.put_back(config, fetcher)
+    assert [count.assigned for count in counts] == [2, 2], "nothing was fetched anew"
+    for worker in workers:
+        worker.take(config, 30).close()
+
+
 def test_a_reader_that_stops_early_spoils_nothing(kafka: KafkaSettings, topic: str) -> None:
     config = {**kafka.config, "group.id": "early"}
-    task = Task((ClusterRanges("", config, {(topic, 0): (0, 5000)}),))
+    task = Task(((ClusterRanges("", config, {(topic, 0): (0, 5000)}),),))
     batches = read(task)
     first = next(batches)
     assert 0 < first.num_rows < 5000

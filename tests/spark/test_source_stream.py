@@ -215,15 +215,18 @@ def test_a_batch_that_is_planned_again_is_the_same_batch(
     assert again.values(other) == numbered("other:", 5)
 
 
+@pytest.mark.parametrize("chosen", [True, False], ids=["chosen", "fixed"])
 def test_a_handler_may_read_its_batch_more_than_once_or_in_part(
-    spark: SparkSession, kafka: KafkaSettings, agent: LocalAgent, tmp_path: Path, eventually: Eventually
+    spark: SparkSession, kafka: KafkaSettings, agent: LocalAgent, tmp_path: Path, chosen: bool
 ) -> None:
+    """Whether tasks choose what they read of it, or not."""
     topic = create_topic(kafka, 2)
     produce(kafka, topic, {0: numbered("0:", 3000), 1: numbered("1:", 3000)})
     agent.hold(topic, [0, 1])
     agent.max_records = 2000
     seen: list[tuple[int, int, int]] = []
-    source = spark.readStream.format("muster").options(**agent.options, parallelism=2).load()
+    options = {**agent.options, "shares": str(tmp_path) if chosen else ""}
+    source = spark.readStream.format("muster").options(**options, parallelism=2).load()
 
     def process(batch, batch_id):  # type: ignore[no-untyped-def]
         some = len(batch.limit(3).collect())
@@ -237,6 +240,13 @@ def test_a_handler_may_read_its_batch_more_than_once_or_in_part(
     )
     assert query.awaitTermination(120)
     assert seen == [(2000, 3, 4000)] * 3
+    books = [book.read_text().splitlines() for book in tmp_path.glob("batch-*")]
+    assert bool(books) == chosen
+    assert all(
+        sorted(line.split()[part] for line in book) in (["0"], ["1"], ["0", "1"])
+        for book in books
+        for part in (0, 1)
+    )
 
 
 def test_available_now_ends_at_the_end_of_its_beginning(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -103,11 +104,12 @@ def planner(agent: LocalAgent, logs: dict[str, Log], clock: Clock) -> Iterator[P
     made.close()
 
 
-def planner_of(agent: LocalAgent, logs: dict[str, Log], clock: Clock) -> Planner:
+def planner_of(agent: LocalAgent, logs: dict[str, Log], clock: Clock, shares: str = "") -> Planner:
     return Planner(
         AgentClient(agent.options["agent"], agent.options["token"]),
         parallelism=2,
         agent_patience=30,
+        shares=shares,
         open_offsets=lambda settings, group: SimulatedOffsets(logs[settings.bootstrap_servers], group),
         clock=clock,
     )
@@ -344,12 +346,12 @@ def test_tasks_come_from_the_end_alone(
     agent.hold(T, [])
     again = planner_of(agent, logs, clock)
     tasks = again.tasks(end)
-    assert [dict(task.clusters[0].ranges) for task in tasks] == [
+    assert [dict(task.shares[0][0].ranges) for task in tasks] == [
         {(T, 0): (0, 100)},
         {(T, 1): (40, 100), (T, 2): (60, 100)},
     ]
     assert [task.records for task in tasks] == [100, 100]
-    assert dict(tasks[0].clusters[0].config) == {
+    assert dict(tasks[0].shares[0][0].config) == {
         "bootstrap.servers": SERVERS,
         "group.id": "g",
         "sasl.password": "p",
@@ -362,15 +364,21 @@ def test_tasks_come_from_the_end_alone(
     again.close()
 
 
-def test_what_finished_first_is_the_first_task_of_the_next_batch(planner: Planner, agent: LocalAgent) -> None:
-    """Spark hands it to the worker that finished first, which has fetched its partitions ahead."""
+def test_tasks_on_one_machine_may_choose_their_shares(
+    agent: LocalAgent, logs: dict[str, Log], clock: Clock, tmp_path: Path
+) -> None:
+    """Unless there is only one."""
     agent.hold(T, [0, 1])
-    halves = planner.tasks({T: {"0": [0, 200], "1": [0, 200]}})
-    for task in reversed(halves):
-        assert task.finish is not None
-        task.finish.say()
-    following = planner.tasks({T: {"0": [200, 400], "1": [200, 400]}})
-    assert [list(task.clusters[0].ranges) for task in following] == [[(T, 1)], [(T, 0)]]
+    planner = planner_of(agent, logs, clock, str(tmp_path))
+    first, second = planner.tasks({T: {"0": [0, 200], "1": [0, 200]}})
+    assert first.shares == second.shares
+    assert [[list(cluster.ranges) for cluster in share] for share in first.shares] == [[[(T, 0)]], [[(T, 1)]]]
+    ahead = {id(first.shares[0]): 0, id(first.shares[1]): 1}
+    assert first.share(lambda share: ahead[id(share)]) is first.shares[1]
+    assert second.share(lambda share: ahead[id(share)]) is first.shares[0], "what is left"
+    (alone,) = planner.tasks({T: {"0": [200, 210], "1": [200, 210]}})
+    assert alone.choice is None
+    planner.close()
 
 
 def test_ranges_of_several_kafkas_in_one_task(planner: Planner, agent: LocalAgent) -> None:
@@ -378,7 +386,7 @@ def test_ranges_of_several_kafkas_in_one_task(planner: Planner, agent: LocalAgen
     agent.hold("other", [0], "kafka-2:9092")
     tasks = planner.tasks({T: {"0": [0, 10]}, "other": {"0": [0, 5], "1": [0, 5]}})
     assert sorted(
-        (cluster.servers, sorted(cluster.ranges)) for task in tasks for cluster in task.clusters
+        (cluster.servers, sorted(cluster.ranges)) for task in tasks for cluster in task.shares[0]
     ) == [("kafka-1:9092", [(T, 0)]), ("kafka-2:9092", [("other", 0), ("other", 1)])]
 
 
@@ -408,15 +416,15 @@ def test_the_first_batch_without_records_of_its_own_is_rehearsed_with_the_last_o
     assert plan(planner, {}) == {}
     assert logs[SERVERS].calls == ["end", "beginning"], "a committed offset may be one to wait for"
     tasks = planner.rehearsal()
-    assert [{c.servers: dict(c.ranges) for c in task.clusters} for task in tasks] == 2 * [
+    assert [{c.servers: dict(c.ranges) for c in task.shares[0]} for task in tasks] == 2 * [
         {SERVERS: {(T, 1): (99, 100)}}
     ]
-    (cluster,) = tasks[0].clusters
+    (cluster,) = tasks[0].shares[0]
     agent.hold(T, [0, 1])
     real = planner.tasks(plan(planner, {}))
-    assert {c.servers: dict(c.config) for task in real for c in task.clusters} == {SERVERS: cluster.config}, (
-        "the same settings, so that the worker's fetcher serves both"
-    )
+    assert {c.servers: dict(c.config) for task in real for c in task.shares[0]} == {
+        SERVERS: cluster.config
+    }, "the same settings, so that the worker's fetcher serves both"
     assert planner.rehearsal() == [], "once is enough"
     assert "close" not in logs[SERVERS].calls
 
@@ -427,7 +435,7 @@ def test_a_rehearsal_does_without_what_is_out_of_reach(
     logs[SERVERS].down = True
     agent.know(T, [1])
     assert plan(planner, {}) == {}
-    assert [task.clusters for task in planner.rehearsal()] == [(), ()]
+    assert [task.shares[0] for task in planner.rehearsal()] == [(), ()]
     assert agent.planned[-1].problems == [], "nothing of this consumer waits for it"
     logs[SERVERS].down = False
     agent.hold(T, [1])

@@ -53,6 +53,8 @@ SCRATCH = {
 file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
 for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
 records."""
+_ONE_MACHINE = re.compile(r"local(\[|$)")
+"""Spark's masters whose executor is the driver's process."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 
@@ -107,11 +109,11 @@ class QuerySupervisor:
     def _run_once(self, beat: Beat) -> str | None:
         """Run the query until it ends; returns why it failed, None if it was stopped."""
         token = self._agent.query_started()
-        checkpoint = Path(tempfile.mkdtemp(prefix="muster-checkpoint-"))
+        scratch = Path(tempfile.mkdtemp(prefix="muster-query-"))
         self._error = None
         failed = True
         try:
-            query = self._start(token, checkpoint)
+            query = self._start(token, scratch)
             while not query.awaitTermination(0.5):  # type: ignore[arg-type]  # seconds, fractions are fine
                 beat()
                 if self._stopped.is_set():
@@ -124,18 +126,23 @@ class QuerySupervisor:
             return "it ended without an error" if failed else None
         finally:
             self._agent.query_ended(failed)
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
-    def _start(self, token: str, checkpoint: Path) -> StreamingQuery:
+    def _start(self, token: str, scratch: Path) -> StreamingQuery:
+        shares = scratch / "shares"
+        shares.mkdir()
         return (
             self._spark.readStream.format(FORMAT)
             .option("agent", self._local_api)
             .option("token", token)
             .option("idle_wait", str(IDLE_WAIT * self._interval))
             .option("parallelism", str(self._spark.sparkContext.defaultParallelism))
+            .option(
+                "shares", str(shares) if _ONE_MACHINE.match(self._spark.sparkContext.master or "") else ""
+            )
             .load()
             .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", checkpoint.as_uri())
+            .option("checkpointLocation", (scratch / "checkpoint").as_uri())
             .trigger(processingTime=f"{max(1, round(self._interval * 1000))} milliseconds")
             .queryName(self._name)
             .start()

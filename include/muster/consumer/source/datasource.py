@@ -2,7 +2,8 @@
 
 Options: `agent` (URL of the local API), `token` (its bearer token), `parallelism` (tasks a batch at most; as
 many as Spark has cores), `read_timeout` (seconds for which a partition may give nothing before a task fails),
-`idle_wait` (seconds that a planning waits for something to read while there is nothing).
+`idle_wait` (seconds that a planning waits for something to read while there is nothing), `shares` (a folder of the
+query's own on the one machine that driver and executors run on; leave it out where they run on several).
 How to reach Kafka is no option, because Spark shows options in plans; the agent tells it.
 
 Register with `spark.dataSource.register(MusterDataSource)`. Executors and the planner's process must be able to
@@ -89,6 +90,7 @@ class MusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parallelism = max(1, int(_number(options, "parallelism", 1)))
         self._read_timeout = _number(options, "read_timeout", 120.0)
         self._idle_wait = _number(options, "idle_wait", 0.0)
+        self._shares = options.get("shares") or ""
         self._made: Planner | None = None
 
     @property
@@ -99,6 +101,7 @@ class MusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._parallelism,
                 self._read_timeout,
                 idle_wait=self._idle_wait,
+                shares=self._shares,
             )
         return self._made
 

@@ -41,7 +41,8 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _PASS_OVER = 1_000
 """How many records are rather dropped as they come than a partition assigned anew: two workers that Spark gives small
 batches in turns both stay with all partitions, and each passes over what the other has read."""
-_KEEP_CHUNKS = 32
+_KEEP_RECORDS = 320_000
+_KEEP_BYTES = 256 * 1024 * 1024
 _SHORT_WAIT, _LONG_WAIT = 0.01, 0.1
 _LOOKUP_TIMEOUT = 10.0
 _GONE_AFTER = 10.0
@@ -118,6 +119,7 @@ class RangeFetcher:
         self._last_error = ""
         self._refused = False
         self._chunk = 100
+        self._keep = 32 * self._chunk
         self._one_topic = True
         try:
             self._consumer = Consumer(
@@ -144,9 +146,18 @@ class RangeFetcher:
         """The partitions that it fetches ahead at present."""
         return frozenset(tp for tp, partition in self._partitions.items() if partition.assigned)
 
+    def continues(self, ranges: Mapping[offsets.TopicPartition, Range]) -> int:
+        """How many of `ranges` begin where it stands, so that nothing fetched for them would be thrown away."""
+        return sum(
+            (known := self._partitions.get(tp)) is not None and known.start == start
+            for tp, (start, _) in ranges.items()
+        )
+
     def tune(self, rows: int, size: int) -> None:
         """Tell that `rows` records took `size` bytes, so that chunks stay within a few megabytes."""
-        self._chunk = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES * rows // max(size, 1)))
+        size = max(size, 1)
+        self._chunk = max(1, min(_CHUNK_RECORDS, _CHUNK_BYTES * rows // size))
+        self._keep = min(_KEEP_RECORDS, _KEEP_BYTES * rows // size)
 
     def fetch(self, ranges: Mapping[offsets.TopicPartition, Range]) -> Iterator[list[Segment]]:
         """Hand out every record of `ranges`, each partition's in order, chunk by chunk.
@@ -399,7 +410,7 @@ class RangeFetcher:
 
     def _let_go(self, pending: Mapping[offsets.TopicPartition, int]) -> None:
         """Stop fetching what was fetched far beyond its range while other ranges are still under way."""
-        bound = _KEEP_CHUNKS * self._chunk
+        bound = self._keep
         if sum(len(partition.kept) for partition in self._partitions.values()) <= bound:
             return
         bound //= len(self._partitions)

@@ -7,9 +7,8 @@ batch that is planned again is the same batch; the `to` of one batch is the `fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import inf
 
 from muster.consumer.source.protocol import Offsets
 
@@ -151,18 +150,6 @@ def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, R
     if max(map(_size, groups)) > _UNEVEN * total / number:
         groups = _by_size(filled, number)
     return groups
-
-
-def in_turn(
-    groups: Iterable[Sequence[tuple[TopicPartition, Range]]], ranks: Mapping[TopicPartition, int]
-) -> list[list[tuple[TopicPartition, Range]]]:
-    """`groups` by the mean rank of their partitions; those of which none has a rank come last."""
-
-    def rank(group: Sequence[tuple[TopicPartition, Range]]) -> float:
-        known = [ranks[tp] for tp, _ in group if tp in ranks]
-        return sum(known) / len(known) if known else inf
-
-    return [list(group) for group in sorted(groups, key=rank)]
 
 
 def _by_number(

@@ -25,7 +25,6 @@ from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.fetch_ahead import fetch_ahead
-from muster.consumer.source.finish_order import Finish, FinishOrder
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.protocol import (
     LONGEST_WAIT,
@@ -35,7 +34,8 @@ from muster.consumer.source.protocol import (
     SourcePlanned,
     TopicSource,
 )
-from muster.consumer.source.reader import ClusterRanges, Task
+from muster.consumer.source.reader import ClusterRanges, Share, Task
+from muster.consumer.source.shares import ShareBooks
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.settings.connections import KafkaSettings
 
@@ -66,7 +66,8 @@ class _Plan:
 class Planner:
     """Plans batches for one query. Times are in seconds.
 
-    A planning with nothing to read waits up to `idle_wait` for something.
+    A planning with nothing to read waits up to `idle_wait` for something. `shares` is a folder that planner and
+    workers see, in which tasks choose what to read (`muster.consumer.source.shares`); without one that is fixed.
 
     `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka cluster.
     """
@@ -78,6 +79,7 @@ class Planner:
         read_timeout: float = 120.0,
         agent_patience: float = 30.0,
         idle_wait: float = 0.0,
+        shares: str = "",
         open_offsets: OpenOffsets = GroupOffsets,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -98,7 +100,7 @@ class Planner:
         self._newest: Mapping[TopicPartition, int] = {}
         self._agent_lost: float | None = None
         self._size = BatchSize()
-        self._finished = FinishOrder()
+        self._books = ShareBooks(shares) if shares else None
         self._said: tuple[list[str], float] = ([], 0.0)
         self._rehearsed = False
         self._rehearsal: list[ClusterRanges] | None = None
@@ -179,9 +181,13 @@ class Planner:
             )
         known = {tp: bounds for tp, bounds in held.items() if tp[0] in self._sources}
         ahead = fetch_ahead(len(known) / self._parallelism)
-        groups = offsets.in_turn(offsets.tasks(known, self._parallelism), self._finished.ranks())
-        said = self._finished.expect([[tp for tp, _ in group] for group in groups])
-        return [self._task(dict(group), ahead, finish) for group, finish in zip(groups, said, strict=True)]
+        shares = [self._share(dict(group), ahead) for group in offsets.tasks(known, self._parallelism)]
+        if self._books is None or len(shares) < 2:  # noqa: PLR2004 - one leaves no choice
+            return [Task((share,), self._read_timeout) for share in shares]
+        return [
+            Task(tuple(shares), self._read_timeout, choice.number, choice)
+            for choice in self._books.open(len(shares))
+        ]
 
     def rehearsal(self) -> list[Task]:
         """The tasks of a batch that nobody is given: the first time as many as there are at most, which have Spark,
@@ -192,30 +198,25 @@ class Planner:
         if self._rehearsed:
             return []
         self._rehearsed = True
-        return [Task(tuple(self._rehearsal or ()), _REHEARSAL_TIMEOUT)] * self._parallelism
+        return [Task((tuple(self._rehearsal or ()),), _REHEARSAL_TIMEOUT)] * self._parallelism
 
     def close(self) -> None:
         """Leave Kafka and the agent."""
         for cluster in self._clusters.values():
             cluster.close()
         self._clusters.clear()
-        self._finished.close()
         self._agent.close()
 
-    def _task(self, ranges: dict[TopicPartition, Range], ahead: Mapping[str, str], finish: Finish) -> Task:
+    def _share(self, ranges: dict[TopicPartition, Range], ahead: Mapping[str, str]) -> Share:
         clusters: dict[tuple[str, str], dict[TopicPartition, Range]] = {}
         for (topic, partition), bounds in ranges.items():
             source = self._sources[topic]
             clusters.setdefault((source.bootstrap_servers, source.group_id), {})[topic, partition] = bounds
-        return Task(
-            tuple(
-                self._cluster_ranges(servers, group, ahead, of_cluster)
-                for (servers, group), of_cluster in clusters.items()
-                # Where nothing is to be read, nothing need be in reach.
-                if offsets.count(of_cluster.values())
-            ),
-            self._read_timeout,
-            finish,
+        return tuple(
+            self._cluster_ranges(servers, group, ahead, of_cluster)
+            for (servers, group), of_cluster in clusters.items()
+            # Where nothing is to be read, nothing need be in reach.
+            if offsets.count(of_cluster.values())
         )
 
     def _cluster_ranges(

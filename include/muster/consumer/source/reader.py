@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from pyspark.sql.datasource import InputPartition
 from muster.consumer.source import offsets
 from muster.consumer.source.cycle_search import CycleSearch
 from muster.consumer.source.fetcher import RangeFetcher
-from muster.consumer.source.finish_order import Finish
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.records import ARROW_SCHEMA, Segment, to_record_batch
+from muster.consumer.source.shares import Choice
 
 LOG = logging.getLogger(__name__)
 
@@ -39,39 +39,50 @@ class ClusterRanges:
     ranges: Mapping[TopicPartition, Range]
 
 
+Share = tuple[ClusterRanges, ...]
+"""A part of a batch: any number of ranges, of any number of Kafka clusters."""
+
+
 @dataclass(frozen=True)
 class Task(InputPartition):
-    """What one Spark task reads: any number of ranges, of any number of Kafka clusters.
+    """What one Spark task reads: `shares[number]`, or with a `choice` the share that it chooses, for good.
 
-    `read_timeout` (seconds) is how long a partition may give nothing before the task fails. `finish` is said when all
-    is read.
+    `read_timeout` (seconds) is how long a partition may give nothing before the task fails.
     """
 
-    clusters: tuple[ClusterRanges, ...]
+    shares: tuple[Share, ...]
     read_timeout: float = 120.0
-    finish: Finish | None = None
+    number: int = 0
+    choice: Choice | None = None
 
     @property
     def records(self) -> int:
-        """How many offsets the task spans."""
-        return sum(offsets.count(cluster.ranges.values()) for cluster in self.clusters)
+        """How many offsets the task's own share spans."""
+        return sum(offsets.count(cluster.ranges.values()) for cluster in self.shares[self.number])
+
+    def share(self, ahead: Callable[[Share], int]) -> Share:
+        """What to read, where `ahead` says how much of a share is fetched already. Raises `ShareError`."""
+        if self.choice is None:
+            return self.shares[self.number]
+        known = [ahead(share) for share in self.shares]
+        wishes = sorted(range(len(known)), key=lambda n: (-known[n], n != self.number, n))
+        return self.shares[self.choice.make(wishes)]
 
 
 def read(task: Task) -> Iterator[pa.RecordBatch]:
-    """Every record of `task`'s ranges, each partition's in order. Raises `KafkaReadError`."""
-    if not task.clusters:
+    """Every record of `task`'s share, each partition's in order. Raises `KafkaReadError` and `ShareError`."""
+    share = task.share(FETCHERS.ahead)
+    if not share:
         yield _NOTHING
     try:
-        yield from _read(task)
+        yield from _read(share, task.read_timeout)
     finally:
         CYCLES.task_ended()
-    if task.finish is not None:
-        task.finish.say()
 
 
-def _read(task: Task) -> Iterator[pa.RecordBatch]:
-    for cluster in task.clusters:
-        fetcher = FETCHERS.take(cluster.config, task.read_timeout)
+def _read(share: Share, read_timeout: float) -> Iterator[pa.RecordBatch]:
+    for cluster in share:
+        fetcher = FETCHERS.take(cluster.config, read_timeout)
         try:
             chunks = _by_rows(fetcher.fetch(cluster.ranges))
             while (batch := _next_batch(chunks, fetcher)) is not None:
@@ -148,6 +159,15 @@ class FetcherCache:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="muster-fetchers", daemon=True)
                 self._watcher.start()
+
+    def ahead(self, share: Share) -> int:
+        """Of how many of the share's partitions the fetchers that would be taken can go on where they stand."""
+        with self._lock:
+            return sum(
+                idle[-1].fetcher.continues(cluster.ranges)
+                for cluster in share
+                if (idle := self._idle.get(_key(cluster.config)))
+            )
 
     @property
     def idle(self) -> int:
