@@ -141,9 +141,10 @@ def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bo
 
     wait_for("a long poll", polls, _PATIENCE, interval=0.1)
     with stage.history(cluster) as store:
+        asked = time.time()
         consumers.tell(f"{event} 1")
-        began = time.time()
-        written: Record = wait_for("a plan", lambda: _written(store, began - 1), _PATIENCE, interval=0.2)
+        began = time.time()  # it is so now; the plan may even be written, when Consul was slow to answer
+        written: Record = wait_for("a plan", lambda: _written(store, asked), _PATIENCE, interval=0.2)
         run = written.entry.by.partition(" ")[2] if isinstance(written.entry, Transitions) else ""
         wait_for("the run's end", lambda: run in database.ended(dag), _PATIENCE, interval=0.2)
     tasks = database.tasks(dag, run)
