@@ -29,6 +29,7 @@ from tests.property.assignor_cases import (
 )
 
 some = settings(max_examples=50, deadline=None)
+many = settings(max_examples=200, deadline=None)
 
 GROUPS = st.sampled_from([None, [["a", "b"], ["t.*"]], [["t0", "t1", "t2"], ["[ac]"]], [[".*"]]])
 CASES = small_cases() | tangled_cases() | large_cases()
@@ -370,3 +371,55 @@ def test_any_pins_at_all_leave_a_valid_assignment(cluster: Cluster, data: st.Dat
             live = cluster.case.consumers.get(consumer)
             if number in cluster.case.topics.get(topic, ()) and live is not None and live.subscribes(topic):
                 assert assignment[topic][number] == consumer
+
+
+@st.composite
+def with_pins(draw: st.DrawFn) -> tuple[Cluster, Assignment]:
+    """Pins that can be obeyed, many of which contradict each other or take their partition out of the group."""
+    cluster = draw(clusters(small_cases() | tangled_cases(), most=3))
+    random_ = random.Random(draw(st.integers(0, 2**32)))
+    part = draw(st.sampled_from([0.1, 0.5, 1.0]))
+    pins: dict[str, dict[int, str]] = {}
+    for topic, partitions in cluster.case.topics.items():
+        takers = [name for name, c in sorted(cluster.case.consumers.items()) if c.subscribes(topic)]
+        for number in sorted(partitions) if takers else ():
+            if random_.random() < part:
+                pins.setdefault(topic, {})[number] = random_.choice(takers)
+    return cluster, pins
+
+
+@many
+@given(found=with_pins())
+def test_what_is_pinned_out_of_its_task_counts_in_the_balance(found: tuple[Cluster, Assignment]) -> None:
+    cluster, pins = found
+    assignment = cluster.assign(pins)
+    load = loads(assignment, cluster.case.consumers)
+    weight = {name: Fraction(consumer.weight) for name, consumer in cluster.case.consumers.items()}
+    groups = Grouping(cluster.groups).of(cluster.case.topics, cluster.case.consumers)
+    for task in tasks_of(groups, cluster.case.topics):
+        takers = groups[task.group].consumers
+        pinned = {topic: pins.get(topic, {}).get(task.number) for topic in task.topics}
+        rest = [topic for topic in task.topics if pinned[topic] is None]
+        if rest and not set(takers).intersection(pinned.values()):
+            owner, size = assignment[rest[0]][task.number], len(rest)
+            least = min((2 * load[c] + size) / weight[c] for c in takers)
+            assert (2 * load[owner] - size) / weight[owner] <= least
+
+
+@many
+@given(found=with_pins())
+def test_with_any_pins_each_partition_has_all_its_standbys_and_a_second_plan_changes_nothing(
+    found: tuple[Cluster, Assignment],
+) -> None:
+    cluster, pins = found
+    assignment = cluster.assign(pins)
+    standing = cluster.stand_by(assignment)
+    for group in Grouping(cluster.groups).of(cluster.case.topics, cluster.case.consumers):
+        for topic in group.topics:
+            for number, owner in assignment[topic].items():
+                others = [consumer for consumer in group.consumers if consumer != owner]
+                there = standing.get(topic, {}).get(number, ())
+                assert len(there) == min(cluster.wanted, len(others))
+    after = replace(cluster, case=replace(cluster.case, previous=assignment), standing=standing)
+    assert after.assign(pins) == assignment
+    assert after.stand_by(assignment) == standing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,12 +12,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import Circumstances, load_assignor, run_assignor
-from muster.core.assignors.measured import AVERAGE, counted
+from muster.core.assignors.measured import counted
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, changed, large_cases, may_stay, moves, small_cases
+from tests.property.assignor_cases import (
+    Case,
+    changed,
+    large_cases,
+    loads,
+    may_stay,
+    moves,
+    small_cases,
+)
 from tests.property.circumstance_cases import Situation, situations, with_any_weight
 
 some = settings(max_examples=50, deadline=None)
+many = settings(max_examples=200, deadline=None)
 
 CASES = small_cases() | large_cases()
 EVEN = small_cases(mixed=False) | large_cases(mixed=False)
@@ -54,14 +63,15 @@ def counts_of(situation: Situation) -> Mapping[str, Mapping[int, int]]:
 
 
 def carried(situation: Situation, assignment: Assignment) -> tuple[dict[str, float], float]:
-    """What each consumer carries for its weight, and the average."""
+    """What each consumer carries for its weight, and the average over those that may take anything."""
     counts = counts_of(situation)
     weights = with_any_weight(situation.case)
     load = dict.fromkeys(situation.case.consumers, 0)
     for topic, owners in assignment.items():
         for partition, consumer in owners.items():
             load[consumer] += counts[topic][partition]
-    return {c: load[c] / weights[c] for c in load}, sum(load.values()) / sum(weights.values())
+    taking = set[str]().union(*map(situation.takers, situation.case.topics))
+    return {c: load[c] / weights[c] for c in load}, sum(load.values()) / sum(weights[c] for c in taking)
 
 
 def known(situation: Situation) -> bool:
@@ -78,26 +88,34 @@ def settled(situation: Situation, **options: Any) -> Situation:
 
 
 @some
-@given(situation=situations(CASES, loads=False), kept=st.floats(0, 0.49))
-def test_with_too_little_known_it_is_sticky(situation: Situation, kept: float) -> None:
+@given(situation=situations(CASES, loads=False), data=st.data())
+def test_with_nothing_known_it_is_sticky(situation: Situation, data: st.DataObject) -> None:
     case = situation.case
-    places = [(t, p) for t in sorted(case.topics) for p in sorted(case.topics[t]) if situation.takers(t)]
-    few: dict[str, dict[int, float]] = {}
-    for topic, partition in places[: int(len(places) * kept)]:
-        few.setdefault(topic, {})[partition] = 5.0
-    unknown = replace(situation, circumstances=replace(situation.circumstances, loads=few))
+    useless = {
+        t: dict.fromkeys(p, data.draw(st.sampled_from([-1.0, float("nan")]))) for t, p in case.topics.items()
+    }
+    unknown = replace(situation, circumstances=replace(situation.circumstances, loads=useless))
     sticky = run_assignor(
         load_assignor("sticky"), case.topics, case.consumers, case.previous, situation.circumstances
     )
-    assert load_aware(unknown) == sticky
+    assert load_aware(situation) == load_aware(unknown) == sticky
 
 
 @some
-@given(case=CASES)
-def test_with_no_load_at_all_it_is_sticky(case: Case) -> None:
+@given(case=EVEN)
+def test_idle_partitions_are_evened_out_by_number_within_the_tolerance(case: Case) -> None:
+    assume(any(case.topics.values()))
     idle = Circumstances(loads={t: dict.fromkeys(p, 0.0) for t, p in case.topics.items()})
-    sticky = run_assignor(load_assignor("sticky"), case.topics, case.consumers, case.previous)
-    assert load_aware(Situation(case, idle)) == sticky
+    found = load_aware(Situation(case, idle), budget=ENOUGH)
+    weights = with_any_weight(case)
+    mean = sum(map(len, case.topics.values())) / sum(weights.values())
+    load = loads(found, case.consumers)
+    off = [c for c in load if abs(load[c] / weights[c] - mean) > 0.2 * mean * (1 + 1e-9)]
+    for consumer in off:  # one partition more or less would make it no better
+        gain = max((2 * load[c] - 1) / weights[c] for c in load if load[c])
+        assert (
+            load[consumer] / weights[consumer] > mean or (2 * load[consumer] + 1) / weights[consumer] >= gain
+        )
 
 
 @some
@@ -109,10 +127,13 @@ def test_with_no_load_at_all_it_is_sticky(case: Case) -> None:
 )
 def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, Mapping[int, float]]) -> None:
     topics = {"a": range(5), "b": range(4)}
-    good = {t: {p: v for p, v in of.items() if v >= 0 and p in topics[t]} for t, of in loads.items()}
+    good = {
+        t: {p: max(v, 1) * 1000 for p, v in of.items() if v >= 0 and p in topics[t]}
+        for t, of in loads.items()
+    }
     every = [v for of in good.values() for v in of.values()]
     found = counted(loads, topics)
-    if len(every) < 4.5 or not sum(every):
+    if not every:
         assert found is None
         return
     assert found is not None
@@ -123,9 +144,7 @@ def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, M
             unknown = partition not in good.get(topic, {})
             assert (partition in found.estimated.get(topic, ())) == unknown
             expected = good.get(topic, {}).get(partition, sum(of_topic) / len(of_topic) if of_topic else mean)
-            assert found.counts[topic][partition] == pytest.approx(
-                max(AVERAGE / 10, expected / mean * AVERAGE), abs=1
-            )
+            assert found.counts[topic][partition] == pytest.approx(expected, abs=1)
 
 
 # Load
@@ -170,40 +189,51 @@ def test_no_more_moves_than_the_budget(situation: Situation, budget: int) -> Non
     assert len(moved) <= budget
 
 
-@some
-@given(situation=measured(EVEN), tolerance=st.sampled_from([0.05, 0.2, 0.5]))
+def helpful(situation: Situation, assignment: Assignment, tolerance: float) -> list[tuple[str, int, str]]:
+    """The partitions, and to whom, whose move would make somebody out of tolerance and a consumer that differs from
+    it by more than the tolerance more even."""
+    load, mean = carried(situation, assignment)
+    counts, weights = counts_of(situation), with_any_weight(situation.case)
+    pins, beyond = situation.obeyable_pins(), tolerance * mean * (1 + 1e-6)
+    least: dict[tuple[str, str], tuple[int, int]] = {}
+    for topic, owners in assignment.items():
+        for partition, owner in owners.items():
+            if (topic, partition) not in pins:
+                found = (counts[topic][partition], partition)
+                least[topic, owner] = min(least.get((topic, owner), found), found)
+    return [
+        (topic, partition, taker)
+        for (topic, owner), (count, partition) in least.items()
+        for taker in situation.takers(topic)
+        if max(abs(load[owner] - mean), abs(load[taker] - mean)) > beyond < load[owner] - load[taker]
+        and count / weights[owner] + count / weights[taker] < 2 * (load[owner] - load[taker]) * (1 - 1e-6)
+    ]
+
+
+@many
+@given(situation=measured(CASES, pins=True), tolerance=st.sampled_from([0.05, 0.2, 0.5]))
 def test_who_is_out_of_tolerance_could_not_be_helped_by_any_move(
     situation: Situation, tolerance: float
 ) -> None:
     assume(known(situation))
     after = load_aware(situation, tolerance=tolerance, budget=ENOUGH)
-    load, mean = carried(situation, after)
-    weights = with_any_weight(situation.case)
-    lightest = min(load, key=lambda c: (load[c], c))
-    counts = counts_of(situation)
-    for topic, owners in after.items():
-        for partition, owner in owners.items():
-            if load[owner] <= mean * (1 + tolerance) * (1 + 1e-6):
-                continue
-            count = counts[topic][partition]
-            before = load[owner] ** 2 * weights[owner] + load[lightest] ** 2 * weights[lightest]
-            then = (load[owner] - count / weights[owner]) ** 2 * weights[owner]
-            then += (load[lightest] + count / weights[lightest]) ** 2 * weights[lightest]
-            assert then >= before * (1 - 1e-9)
+    assert not helpful(situation, after, tolerance)
 
 
 @some
 @given(
     situation=measured(small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False))
 )
-def test_from_nothing_nobody_exceeds_the_average_by_more_than_one_partition(situation: Situation) -> None:
+def test_from_nothing_no_consumer_exceeds_the_average_by_more_than_a_tenth_and_one_partition(
+    situation: Situation,
+) -> None:
     assume(known(situation))
     situation = replace(situation, case=replace(situation.case, previous={}))
     load, mean = carried(situation, load_aware(situation, budget=0))
     counts = counts_of(situation)
     largest = max(count for of_topic in counts.values() for count in of_topic.values())
     weight = next(iter(with_any_weight(situation.case).values()))
-    assert max(load.values()) <= mean + largest / weight * (1 + 1e-9)
+    assert max(load.values()) <= (1.1 * mean + largest / weight) * (1 + 1e-9)
 
 
 @some
@@ -260,28 +290,95 @@ def test_who_joins_gets_its_part_within_the_tolerance_planning_by_planning(situa
     else:
         pytest.fail("it never comes to rest")
     load, mean = carried(joined, after)
-    most = max(load, key=lambda c: load[c])
-    counts = counts_of(situation)
-    weight = next(iter(with_any_weight(situation.case).values()))
-    of_most = [counts[t][p] for t, owners in after.items() for p, c in owners.items() if c == most]
-    # Either it has its part, or the smallest partition of who carries most would be too much for it.
-    assert load["newcomer"] >= 0.8 * mean * (1 - 1e-6) or load[most] - load["newcomer"] <= max(
-        0.2 * mean, min(of_most) / weight
-    ) * (1 + 1e-6)
+    assert load["newcomer"] >= 0.8 * mean * (1 - 1e-6) or not helpful(joined, after, 0.2)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Plan after plan under constant load, where what has moved is not measured for `delay` plans."""
+
+    situation: Situation
+    delay: int
+    options: Mapping[str, float]
+
+    def comes_to_rest(self, plans: int) -> bool:
+        now, since = self.situation, dict[tuple[str, int], int]()
+        loads, quiet = now.circumstances.loads, 0
+        for number in range(plans):
+            seen = {
+                t: {p: load for p, load in of.items() if number - since.get((t, p), -ENOUGH) > self.delay}
+                for t, of in loads.items()
+            }
+            now = replace(now, circumstances=replace(now.circumstances, loads=seen))
+            after = load_aware(now, **self.options)
+            moved = changed(now.case.previous, after)
+            since |= dict.fromkeys(moved, number)
+            quiet = 0 if moved else quiet + 1
+            if quiet > self.delay + 1:
+                return True
+            now = replace(now, case=replace(now.case, previous=after))
+        return False
+
+
+@st.composite
+def replays(draw: st.DrawFn) -> Replay:
+    """Few partitions of very unequal load, so that a plan may move most of them."""
+    random_ = random.Random(draw(st.integers(0, 2**32)))
+    names = [f"c{i}" for i in range(random_.randint(2, 4))]
+    topics = {f"t{i}": frozenset(range(random_.randint(1, 14))) for i in range(random_.choice([1, 1, 2]))}
+    weights = random_.choice([(1.0, 2.0), (0.5, 1.0, 2.0, 3.0), (0.0, 1.0, 5.0)])
+    subscriptions = random_.choice([[None], [None, frozenset(["t0"])]])
+    consumers = {
+        c: Consumer(c, weight=random_.choice(weights), topics=random_.choice(subscriptions)) for c in names
+    }
+    previous = {t: {p: random_.choice(names) for p in sorted(partitions)} for t, partitions in topics.items()}
+    idle = random_.choice([0.0, 0.3, 0.8])
+    loads = {
+        t: {p: 0.0 if random_.random() < idle else random_.paretovariate(0.6) for p in sorted(partitions)}
+        for t, partitions in topics.items()
+    }
+    options = {"tolerance": random_.choice([0.0, 0.2, 0.5]), "budget": random_.choice([1, 5, 20])}
+    situation = Situation(Case(topics, consumers, previous), Circumstances(loads=loads))
+    return Replay(situation, random_.choice([1, 2, 6]), options)
+
+
+@settings(max_examples=500, deadline=None)
+@given(replay=replays())
+def test_it_comes_to_rest_under_constant_load_however_long_measuring_takes(replay: Replay) -> None:
+    assert replay.comes_to_rest(plans=2000)
+
+
+HOT = {0: 200.0, **dict.fromkeys(range(1, 9), 5.0)}
+
+
+def test_a_plan_that_moves_most_partitions_is_not_undone_while_they_are_measured() -> None:
+    consumers = {"big": Consumer("big", weight=2.0), "small": Consumer("small")}
+    topics = {"t": frozenset(HOT)}
+    previous = run_assignor(load_assignor("sticky"), topics, consumers, {})
+    situation = Situation(Case(topics, consumers, previous), Circumstances(loads={"t": HOT}))
+    assert Replay(situation, 1, {}).comes_to_rest(plans=10)
+
+
+def test_a_move_helps_though_the_busiest_consumer_cannot_give_any() -> None:
+    consumers = {c: Consumer(c) for c in ("a", "b", "newcomer")}
+    case = Case({"t": frozenset(range(3))}, consumers, {"t": {0: "a", 1: "b", 2: "b"}})
+    after = load_aware(Situation(case, Circumstances(loads={"t": {0: 10.0, 1: 3.0, 2: 3.0}})))
+    assert sorted(after["t"].values()) == ["a", "b", "newcomer"]
+
+
+def test_consumer_of_weight_0_gives_its_partition_away_though_another_one_is_idle() -> None:
+    consumers = {c: Consumer(c, weight=float(c == "a")) for c in ("a", "idle", "zero")}
+    case = Case({"t": frozenset(range(10))}, consumers, {"t": {**dict.fromkeys(range(9), "a"), 9: "zero"}})
+    after = load_aware(Situation(case, Circumstances(loads={"t": dict.fromkeys(range(10), 5.0)})))
+    assert set(after["t"].values()) == {"a"}
 
 
 @some
 @given(situation=measured(CASES), data=st.data())
 def test_new_partitions_move_no_other_without_budget(situation: Situation, data: st.DataObject) -> None:
-    """As long as at least half of the partitions are measured: otherwise it is sticky."""
     assume(known(situation))
-    taken = [t for t in situation.case.topics if situation.takers(t)]
-    measured_of_each = sum(len(situation.case.topics[t]) for t in taken) // len(taken)
-    assume(measured_of_each)
-    grown = data.draw(st.integers(1, measured_of_each))
+    grown = data.draw(st.integers(1, 50))
     at_rest = settled(situation, budget=ENOUGH)
     topics = {t: p | frozenset(range(300, 300 + grown)) for t, p in situation.case.topics.items()}
     more = replace(at_rest, case=replace(at_rest.case, topics=topics))
-    # With less than half of the loads known it plans by numbers, as sticky does.
-    assume(counted(more.circumstances.loads, topics) is not None)
     assert not changed(at_rest.case.previous, load_aware(more, budget=0))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -238,12 +239,56 @@ def test_a_second_look_with_a_tolerance_changes_nothing(situation: Situation, to
 
 
 @some
-@given(situation=zoned(EVEN), budget=st.integers(0, 40))
+@given(situation=zoned(EVEN | small_cases() | tangled_cases()), budget=st.integers(0, 40))
 def test_moves_for_zones_alone_are_bounded_and_worth_it(situation: Situation, budget: int) -> None:
     strict, moved = sticky(situation), sticky(situation, rack_moves=budget)
     assert moves(situation.case, moved) <= moves(situation.case, strict) + budget
     assert loads(moved, situation.case.consumers) == loads(strict, situation.case.consumers)
     assert in_zone(situation, moved) >= in_zone(situation, strict)
+
+
+@many
+@given(situation=zoned(small_cases() | tangled_cases()))
+def test_with_enough_moves_it_rests_where_no_swap_brings_more_home(situation: Situation) -> None:
+    case, racks = situation.case, situation.circumstances.racks
+    after = sticky(situation, rack_moves=10**6)
+    while (
+        again := sticky(now := replace(situation, case=replace(case, previous=after)), rack_moves=10**6)
+    ) != after:
+        assert in_zone(now, again) > in_zone(now, after)
+        after = again
+    zone = {name: consumer.zone or "nowhere" for name, consumer in case.consumers.items()}
+    free = [
+        (topic, owner, racks.get(topic, {}).get(partition, "unknown"))
+        for topic, owners in after.items()
+        for partition, owner in owners.items()
+        if (topic, partition) not in situation.obeyable_pins()
+    ]
+    for (topic, owner, rack), (other_topic, other, other_rack) in combinations(free, 2):
+        if situation.may_take(owner, other_topic) and situation.may_take(other, topic):
+            at_home = (zone[owner] == rack) + (zone[other] == other_rack)
+            assert (zone[other] == rack) + (zone[owner] == other_rack) <= at_home
+
+
+def test_rack_moves_reach_what_kafka_reaches_with_mixed_subscriptions() -> None:
+    """`testRackAwareAssignmentWithNonEqualSubscription` of Kafka: 4 of 15 partitions are left out of their zone."""
+    every = frozenset({"t1", "t2", "t3"})
+    consumers = {
+        "c1": Consumer("c1", zone="a", topics=every),
+        "c2": Consumer("c2", zone="b", topics=every),
+        "c3": Consumer("c3", zone="c", topics=every - {"t2"}),
+    }
+    topics = {"t1": frozenset(range(6)), "t2": frozenset(range(7)), "t3": frozenset(range(2))}
+    owners = dict(zip(every_partition(topics), ["c1"] * 5 + ["c2"] * 5 + ["c3"] * 5, strict=True))
+    leaders = dict(zip(every_partition(topics), "abc" * 5, strict=True))
+    previous: dict[str, dict[int, str]] = {t: {p: owners[t, p] for p in topics[t]} for t in topics}
+    racks = Circumstances(racks={t: {p: leaders[t, p] for p in topics[t]} for t in topics})
+    situation = Situation(Case(topics, consumers, previous), racks)
+    assert in_zone(situation, sticky(situation, rack_moves=100)) == 15 - 4
+
+
+def every_partition(topics: Mapping[str, frozenset[int]]) -> list[tuple[str, int]]:
+    return [(topic, partition) for topic in sorted(topics) for partition in sorted(topics[topic])]
 
 
 @some

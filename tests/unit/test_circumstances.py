@@ -203,7 +203,7 @@ def test_an_unknown_load_stays_unknown(world: World, one: Coordinator, assignor:
         consumer.rates = dict.fromkeys(consumer.running, 1.0)
     world.consumers[owner].answers = False
     plan = one.compute_assignment()
-    assert plan.warnings == [f"the load of consumer {owner} is unknown: connection refused"]
+    assert plan.warnings == [f"the load of consumer {owner} is unknown: no answer in time"]
     assert 0 not in assignor.told["loads"]["t"]
     assert assignor.told["loads"]["t"].keys() == {p for p, c in world.owners("t").items() if c != owner}
 

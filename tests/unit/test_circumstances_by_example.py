@@ -89,17 +89,22 @@ class TestPins:
         assert in_row(assign("sticky", topics(t=9), live, pins=pins)["t"]) == "aaaaabcbc"
 
     def test_each_impossible_pin_is_told_with_its_reason(self) -> None:
-        live = {"a": Consumer("a", topics=frozenset({"t"})), "b": Consumer("b")}
+        live = {
+            "a": Consumer("a", topics=frozenset({"t"})),
+            "b": Consumer("b"),
+            "going": Consumer("going", leaving=True),
+        }
         pins = {
             "gone": {0: "a"},
-            "t": {0: "a", 1: "left", 2: "b", 9: "a"},
+            "t": {0: "a", 1: "left", 2: "b", 3: "going", 9: "a"},
             "u": {0: "a", 1: "b"},
         }
-        told = impossible_pins(pins, topics(t=3, u=2), live, {"b": frozenset({"t"})})
+        told = impossible_pins(pins, topics(t=4, u=2), live, {"b": frozenset({"t"})})
         assert [(pin.topic, pin.partition, pin.consumer, pin.reason) for pin in told] == [
             ("gone", 0, "a", "there is no such topic in this cluster"),
             ("t", 1, "left", "the consumer is not live (it has left, fails its check or is isolated)"),
             ("t", 2, "b", "the consumer is excluded from the topic"),
+            ("t", 3, "going", "the consumer is leaving"),
             ("t", 9, "a", "there is no such partition"),
             ("u", 0, "a", "the consumer does not subscribe to the topic"),
         ]

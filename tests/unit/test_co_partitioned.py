@@ -156,6 +156,22 @@ class TestPins:
         found = assign(topics(t=2, u=2), consumers, pins={"u": {1: "only"}}, groups=[["t", "u"]])
         assert found == {"t": {0: "a", 1: "a"}, "u": {0: "a", 1: "only"}}
 
+    def test_a_partition_pinned_out_of_its_task_has_its_owner_first_of_all_its_standbys(self) -> None:
+        pins = {"t": {0: "a"}, "u": {0: "b"}}
+        both, consumers = topics(t=1, u=1), live("a b c")
+        owners = assign(both, consumers, pins=pins)
+        for wanted in (1, 2):
+            found = standbys(both, consumers, owners, standbys=wanted)
+            assert found["u"][0] == ("a", "c")[:wanted]
+            assert len(found["t"][0]) == wanted
+            without_b = assign(both, live("a c"), owners, pins, found, standbys=wanted)
+            assert without_b == {"t": {0: "a"}, "u": {0: "a"}}
+
+    def test_a_partition_pinned_out_of_its_task_counts_as_its_consumers(self) -> None:
+        pins = {"t": {0: "a", 1: "a"}, "u": {0: "b", 1: "b"}}
+        found = assign(topics(t=4, u=4), live("a b"), pins=pins)
+        assert Counter(c for owners in found.values() for c in owners.values()) == {"a": 4, "b": 4}
+
     def test_impossible_pins_have_no_effect(self) -> None:
         pins = {"t": {0: "gone", 9: "a"}, "nowhere": {0: "a"}}
         assert assign(topics(t=2), live("a b"), pins=pins) == assign(topics(t=2), live("a b"))
@@ -179,6 +195,16 @@ class TestStandbys:
         found = standbys(topics(t=12), live("a b c"), owners, standbys=1)
         of_a = Counter(found["t"][p][0] for p in range(12) if owners["t"][p] == "a")
         assert of_a == {"b": 2, "c": 2}
+
+    def test_are_those_who_read_least_so_that_a_death_needs_one_plan(self) -> None:
+        consumers, before = live("a b c d e f"), {"t": {0: "a", 1: "b", 2: "c"}}
+        found = standbys(topics(t=3), consumers, before, standbys=1)
+        assert {standing[0] for standing in found["t"].values()} == {"d", "e", "f"}
+        del consumers["a"]
+        promoted = assign(topics(t=3), consumers, before, standing=found, standbys=1)
+        assert promoted == {"t": {0: found["t"][0][0], 1: "b", 2: "c"}}
+        still = standbys(topics(t=3), consumers, promoted, found, standbys=1)
+        assert assign(topics(t=3), consumers, promoted, standing=still, standbys=1) == promoted
 
     def test_no_more_than_there_are_consumers(self) -> None:
         owners = assign(topics(t=1), live("a b"))
@@ -240,6 +266,12 @@ class TestPromotion:
         standing = {"t": {0: ("b",), 1: ("c",), 2: ("c",), 3: ("b",)}}
         found = assign(topics(t=4), live("a b"), now, standing=standing, standbys=1)
         assert found == {"t": {0: "b", 1: "a", 2: "a", 3: "b"}}
+
+    def test_balance_prefers_a_receiver_that_stands_by(self) -> None:
+        now = {"t": {0: "a", 1: "a", 2: "b", 3: "c"}}
+        standing = {"t": {0: ("e",), 1: ("b",), 2: ("a",), 3: ("b",)}}
+        found = assign(topics(t=4), live("a b c d e"), now, standing=standing, standbys=1)
+        assert found == {"t": {0: "e", 1: "a", 2: "b", 3: "c"}}
 
     def test_no_promotion_without_the_option(self) -> None:
         standing = {topic: {0: ("b",)} for topic in "tu"}

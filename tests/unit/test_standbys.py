@@ -18,8 +18,9 @@ from muster.core.model import (
     TopicSnapshot,
     Transition,
 )
+from muster.core.patience import Policy
 from muster.core.planner import Plan, plan
-from muster.core.state_machine import Policy, advance
+from muster.core.state_machine import advance
 from tests.unit.simulated import SimulatedStore, World
 from tests.unit.test_interrupted_writes import CHANGES, Change, Topics, begin, coordinator, play, settle
 from tests.unit.test_state_machine import HALVES, NOW, expect, members, status, topic
@@ -54,7 +55,10 @@ def written(done: Transition) -> TopicSnapshot:
 
 class TestStateMachine:
     def test_written_with_the_first_owners(self) -> None:
-        done = expect(step(topic({}, None, epoch=0), members("a", "b", "c"), HALVES, STANDBYS))
+        nothing = {c: s for name in "abc" for c, s in status(name, epoch=0).items()}
+        done = expect(
+            step(topic({}, None, epoch=0), members("a", "b", "c"), HALVES, STANDBYS, statuses=nothing)
+        )
         assert done.assignment.owners == HALVES
         assert done.assignment.standbys == STANDBYS
 

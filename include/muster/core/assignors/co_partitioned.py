@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from muster.core.assignors.circumstances import Standbys
 from muster.core.assignors.groups import Grouping
 from muster.core.assignors.load import weight_of
+from muster.core.assignors.pins import with_pinned
 from muster.core.assignors.standby_placement import StandbyPlacement
 from muster.core.assignors.task_balance import TaskBalance
 from muster.core.assignors.task_zones import bring_home
@@ -27,15 +29,16 @@ class CoPartitioned:
     1. Topics form groups (`muster.core.assignors.groups`). Partition n of every topic of a group, a task, goes to one
        consumer, which subscribes to the whole group. Where only some of the topics have a partition n, the task is
        those.
-    2. A pin takes the whole task with it. Of several pins in one task the first in order of topic does, if its
-       consumer subscribes to the whole group; each other one is obeyed for its own partition alone, and takes that
-       out of the task.
+    2. A pin takes the whole task with it. Of several pins in one task the first in order of topic does whose consumer
+       subscribes to the whole group; each other one is obeyed for its own partition alone, and takes that out of the
+       task: it counts as its consumer's in the balance, and the task's owner is the first to stand by for it, who is
+       the one that it goes back to.
     3. With `standbys: k`, each task whose owner is gone goes to the first of its standbys that is live. In a plan in
        which that happens nothing else moves that could stay; balance comes with the next plan.
     4. Otherwise as balanced as single hand-overs of tasks make it, by number of partitions over all groups and in
        proportion to `weight` (`muster.core.assignors.task_balance`), and a task stays with who holds most of it
-       unless it has to go for the sake of balance. Of tasks that might as well go, a consumer is given those that it
-       stands by for.
+       unless it has to go for the sake of balance. Of consumers that might as well be given one, and of tasks that
+       might as well go, those are taken of which the one stands by for the other.
 
     A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to
     be, and only those without a live owner are given one.
@@ -65,21 +68,24 @@ class CoPartitioned:
         standbys: Standbys = _NONE,
         unsettled: frozenset[str] = frozenset(),
     ) -> Assignment:
-        """See `Assignor.assign`."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `Circumstances`."""
         groups = self._grouping.of(topics, consumers)
         takers = [frozenset(group.consumers) for group in groups]
         held_still = [not unsettled.isdisjoint(group.topics) for group in groups]
         tasks = tasks_of(groups, topics)
+        pinned = {task: task.leader(pins, takers[task.group]) for task in tasks} if pins else {}
+        alone = [c for task, leader in pinned.items() for c in task.without_pinned_away(pins, leader)]
+        tasks = [task for task in tasks if task.size]
         standing = {
             task: task.standing_by(standbys, takers[task.group]) if self._standbys else [] for task in tasks
         }
-        balance = TaskBalance(tasks, groups, _weights(consumers))
+        balance = TaskBalance(tasks, groups, _weights(consumers), alone)
         free: list[Task] = []
         movable: list[Task] = []
         promoted = False
         for task in tasks:
-            if (pinned := task.pinned_to(pins, takers[task.group])) is not None:
-                balance.give(task, pinned)
+            if (leader := pinned.get(task)) is not None:
+                balance.give(task, leader)
             elif (holder := task.holder(previous, takers[task.group])) is not None:
                 balance.give(task, holder)
                 if not held_still[task.group]:
@@ -91,10 +97,10 @@ class CoPartitioned:
                 free.append(task)
         balance.place(free)
         if not promoted:
-            balance.even_out(movable, free, _prepared(standing))
+            balance.even_out(movable, free, standing)
         if racks:
             bring_home(balance.owner, ((balance.kind(task), task) for task in free), racks, consumers)
-        return _with_pins(_partitions(balance.owner), pins, consumers)
+        return with_pinned(_partitions(balance.owner), pins)
 
     def standbys(
         self,
@@ -111,29 +117,24 @@ class CoPartitioned:
         takers = [frozenset(group.consumers) for group in groups]
         tasks = tasks_of(groups, topics)
         smallest = min((task.size for task in tasks), default=1)
-        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys, smallest)
+        active = Counter(owner for owners in assignment.values() for owner in owners.values())
+        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys, smallest, active)
         for task in tasks:
-            owner = task.holder(assignment, takers[task.group])
+            owner = task.leader(assignment, takers[task.group]) or task.leader(assignment, consumers)
             if owner is not None:
                 placement.keep(task, owner, task.standing_by(previous_standbys, takers[task.group]))
         placement.fill()
         placement.even_out()
         result: dict[str, dict[int, tuple[str, ...]]] = {}
         for task, standing in placement.standing.items():
+            leader = task.leader(assignment, takers[task.group])
+            ready = standing if leader is None else [leader, *standing]
             for topic in task.topics:
                 # A person may have taken one partition out of the task.
                 owner = assignment[topic][task.number]
-                result.setdefault(topic, {})[task.number] = tuple(c for c in standing if c != owner)
+                others = [consumer for consumer in ready if consumer != owner]
+                result.setdefault(topic, {})[task.number] = tuple(others[: self._standbys])
         return result
-
-
-def _prepared(standing: Mapping[Task, list[str]]) -> dict[str, list[Task]]:
-    """What each consumer stands by for."""
-    prepared: dict[str, list[Task]] = {}
-    for task, consumers in standing.items():
-        for consumer in consumers:
-            prepared.setdefault(consumer, []).append(task)
-    return prepared
 
 
 def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
@@ -142,18 +143,6 @@ def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
     for task, consumer in owner.items():
         for topic in task.topics:
             assignment.setdefault(topic, {})[task.number] = consumer
-    return assignment
-
-
-def _with_pins(
-    assignment: dict[str, dict[int, str]], pins: Assignment, consumers: Mapping[str, Consumer]
-) -> dict[str, dict[int, str]]:
-    """Every pinned partition at its consumer, also where the task went elsewhere; impossible pins have no effect."""
-    for topic, owners in pins.items():
-        for partition, consumer in owners.items():
-            live = consumers.get(consumer)
-            if partition in assignment.get(topic, {}) and live is not None and live.subscribes(topic):
-                assignment[topic][partition] = consumer
     return assignment
 
 

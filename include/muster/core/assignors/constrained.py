@@ -43,6 +43,7 @@ def constrained_assignment(
         deal = ZoneDeal(consumers, racks, zone_rule, shares, pinned)
         for audience, share in zip(groups, shares, strict=True):
             assignment.update(deal.dealt(audience, free, previous, share))
+        deal.swap(assignment, groups, previous)
     else:
         for pool, share in zip(pools, shares, strict=True):
             assignment.update(pool.dealt(share))

@@ -2,6 +2,8 @@
 
 Loads are whole numbers (`muster.core.assignors.measured`), a consumer carries `load / weight`. What makes two of them
 most even is what makes the sum of `load² / weight` smallest; each move and each swap makes it smaller, so they end.
+That holds from plan to plan, too: what is moved is measured, as is everything else at both consumers, and counts the
+same in every plan. So under constant load it comes to rest, however late what has moved is measured again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.core.assignors.load import weight_of
-from muster.core.assignors.measured import AVERAGE, Counted
+from muster.core.assignors.measured import Counted
 from muster.core.assignors.pins import Pins
 from muster.core.assignors.subscriptions import Audience
 from muster.core.assignors.zones import Racks
@@ -23,7 +25,7 @@ from muster.core.model import Assignment, Consumer
 _Item = tuple[int, str, int]
 """What a partition counts, its topic and its number."""
 _PARTNERS = 8
-"""How many consumers a swap is looked for with."""
+"""How many consumers a swap is looked for with; a move is looked for with all."""
 _NOBODY = -1
 
 
@@ -44,19 +46,17 @@ class Evening:
         self.owners: dict[str, dict[int, str]] = {}
         self._counts = counted.counts
         self._estimated = counted.estimated
+        self._average = counted.average
         self._names = sorted({consumer for audience in groups for consumer in audience.consumers})
         self._position = {consumer: number for number, consumer in enumerate(self._names)}
         self._zones = [consumers[c].zone for c in self._names]
         self._weights = [weight_of(consumers[c]) for c in self._names]
+        self._shares = np.array(self._weights, dtype=np.float64)
         self._load = [0] * len(self._names)
         self._takers = [[self._position[c] for c in audience.consumers] for audience in groups]
         self._audience = {topic: number for number, group in enumerate(groups) for topic in group.topics}
         # What each consumer may give away, by audience and in ascending order of load.
         self._holdings: list[dict[int, list[_Item]]] = [{} for _ in self._names]
-        self._audiences: list[list[int]] = [[] for _ in self._names]
-        for number, takers in enumerate(self._takers):
-            for consumer in takers:
-                self._audiences[consumer].append(number)
         total = sum(sum(of_topic.values()) for of_topic in counted.counts.values())
         self._mean = total / max(1, sum(self._weights))
         self._allowed = tolerance * self._mean
@@ -64,7 +64,11 @@ class Evening:
         self._carried: NDArray[np.float64] = np.zeros(len(self._names))
         # Those who read something whose load is not known: what they carry is not known either.
         self._unmeasured: list[int] = []
-        self._members = [np.array(takers, dtype=np.intp) for takers in self._takers]
+        # Who may take of each audience, and the least that it could give away of it.
+        self._takes = np.zeros((len(self._takers), len(self._names)), dtype=np.bool_)
+        for number, takers in enumerate(self._takers):
+            self._takes[number, takers] = True
+        self._least = np.full(self._takes.shape, np.inf)
 
     def place(
         self, topics: Mapping[str, frozenset[int]], previous: Assignment, pins: Pins, racks: Racks
@@ -91,14 +95,17 @@ class Evening:
         self._unmeasured = sorted(
             {self._position[self.owners[t][p]] for t, numbers in self._estimated.items() for p in numbers}
         )
-        for of_consumer in self._holdings:
-            for items in of_consumer.values():
+        for consumer, of_consumer in enumerate(self._holdings):
+            for audience, items in of_consumer.items():
                 items.sort()
-        self._carried = np.array(self._load, dtype=np.float64) / np.array(self._weights, dtype=np.float64)
+                self._least[audience, consumer] = items[0][0]
+        self._carried = np.array(self._load, dtype=np.float64) / self._shares
 
     def _place_unowned(self, unowned: list[_Item], racks: Racks) -> None:
         lightest: dict[tuple[int, str | None], list[tuple[float, int, int]]] = {}
         number = [sum(map(len, of_consumer.values())) for of_consumer in self._holdings]
+        # Beside its load a partition costs something by itself: idle ones may wake up, and are spread, too.
+        each = self._average // 10
 
         def least(audience: int, zone: str | None) -> list[tuple[float, int, int]]:
             """Those who may take it, who carries least on top; loads only grow, so what is on top is put right."""
@@ -111,7 +118,8 @@ class Evening:
             return heap
 
         def entry(consumer: int) -> tuple[float, int, int]:
-            return ((self._load[consumer] + AVERAGE) / self._weights[consumer], number[consumer], consumer)
+            carried = self._load[consumer] + number[consumer] * each + self._average
+            return (carried / self._weights[consumer], number[consumer], consumer)
 
         unowned.sort(key=lambda item: (-item[0], item[1], item[2]))
         for item in unowned:
@@ -135,10 +143,10 @@ class Evening:
         if not self._names:
             return
         moved_any = True
-        while moved_any and budget > 0:
+        while moved_any:
             moved_any = False
             stuck: set[int] = set()
-            while (found := self._furthest_off(stuck)) is not None:
+            while budget > 0 and (found := self._furthest_off(stuck)) is not None:
                 consumer, gives = found
                 cost = self._improve(consumer, gives, budget)
                 if cost is None:
@@ -158,9 +166,8 @@ class Evening:
 
     def _improve(self, consumer: int, gives: bool, budget: int) -> int | None:
         """Move or swap what makes `consumer` and another one more even; how many moves it cost, None if nothing."""
-        partners = self._partners(consumer, gives)
         for swap in (False, True):
-            for partner in partners[: _PARTNERS if swap else 1]:
+            for partner in self._partners(consumer, gives, swap):
                 giver, taker = (consumer, partner) if gives else (partner, consumer)
                 found = self._swap(giver, taker) if swap else self._move(giver, taker)
                 if found is None:
@@ -173,30 +180,28 @@ class Evening:
                 return cost
         return None
 
-    def _partners(self, consumer: int, gives: bool) -> list[int]:
-        """Whom it could give to or take from, who carries least (or most) first; only who differs enough."""
-        reachable = np.zeros(len(self._names), dtype=np.bool_)
-        for audience in self._audiences[consumer]:
-            if not gives or self._holdings[consumer].get(audience):
-                reachable[self._members[audience]] = True
-        reachable[[consumer, *self._unmeasured]] = False
-        gap = (self._carried[consumer] - self._carried) * (1 if gives else -1)
-        gap[~reachable] = 0
-        if not gives:
-            first = np.argsort(-gap, kind="stable")
-            holding = (int(c) for c in first if gap[c] > self._allowed and self._gives_to(int(c), consumer))
-            return [c for _, c in zip(range(_PARTNERS), holding, strict=False)]
-        first = np.argsort(-gap, kind="stable")[:_PARTNERS]
-        return [int(c) for c in first if gap[c] > self._allowed]
+    def _partners(self, consumer: int, gives: bool, swap: bool) -> list[int]:
+        """Whom it could give to or take from, who carries least (or most) first; only who differs enough.
 
-    def _gives_to(self, giver: int, taker: int) -> bool:
-        return next(self._common(giver, taker), None) is not None
+        For a swap the first few of them; for a move all those between whom and it some partition is small enough.
+        """
+        gap = (self._carried[consumer] - self._carried) * (1 if gives else -1)
+        own = self._weights[consumer]
+        limit = np.full(len(gap), np.inf) if swap else 2 * gap * own * self._shares / (own + self._shares)
+        if gives:
+            held = np.flatnonzero(self._least[:, consumer] < np.inf)
+            able = (self._takes[held] & (self._least[held, consumer][:, np.newaxis] < limit)).any(axis=0)
+        else:
+            able = (self._least[self._takes[:, consumer]] < limit).any(axis=0)
+        able[[consumer, *self._unmeasured]] = False
+        gap[~able] = 0
+        first = np.argsort(-gap, kind="stable")[: _PARTNERS if swap else len(gap)]
+        return [int(c) for c in first if gap[c] > self._allowed]
 
     def _common(self, giver: int, taker: int) -> Iterator[list[_Item]]:
         """What `giver` holds that `taker` may take, one list an audience."""
-        of_taker = set(self._audiences[taker])
         for audience, items in sorted(self._holdings[giver].items()):
-            if items and audience in of_taker:
+            if items and self._takes[audience, taker]:
                 yield items
 
     def _ideal(self, giver: int, taker: int) -> float:
@@ -246,6 +251,9 @@ class Evening:
         items = self._holdings[source][audience]
         del items[bisect_left(items, item)]
         insort(self._holdings[target].setdefault(audience, []), item)
+        for consumer in (source, target):
+            held = self._holdings[consumer][audience]
+            self._least[audience, consumer] = held[0][0] if held else np.inf
         self.owners[topic][partition] = self._names[target]
         for consumer, load in ((source, -count), (target, count)):
             self._load[consumer] += load

@@ -1,4 +1,4 @@
-"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky otherwise."""
+"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky where no load is known."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ class LoadAware:
        for its `weight`: within the zone of its leader as long as that keeps the consumer within the
        tolerance.
     3. As long as some consumer carries more or less than its proportional part of all load by more than
-       `tolerance`, partitions move from consumers that carry much to such that carry little, each time the
-       one (or the swap of two) that makes these two most even. That ends when all are within the tolerance,
-       when no move and no swap makes it better, or when `budget` partitions have moved that could have
-       stayed. The rest follows with the next planning.
+       `tolerance`, partitions move between it and a consumer that carries less or more than it by more than
+       that, each time the one (or the swap of two) that makes these two most even. That ends when all are
+       within the tolerance, when no move (with any consumer) and no swap (with one of the few that differ most)
+       makes it better, or when `budget` partitions have moved that could have stayed. The rest follows with the
+       next planning.
 
     So within the tolerance nothing moves, however load goes up and down. How many partitions a consumer has
-    follows from their load; one that is idle counts a tenth of an average one, so that idle ones are spread
-    as well.
+    follows from their load; one that is idle counts as one record (a second, or of lag). In 2 each partition costs
+    a tenth of an average one beside its load, so that idle ones are spread as well.
 
-    Where load is not known, or of less than half of the partitions, it is sticky
-    (`muster.core.assignors.sticky`). Otherwise a partition of unknown load counts as the mean of those known
-    of its topic, else of all (`measured`), and its consumer is left out of 3, until it is known what it
-    carries: so what has just moved is measured in its new place before anything else moves on its account.
+    Where the load of no partition is known, it is sticky (`muster.core.assignors.sticky`). Otherwise a
+    partition of unknown load counts as the mean of those known of its topic, else of all (`measured`), and its
+    consumer is left out of 3, until it is known what it carries: so what has just moved is measured in its new
+    place before anything else moves on its account, and no plan undoes what the one before did because it
+    knows less. Under constant load it comes to rest.
 
     Options: `measure` says what the consumers are asked for, "rate" (records a second, at first) or "lag"
     (records); `tolerance` is a fraction, at first 0.2 (a fifth); `budget` is a number of partitions a

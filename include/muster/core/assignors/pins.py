@@ -1,6 +1,6 @@
 """Pins: a person fixes a partition to a consumer. Which can be obeyed, and how any assignor comes to obey them.
 
-A pin holds as long as its partition exists and its consumer is live, subscribes to the topic and is not
+A pin holds as long as its partition exists and its consumer is live, stays, subscribes to the topic and is not
 excluded from it. Otherwise it is impossible: the assignor does as if it were not there, and `impossible_pins`
 says why. It comes into force by itself as soon as it can be obeyed.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from muster.core.assignors.exclusions import without_excluded
 from muster.core.model import Assignment, Consumer, Owners
 
 Pins = Mapping[str, Owners]
@@ -55,20 +54,12 @@ def impossible_pins(
 
 
 def obeyable(
-    pins: Pins,
-    topics: Mapping[str, frozenset[int]],
-    consumers: Mapping[str, Consumer],
-    exclusions: Mapping[str, frozenset[str]] | None = None,
+    pins: Pins, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
 ) -> dict[str, dict[int, str]]:
     """Return the pins that can be obeyed; topics without one are left out."""
-    reachable = without_excluded(consumers, exclusions or {}, topics)
     result: dict[str, dict[int, str]] = {}
     for topic, partition, consumer in _each(pins):
-        if (
-            partition in topics.get(topic, ())
-            and consumer in reachable
-            and reachable[consumer].subscribes(topic)
-        ):
+        if _hindrance(topic, partition, consumer, topics, consumers, {}) is None:
             result.setdefault(topic, {})[partition] = consumer
     return result
 
@@ -112,10 +103,11 @@ def _hindrance(
         return "there is no such topic in this cluster"
     if partition not in topics[topic]:
         return "there is no such partition"
-    if consumer not in consumers:
+    if (live := consumers.get(consumer)) is None:
         return "the consumer is not live (it has left, fails its check or is isolated)"
-    if not consumers[consumer].subscribes(topic):
-        return "the consumer does not subscribe to the topic"
-    if topic in exclusions.get(consumer, frozenset()):
-        return "the consumer is excluded from the topic"
-    return None
+    hindrances = {
+        "the consumer is leaving": live.leaving,
+        "the consumer does not subscribe to the topic": not live.subscribes(topic),
+        "the consumer is excluded from the topic": topic in exclusions.get(consumer, frozenset()),
+    }
+    return next((reason for reason, hinders in hindrances.items() if hinders), None)

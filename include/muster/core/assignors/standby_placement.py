@@ -12,6 +12,7 @@ from muster.core.model import Consumer
 
 _SCALE = 10**24
 """As in `muster.core.assignors.load`: different loads stay different when they are rounded down."""
+_Pressure = tuple[int, int]
 _LOOK_AHEAD = 16
 """How many consumers next in turn are looked at for one that is as little loaded as the least loaded one."""
 
@@ -22,8 +23,8 @@ class StandbyPlacement:
     1. `keep`: who stood by and still can, does, in the order in which it stood.
     2. `fill`: what then is missing of `wanted` standbys a task is taken from the consumers that subscribe to the
        whole group: in another zone than the owner and the other standbys, as far as there is one; then who stands by
-       for the fewest partitions in proportion to weight; then so that the tasks of one owner have different
-       standbys, because all of them are promoted at the same moment.
+       for the fewest partitions in proportion to weight; then whom the promotion of all that it stands by for of that
+       owner, which happens at one moment, would leave with the fewest partitions in proportion to weight.
     3. `even_out`: a standby is replaced, in its place, by one in a better zone, or by one in no worse zone that even
        then stands by for less than the replaced one does now.
 
@@ -40,13 +41,17 @@ class StandbyPlacement:
         consumers: Mapping[str, Consumer],
         wanted: int,
         smallest: int,
+        active: Counter[str],
     ) -> None:
-        """`weights` are in millionths (`weight_of`); no task holds fewer partitions than `smallest`."""
+        """`weights` are in millionths (`weight_of`); no task holds fewer partitions than `smallest`; `active` is how
+        many partitions each consumer reads."""
         self.standing: dict[Task, list[str]] = {}
         self._owner: dict[Task, str] = {}
         self._wanted = wanted
         self._smallest = smallest
         self._weights = weights
+        self._active = active
+        self._promoted: Counter[tuple[str, str]] = Counter()
         self._zone = {name: consumer.zone for name, consumer in consumers.items()}
         self._load: Counter[str] = Counter()
         self._given: Counter[str] = Counter()
@@ -64,7 +69,7 @@ class StandbyPlacement:
         self._owner[task] = owner
         self.standing[task] = [consumer for consumer in previous if consumer != owner][: self._wanted]
         for consumer in self.standing[task]:
-            self._carry(consumer, task.size)
+            self._carry(task, consumer, task.size)
 
     def fill(self) -> None:
         """Bring every task to the wanted number of standbys, as far as there are consumers for it."""
@@ -77,7 +82,7 @@ class StandbyPlacement:
                 if best is not None:
                     best = self._in_turn(task, standing, taken, best)
                     standing.append(best)
-                    self._carry(best, task.size)
+                    self._carry(task, best, task.size)
                     self._given[self._owner[task]] += 1
 
     def even_out(self) -> None:
@@ -94,7 +99,7 @@ class StandbyPlacement:
         crowd = self._crowds[self._crowd_of[task.group]]
         clashes = self._clashes(self._zone[present], task, others)
         load = self._load[present] * _SCALE // self._weights[present]
-        if not clashes and all(load <= self._least(crowd, zone, ())[0] for zone in crowd.zones):
+        if not clashes and all(load <= self._least(crowd, zone, ())[0][0] for zone in crowd.zones):
             return False  # the common case
         best = self._best(task, others, {self._owner[task], *standing})
         if best is None:
@@ -104,14 +109,14 @@ class StandbyPlacement:
         if (would_clash, after) >= (clashes, load):
             return False
         standing[place] = best
-        self._carry(present, -task.size)
-        self._carry(best, task.size)
+        self._carry(task, present, -task.size)
+        self._carry(task, best, task.size)
         return True
 
     def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
         """Who should stand by for `task` beside `standing`, None if nobody is left that is not `taken`."""
         crowd = self._crowds[self._crowd_of[task.group]]
-        found: list[tuple[int, int, str]] = []
+        found: list[tuple[int, _Pressure, str]] = []
         for zone in crowd.zones:
             pressure, consumer = self._least(crowd, zone, taken)
             if consumer:
@@ -119,28 +124,34 @@ class StandbyPlacement:
         return min(found)[-1] if found else None
 
     def _in_turn(self, task: Task, standing: Sequence[str], taken: Collection[str], best: str) -> str:
-        """Among those as good as `best` the next in turn for the owner of `task`, if one is near."""
+        """Of `best` and those near in turn that are as good, whom the promotion of all that it stands by for of the
+        owner of `task` would leave with least."""
         owner = self._owner[task]
         crowd = self._crowds[self._crowd_of[task.group]]
-        clashes, pressure = self._clashes(self._zone[best], task, standing), self._pressure(best)
-        for consumer in crowd.next_in_turn(owner, self._given[owner]):
-            if (
-                consumer not in taken
-                and self._pressure(consumer) == pressure
-                and self._clashes(self._zone[consumer], task, standing) == clashes
-            ):
-                return consumer
-        return best
+        clashes, load = self._clashes(self._zone[best], task, standing), self._pressure(best)[0]
+        as_good = [
+            consumer
+            for consumer in crowd.next_in_turn(owner, self._given[owner])
+            if consumer not in taken
+            and self._pressure(consumer)[0] == load
+            and self._clashes(self._zone[consumer], task, standing) == clashes
+        ]
 
-    def _least(self, crowd: _Crowd, zone: str | None, taken: Collection[str]) -> tuple[int, str]:
+        def promoted(consumer: str) -> int:
+            reads = self._active[consumer] + self._promoted[owner, consumer] + task.size
+            return reads * _SCALE // self._weights[consumer]
+
+        return min([*as_good, best], key=promoted)
+
+    def _least(self, crowd: _Crowd, zone: str | None, taken: Collection[str]) -> tuple[_Pressure, str]:
         """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is nobody."""
         heap = crowd.heaps[zone]
-        passed: list[tuple[int, str]] = []
+        passed: list[tuple[_Pressure, str]] = []
         while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):
             entry = heappop(heap)
             if entry[0] == self._pressure(entry[1]):
                 passed.append(entry)
-        least = heap[0] if heap else (0, "")
+        least = heap[0] if heap else ((0, 0), "")
         for entry in passed:
             heappush(heap, entry)
         return least
@@ -152,12 +163,14 @@ class StandbyPlacement:
         same = sum(self._zone[consumer] == zone for consumer in others)
         return same + (self._wanted if self._zone[self._owner[task]] == zone else 0)
 
-    def _pressure(self, consumer: str) -> int:
-        """What `consumer` would carry with one small task more, in proportion to its weight."""
-        return (self._load[consumer] + self._smallest) * _SCALE // self._weights[consumer]
+    def _pressure(self, consumer: str) -> _Pressure:
+        """What `consumer` would stand by for with one small task more, and what it reads, in proportion to weight."""
+        standing = (self._load[consumer] + self._smallest) * _SCALE // self._weights[consumer]
+        return standing, self._active[consumer] * _SCALE // self._weights[consumer]
 
-    def _carry(self, consumer: str, partitions: int) -> None:
+    def _carry(self, task: Task, consumer: str, partitions: int) -> None:
         self._load[consumer] += partitions
+        self._promoted[self._owner[task], consumer] += partitions
         for crowd in self._crowds_with[consumer]:
             crowd.changed(consumer, self._pressure(consumer))
 
@@ -169,19 +182,19 @@ class _Crowd:
     """
 
     def __init__(
-        self, members: Sequence[str], zone: Mapping[str, str | None], pressure: Callable[[str], int]
+        self, members: Sequence[str], zone: Mapping[str, str | None], pressure: Callable[[str], _Pressure]
     ) -> None:
         self.members = members
         self.zones = sorted({zone[consumer] for consumer in members}, key=lambda name: name or "")
         self._zone = zone
         self._seat = {consumer: seat for seat, consumer in enumerate(members)}
-        self.heaps: dict[str | None, list[tuple[int, str]]] = {name: [] for name in self.zones}
+        self.heaps: dict[str | None, list[tuple[_Pressure, str]]] = {name: [] for name in self.zones}
         for consumer in members:
             self.heaps[zone[consumer]].append((pressure(consumer), consumer))
         for heap in self.heaps.values():
             heapify(heap)
 
-    def changed(self, consumer: str, pressure: int) -> None:
+    def changed(self, consumer: str, pressure: _Pressure) -> None:
         """Note that `consumer` is under another pressure now."""
         heappush(self.heaps[self._zone[consumer]], (pressure, consumer))
 

@@ -8,8 +8,9 @@ tasks of unequal sizes the very least is out of reach (it is bin packing). So:
    over the one that does so most.
 
 At the end no single hand-over makes it more even. With equal weights and subscriptions that means: a consumer has at
-most as many partitions more than another one as its smallest task holds. Where all tasks are of one size, it is the
-exact optimum, with the fewest moves.
+most as many partitions more than another one as its smallest task holds. Where all tasks are of one size and all
+consumers subscribe to the same topics, it is the exact optimum, with the fewest moves. With different subscriptions a
+chain of hand-overs could still make it more even, or save a move.
 """
 
 from __future__ import annotations
@@ -26,16 +27,25 @@ _SCALE = 10**24
 
 _Kind = tuple[int, int]
 """The size of a task, and the number of its crowd: the set of consumers that may take it."""
+_Prepared = tuple[list[tuple[int, str]], dict[str, list[Task]]]
+"""Consumers in a heap by cost, and the tasks that each of them stands by for."""
 
 
 class TaskBalance:
     """Who has which task, while it is being worked out. `weights` are in millionths (`weight_of`)."""
 
-    def __init__(self, tasks: Sequence[Task], groups: Sequence[Group], weights: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        groups: Sequence[Group],
+        weights: Mapping[str, int],
+        alone: Iterable[str] = (),
+    ) -> None:
+        """`alone` are the consumers of single partitions that are in none of `tasks`, one entry a partition."""
         self.tasks = tasks
         self.weights = weights
         self.owner: dict[Task, str] = {}
-        self.load: Counter[str] = Counter()
+        self.load: Counter[str] = Counter(alone)
         crowds = {group.consumers: None for group in groups}
         self.crowds = list(crowds)
         number = {consumers: position for position, consumers in enumerate(crowds)}
@@ -64,19 +74,17 @@ class TaskBalance:
                 heapreplace(cheapest, (self._cost_up(consumer, kind[0]), consumer))
 
     def even_out(
-        self, movable: Iterable[Task], strays: Iterable[Task], prepared: Mapping[str, Iterable[Task]]
+        self, movable: Iterable[Task], strays: Iterable[Task], standing: Mapping[Task, Iterable[str]]
     ) -> None:
         """Hand over tasks until no single hand-over makes it more even.
 
         `movable` may be handed over, at the cost of a move; `strays` are on the move anyway and go first.
-        `prepared` are the tasks that each consumer stands by for: among tasks that are as good to hand over, it is
-        given one of those.
+        `standing` says who stands by for a task: it is preferred where another hand-over would be no better.
         """
         offered = self._offered(movable)
         for task in strays:
             offered[self.owner[task]][self.kind(task)].append(task)
-        loose = {task for kinds in offered.values() for tasks in kinds.values() for task in tasks}
-        while self._once_round(offered, loose, prepared):
+        while self._once_round(offered, standing):
             pass
 
     def _offered(self, movable: Iterable[Task]) -> dict[str, dict[_Kind, list[Task]]]:
@@ -99,10 +107,10 @@ class TaskBalance:
     def _once_round(
         self,
         offered: dict[str, dict[_Kind, list[Task]]],
-        loose: set[Task],
-        prepared: Mapping[str, Iterable[Task]],
+        standing: Mapping[Task, Iterable[str]],
     ) -> bool:
         handed_over = False
+        prepared: dict[tuple[str, _Kind], _Prepared] = {}
         receivers: dict[_Kind, list[tuple[int, str]]] = {}
         givers = [(-self._pressure(consumer), consumer) for consumer in offered]
         heapify(givers)
@@ -126,7 +134,11 @@ class TaskBalance:
             if best is None:
                 continue
             _, kind, receiver = best
-            task = self._choice(offered[giver][kind], giver, kind, loose, prepared.get(receiver, ()))
+            tasks = offered[giver][kind]
+            if (giver, kind) not in prepared:
+                prepared[giver, kind] = self._prepared(tasks, kind, standing)
+            found = self._from_prepared(prepared[giver, kind], giver, kind, self._cost_up(receiver, kind[0]))
+            task, receiver = found or (tasks.pop(), receiver)
             self.give(task, receiver)
             offered[receiver][kind].append(task)
             handed_over = True
@@ -134,13 +146,32 @@ class TaskBalance:
                 heappush(givers, (-self._pressure(consumer), consumer))
         return handed_over
 
-    def _choice(
-        self, tasks: list[Task], giver: str, kind: _Kind, loose: set[Task], prepared: Iterable[Task]
-    ) -> Task:
-        for task in prepared:
-            if task in loose and self.owner[task] == giver and self.kind(task) == kind:
-                return task
-        return tasks.pop()
+    def _prepared(
+        self, tasks: Iterable[Task], kind: _Kind, standing: Mapping[Task, Iterable[str]]
+    ) -> _Prepared:
+        """Who stands by for some of `tasks`, with what it would cost it, and for which."""
+        tasks_for: dict[str, list[Task]] = defaultdict(list)
+        for task in tasks:
+            for consumer in standing.get(task, ()):
+                tasks_for[consumer].append(task)
+        heap = [(self._cost_up(consumer, kind[0]), consumer) for consumer in tasks_for]
+        heapify(heap)
+        return heap, tasks_for
+
+    def _from_prepared(
+        self, prepared: _Prepared, giver: str, kind: _Kind, cost: int
+    ) -> tuple[Task, str] | None:
+        """A task of `giver`, and who stands by for it, if that is one whom it costs no more than `cost`."""
+        heap, tasks_for = prepared
+        while heap:
+            least, consumer = self._cheapest(heap, kind[0])
+            if least > cost:
+                return None
+            while tasks := tasks_for[consumer]:
+                if self.owner[task := tasks.pop()] == giver:
+                    return task, consumer
+            heappop(heap)
+        return None
 
     def kind(self, task: Task) -> _Kind:
         """Tasks of one kind may change places: they are of one size, and the same consumers may take them."""

@@ -7,7 +7,7 @@ the higher numbers make smaller tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.core.assignors.circumstances import Standbys
@@ -44,9 +44,19 @@ class Task:
             if owner is not None:
                 yield owner
 
-    def pinned_to(self, pins: Assignment, takers: frozenset[str]) -> str | None:
-        """The first of `takers`, in order of topic, that one of its partitions is pinned to; None without a pin."""
-        return next((consumer for consumer in self._owners(pins) if consumer in takers), None)
+    def leader(self, owners: Assignment, takers: Container[str]) -> str | None:
+        """Whom `owners` (pins, or a whole assignment) give it to: the first of `takers`, in order of topic, that one
+        of its partitions is with; None if none is."""
+        return next((consumer for consumer in self._owners(owners) if consumer in takers), None)
+
+    def without_pinned_away(self, pins: Assignment, leader: str | None) -> list[str]:
+        """Take out of it what `pins` give to others than `leader`, and return to whom, one entry a partition."""
+        away = {
+            topic: pins[topic][self.number] for topic in self.topics if self.number in pins.get(topic, {})
+        }
+        away = {topic: consumer for topic, consumer in away.items() if consumer != leader}
+        self.topics = tuple(topic for topic in self.topics if topic not in away)
+        return list(away.values())
 
     def standing_by(self, standbys: Standbys, takers: frozenset[str]) -> list[str]:
         """Which of `takers` stand by for it, the first to be promoted first."""

@@ -8,7 +8,8 @@ Given how many partitions each consumer is to have, for the partitions that the 
 3. Where more partitions are free in a zone than its consumers have room for, they get room from consumers of zones
    that have too much of it, if that leaves all as balanced as they were, or within the tolerance.
 4. Free partitions go to consumers of their zone, then to those that still have room.
-5. If the rule allows moves for the zone alone, partitions that stayed are swapped between consumers.
+5. If the rule allows moves for the zone alone, partitions that stayed are swapped between consumers, in the end and
+   over all topics.
 
 Each step takes what is best at the moment, partition by partition, and does not look further ahead.
 """
@@ -16,8 +17,10 @@ Each step takes what is best at the moment, partition by partition, and does not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from muster.core.assignors.blocks import Quota
 from muster.core.assignors.load import cost_of_next, weight_of
@@ -28,6 +31,8 @@ from muster.core.model import Assignment, Consumer
 
 _Place = tuple[str, int]
 """A topic and a partition of it."""
+_PAIRS = 1_000_000
+"""How many pairs of kinds a swap is looked for in: some 0.5 seconds at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,16 @@ class ZoneRule:
 
     tolerance: float = 0.0
     moves: int = 0
+
+
+class _Kind(NamedTuple):
+    """Partitions that are swapped alike: the zone they are read in, the rack of their leader, their audience, and the
+    audiences that their consumer is in."""
+
+    zone: str | None
+    rack: str | None
+    audience: int
+    takes: frozenset[int]
 
 
 class ZoneDeal:
@@ -80,9 +95,7 @@ class ZoneDeal:
         self._keep_within_tolerance(pool)
         self._release(pool)
         self._shift_room(pool)
-        owners = self._dealt(pool, topics)
-        self._swap(owners, self._staying(pool))
-        return owners
+        return self._dealt(pool, topics)
 
     def _rack(self, place: _Place) -> str | None:
         return self._racks.get(place[0], {}).get(place[1])
@@ -219,42 +232,68 @@ class ZoneDeal:
                 staying.setdefault(topic, {})[partition] = consumer
         return staying
 
-    def _swap(self, owners: Mapping[str, MutableMapping[int, str]], staying: Assignment) -> None:
-        """Swap partitions that are out of their zone, as far as the rule allows: first where both come home."""
+    def swap(
+        self,
+        owners: Mapping[str, MutableMapping[int, str]],
+        audiences: Sequence[Audience],
+        previous: Assignment,
+    ) -> None:
+        """Swap what `owners` read out of its zone, also between topics of different `audiences`, as far as the rule
+        allows moves: first where both partitions come home.
+        """
         if not self._moves:
             return
-        away: dict[tuple[str | None, str | None], list[_Place]] = {}
-        for topic in sorted(owners):
-            for partition, consumer in sorted(owners[topic].items()):
-                zone, rack = self._zones[consumer], self._rack((topic, partition))
-                if rack != zone:
-                    away.setdefault((zone, rack), []).append((topic, partition))
-        kinds = sorted(away, key=str)
-        for both_come_home in (True, False):
-            for zone, rack in kinds:
-                for other_zone, other_rack in kinds:
-                    comes_home = zone is not None and other_rack == zone
-                    if rack is None or other_zone != rack or comes_home != both_come_home:
-                        continue
-                    self._swap_pairs(away[zone, rack], away[other_zone, other_rack], owners, staying)
+        takes: dict[str, list[int]] = {}
+        for number, audience in enumerate(audiences):
+            for consumer in audience.consumers:
+                takes.setdefault(consumer, []).append(number)
+        taken = {consumer: frozenset(numbers) for consumer, numbers in takes.items()}
+        away: dict[_Kind, list[_Place]] = {}
+        for number, audience in enumerate(audiences):
+            for topic in audience.topics:
+                for partition, consumer in sorted(owners[topic].items()):
+                    zone, rack = self._zones[consumer], self._rack((topic, partition))
+                    if rack != zone:
+                        kind = _Kind(zone, rack, number, taken[consumer])
+                        away.setdefault(kind, []).append((topic, partition))
+        for kind, other in islice(_pairs(sorted(away, key=lambda kind: str(kind[:2]))), _PAIRS):
+            if not self._moves:
+                return
+            if away[kind] and away[other] and kind.audience in other.takes:
+                self._swap_pairs(away[kind], away[other], owners, previous)
 
     def _swap_pairs(
         self,
         some: list[_Place],
         others: list[_Place],
         owners: Mapping[str, MutableMapping[int, str]],
-        staying: Assignment,
+        previous: Assignment,
     ) -> None:
         while some and others:
             (topic, partition), (other_topic, other) = some[0], others[0]
-            cost = (partition in staying.get(topic, {})) + (other in staying.get(other_topic, {}))
+            taken, given = owners[topic][partition], owners[other_topic][other]
+            cost = (previous.get(topic, {}).get(partition) == taken) + (
+                previous.get(other_topic, {}).get(other) == given
+            )
             if cost > self._moves:
                 return
             self._moves -= cost
             del some[0], others[0]
-            taken = owners[topic][partition]
-            owners[topic][partition] = owners[other_topic][other]
-            owners[other_topic][other] = taken
+            owners[topic][partition], owners[other_topic][other] = given, taken
+
+
+def _pairs(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
+    """What could be swapped, if the second one's consumer may take the first, so that the first comes home: first
+    where both do, then where one does."""
+    read_in: dict[tuple[str | None, int], list[_Kind]] = {}
+    for kind in kinds:
+        read_in.setdefault((kind.zone, kind.audience), []).append(kind)
+    for both_come_home in (True, False):
+        for kind in kinds:
+            for audience in sorted(kind.takes) if kind.rack is not None else ():
+                for other in read_in.get((kind.rack, audience), ()):
+                    if both_come_home == (kind.zone is not None and other.rack == kind.zone):
+                        yield kind, other
 
 
 class _ZonePool:
