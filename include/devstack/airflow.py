@@ -24,6 +24,7 @@ from cryptography.fernet import Fernet
 
 from devstack.airflow_backend import Backend
 from devstack.command import run_to_end
+from devstack.place import HERE, Place
 from devstack.redis import Redis
 from devstack.secret import write_secret
 from devstack.server import Server
@@ -171,7 +172,7 @@ class Airflow:
     What it keeps its database in and how it runs its tasks, the environment says (`devstack.airflow_backend`).
 
     `extra_environment` is what the stack adds: connections, and where consumers write. `home` is the folder with
-    `airflow.cfg`, `dags` and `plugins`.
+    `airflow.cfg`, `dags` and `plugins`. All of it runs at `place`.
     """
 
     def __init__(
@@ -181,6 +182,7 @@ class Airflow:
         extra_environment: Mapping[str, str] | None = None,
         home: Path = ROOT,
         guarded: bool = False,
+        place: Place = HERE,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.home = home.resolve()
@@ -195,6 +197,8 @@ class Airflow:
         self.worker = (
             redis if redis is None else AirflowCeleryWorker(self.data_dir / "worker", redis, guarded)
         )
+        for component in self.components:
+            component.place = place
 
     @property
     def components(self) -> tuple[AirflowComponent, ...]:
@@ -221,13 +225,15 @@ class Airflow:
         self.api.choose_ports()
         include = str(ROOT / "include")
         logs = self.data_dir / "logs"
-        no_proxy = ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("NO_PROXY", "")]))
+        address = self.api.place.address
+        local = sorted({"127.0.0.1", "localhost", address})
+        no_proxy = ",".join(filter(None, [*local, os.environ.get("NO_PROXY", "")]))
         return {
             "AIRFLOW_HOME": str(self.home),
             **self.backend.environment(),
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
             "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
-            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__HOST": address,
             "AIRFLOW__API__PORT": str(self.api.port),
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
@@ -316,7 +322,7 @@ class Airflow:
         self.api.choose_ports()
         itself = {
             "conn_type": "http",
-            "host": "127.0.0.1",
+            "host": self.api.place.address,
             "port": self.api.port,
             "login": "admin",
             "password": self.passwords()["admin"],

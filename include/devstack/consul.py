@@ -20,15 +20,16 @@ class Consul(Server):
 
     name = "Consul"
     roles = ("http", "server", "serf")
+    node = NODE
 
     def settings(self) -> dict[str, Any]:
         """What stands in `consul.json`."""
         return {
-            "node_name": NODE,
+            "node_name": self.node,
             "server": True,
             "bootstrap_expect": 1,
-            "bind_addr": "127.0.0.1",
-            "client_addr": "127.0.0.1",
+            "bind_addr": self.place.address,
+            "client_addr": self.place.address,
             "data_dir": str(self.data_dir / "data"),
             "ports": {
                 "http": self.ports["http"],
@@ -64,7 +65,7 @@ class Consul(Server):
     def healthy(self) -> bool:
         """Whether there is a leader and the node itself is in the catalog, so that services can register."""
         try:
-            answer = self.get(f"/v1/health/node/{NODE}")
+            answer = self.get(f"/v1/health/node/{self.node}")
             return answer.status_code == httpx.codes.OK and any(
                 check["CheckID"] == "serfHealth" and check["Status"] == "passing" for check in answer.json()
             )

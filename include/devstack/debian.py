@@ -1,5 +1,5 @@
-"""Programs that come as Debian packages: a browser for the page's tests, Prometheus for those of the metrics, and
-PostgreSQL and Redis for an Airflow that is to run on them.
+"""Programs that come as Debian packages: a browser for the page's tests, Prometheus for those of the metrics,
+PostgreSQL and Redis for an Airflow that is to run on them, and `ip` for hosts out of namespaces.
 
 A program on the PATH is used, wherever it is from. One that is missing can be installed, by root, where there is
 `apt-get`. Nothing here is needed to run Muster, so `make fetch` does not ask for it.
@@ -24,6 +24,7 @@ PACKAGES = {
     "promtool": "prometheus",
     "pg_lsclusters": "postgresql",
     "redis-server": "redis-server",
+    "ip": "iproute2",
 }
 """Which package has which program, in Debian and what derives from it."""
 

@@ -10,11 +10,13 @@ This file runs as a script (`python guard.py`), so it imports nothing of the pac
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +44,14 @@ class Guard:
     def watch_marker(self, variable: str, value: str) -> None:
         """See to it that no process with `variable`=`value` in its environment outlives this process."""
         self._send(f"* {variable} {value}\n")
+
+    def undo(self, command: Sequence[str]) -> None:
+        """See to it that `command` is run when this process has ended, after all that it started is killed."""
+        self._send(f"! {json.dumps(command)} \n")
+
+    def undone(self, command: Sequence[str]) -> None:
+        """`command` need not be run any more."""
+        self._send(f"~ {json.dumps(command)} \n")
 
     def _send(self, line: str) -> None:
         with self._lock:
@@ -81,13 +91,28 @@ def _kill_marked(variable: str, value: str) -> None:
                 process.kill()
 
 
+def _run(command: str) -> None:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603  our owner's own command line
+            json.loads(command), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30, check=False
+        )
+
+
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sessions: dict[int, float] = {}
     markers: set[tuple[str, str]] = set()
+    undo: list[str] = []
     for line in sys.stdin:
-        sign, what, rest = line.rstrip("\n").split(" ", 2)
+        sign, given = line.rstrip("\n").split(" ", 1)
+        if sign == "!":
+            undo.append(given)
+            continue
+        if sign == "~":
+            undo.remove(given)
+            continue
+        what, rest = given.split(" ", 1)
         if sign == "+":
             sessions[int(what)] = float(rest)
         elif sign == "-":
@@ -98,6 +123,8 @@ def _main() -> None:
         _kill(pid, start)
     for variable, value in markers:
         _kill_marked(variable, value)
+    for command in reversed(undo):
+        _run(command)
 
 
 guard = Guard()

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from devstack.command import run_to_end
 from devstack.jars import jars, java
+from devstack.place import HERE, Place
 from devstack.server import Server
 from devstack.silence import silent_logger
 
@@ -33,8 +34,9 @@ class Kafka(Server):
         extra_environment: Mapping[str, str] | None = None,
         heap: str = "512m",
         rack: str = "",
+        place: Place = HERE,
     ) -> None:
-        super().__init__(data_dir, ports, guarded, extra_environment)
+        super().__init__(data_dir, ports, guarded, extra_environment, place)
         self._heap = heap
         self._rack = rack
 
@@ -43,9 +45,9 @@ class Kafka(Server):
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self.ports['controller']}",
+            "controller.quorum.voters": f"1@{self.place.address}:{self.ports['controller']}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self.ports['controller']}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.place.address}:{self.ports['controller']}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self._logs),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from devstack.errors import DevstackError
+from devstack.place import HERE, Place
 from devstack.ports import free_port, is_free
 from devstack.process import ServerProcess
 
@@ -20,7 +21,7 @@ _TAIL_LINES = 25
 
 
 class Server(ABC):
-    """A server on 127.0.0.1 with its data in `data_dir`.
+    """A server at `place` with its data in `data_dir`.
 
     `ports` fixes ports by role (see `roles`); the others are free ones, chosen at the first start and kept for
     all later ones. With `guarded` the server is killed when this Python process ends. `extra_environment` is
@@ -38,7 +39,9 @@ class Server(ABC):
         ports: Mapping[str, int] | None = None,
         guarded: bool = False,
         extra_environment: Mapping[str, str] | None = None,
+        place: Place = HERE,
     ) -> None:
+        self.place = place
         self.data_dir = data_dir.resolve()
         self.guarded = guarded
         self.process: ServerProcess | None = None
@@ -63,8 +66,8 @@ class Server(ABC):
 
     @property
     def address(self) -> str:
-        """`127.0.0.1:port`."""
-        return f"127.0.0.1:{self.port}"
+        """`host:port`, the host being 127.0.0.1 unless the server is elsewhere."""
+        return f"{self.place.address}:{self.port}"
 
     @property
     def running(self) -> bool:
@@ -103,7 +106,11 @@ class Server(ABC):
             chosen_now = self.choose_ports()
             self.prepare()
             self.process = ServerProcess.spawn(
-                self.command(), self.log, self.data_dir, self.environment(), self.guarded
+                [*self.place.prefix, *self.command()],
+                self.log,
+                self.data_dir,
+                self.environment(),
+                self.guarded,
             )
             try:
                 self._wait_healthy(timeout)

@@ -22,7 +22,7 @@ class ZooKeeper(Server):
         return {
             "dataDir": str(self.data_dir / "data"),
             "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self.place.address,
             "tickTime": "500",
             "minSessionTimeout": "1000",
             "maxSessionTimeout": "60000",
@@ -59,13 +59,18 @@ class ZooKeeper(Server):
 
     def healthy(self) -> bool:
         """Whether the server answers `srvr` as one that serves."""
+        return self.mode() == "standalone"
+
+    def mode(self) -> str:
+        """What it says it is: `standalone`, `leader`, `follower`; '' while it does not serve."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            with socket.create_connection((self.place.address, self.port), timeout=1) as connection:
                 connection.settimeout(1)
                 connection.sendall(b"srvr")
                 answer = b""
                 while part := connection.recv(4096):
                     answer += part
         except OSError:
-            return False
-        return b"Mode: standalone" in answer
+            return ""
+        found = [line for line in answer.decode().splitlines() if line.startswith("Mode: ")]
+        return found[0].removeprefix("Mode: ") if found else ""
