@@ -1,7 +1,7 @@
 """One coordinator DAG a cluster of clusters.yaml: `muster_coordinator__[cluster]` (Airflow)."""
 
 from muster.airflow.coordinator_dag import coordinator_dag
-from muster.settings.clusters import load_clusters
+from muster.airflow.dag_files import clusters_of
 
-for _cluster in load_clusters().clusters.values():
-    globals()[f"muster_coordinator__{_cluster.name}"] = coordinator_dag(_cluster)
+for _dag_id, _cluster in clusters_of("muster_coordinator"):
+    globals()[_dag_id] = coordinator_dag(_cluster)

@@ -1,4 +1,4 @@
-"""The DAG `muster_pruning`: deletes old runs of Muster's DAGs, their logs, and old history (Airflow)."""
+"""The DAG `muster_pruning`: deletes old runs of Muster's DAGs and their logs (Airflow)."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ _DOC = """
 
 A coordinator runs every few seconds, so its runs have to go some day. `retention` in `clusters.yaml` says when: by
 default ticks (runs that did nothing) after a day, failures after a week, rebalances and whatever people did after 90
-days. Only Muster's own DAGs are touched.
+days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
 login, password), who must have the right to delete DAG runs. Unpause this DAG once that connection is there.
@@ -20,7 +20,7 @@ login, password), who must have the right to delete DAG runs. Unpause this DAG o
 with DAG(
     dag_id="muster_pruning",
     dag_display_name="Muster: pruning",
-    description="Deletes old runs of Muster's DAGs, their log files, and old history in ZooKeeper",
+    description="Deletes old runs of Muster's DAGs and their log files",
     doc_md=_DOC,
     schedule=timedelta(hours=1),
     start_date=datetime(2024, 1, 1, tzinfo=UTC),
@@ -44,13 +44,5 @@ with DAG(
 
         return pruning.prune_logs(Path(conf.get("logging", "base_log_folder")))
 
-    @task
-    def prune_histories() -> dict[str, int]:
-        """The clusters' histories in ZooKeeper."""
-        from muster.airflow import pruning  # noqa: PLC0415
-
-        return pruning.prune_histories()
-
     prune_runs()
     prune_logs()
-    prune_histories()

@@ -1,8 +1,8 @@
 """A Spark driver without a query: registers in Consul, answers its check, and leaves when it is asked to.
 
 It stands for `sparkjobs/consume.py` where a test is about the life of the job and not about records. Its behaviour
-comes as `handler_options`: `exit_after` (seconds), `fail` (exit before registering), `deaf` (no stop request is
-heeded), `stubborn` (no SIGTERM either).
+comes as `handler_options`: `exit_after` (seconds), `fail` (exit before registering, with that code), `deaf` (no stop
+request is heeded), `stubborn` (no SIGTERM either).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def asked_to_stop() -> bool:
 signal.signal(signal.SIGTERM, signal.SIG_IGN if options.get("stubborn") else lambda *_: stop.set())
 print(f"light consumer {settings['consumer']} begins", flush=True)
 if options.get("fail"):
-    sys.exit("light consumer cannot go on: this is the reason")
+    print("light consumer cannot go on: this is the reason", flush=True)
+    sys.exit(options["fail"])
 page = ThreadingHTTPServer(("127.0.0.1", 0), Page)
 threading.Thread(target=page.serve_forever, daemon=True).start()
 httpx.put(

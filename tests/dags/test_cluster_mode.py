@@ -14,6 +14,7 @@ import httpx
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk.exceptions import AirflowFailException
 from kazoo.client import KazooClient
 from pydantic import SecretStr
 
@@ -273,7 +274,7 @@ def test_what_kubernetes_needs_is_named(
     )
     task = Task(cluster_name, Discovery(consul, cluster_name, f"{cluster_name}-service"))
 
-    with pytest.raises(SubmissionError, match="install apache-airflow-providers-cncf-kubernetes"):
+    with pytest.raises(AirflowFailException, match="install apache-airflow-providers-cncf-kubernetes"):
         task.operator.execute(task.context)
 
     assert task.discovery.submission(task.consumer) is None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from airflow.sdk.exceptions import (
-    AirflowException,
+    AirflowFailException,
     AirflowRescheduleException,
     AirflowRuntimeError,
     AirflowSkipException,
@@ -26,7 +29,8 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 
 from muster.airflow import trigger as module
 from muster.airflow import watcher
-from muster.airflow.operator import ConsumerGoneError, ConsumerStartError, MusterConsumerOperator
+from muster.airflow.failures import AGAIN, AGAIN_AFTER_FAILED_START
+from muster.airflow.operator import MusterConsumerOperator
 from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.stopping import BY_AIRFLOW
 from muster.airflow.submission import Submission
@@ -179,12 +183,57 @@ def test_one_that_is_starting_is_waited_for_and_not_submitted_twice(make, eventu
     assert len(list(Path(life.submission.log).parent.iterdir())) == 1
 
 
-def test_one_that_cannot_start_fails_early_with_the_end_of_its_log(make):
-    life = make(fail=True)
+@contextmanager
+def scheduled_again(after: timedelta, reason: str) -> Iterator[None]:
+    """Expect the task to be scheduled again after that time, in the same try, for a reason that is logged."""
+    now = datetime.now(UTC)
+    with pytest.raises(AirflowRescheduleException) as raised:
+        yield
+    assert now + after <= raised.value.reschedule_date < datetime.now(UTC) + after + timedelta(seconds=1)
+    assert re.search(reason, str(raised.value.__cause__))
+
+
+def test_one_that_cannot_start_is_scheduled_again_early_with_the_end_of_its_log(make):
+    life = make(fail=1)
     began = time.monotonic()
-    with pytest.raises(ConsumerStartError, match=r"did not come up: .* has ended(.|\n)*this is the reason"):
+    with scheduled_again(AGAIN_AFTER_FAILED_START, r"did not come up: .* has ended(.|\n)*this is the reason"):
         life.operator.execute(life.context)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 40, "that is startup_timeout"
+
+
+def test_one_whose_settings_are_refused_fails_for_good(make):
+    life = make(fail=2)
+    with pytest.raises(AirflowFailException, match=r"exited with code 2(.|\n)*this is the reason"):
+        life.operator.execute(life.context)
+
+
+@pytest.mark.parametrize(
+    ("connection", "spark_conf", "complaint"),
+    [
+        ({"host": "local[1]"}, {"spark.driver.memory": "nonsense"}, "Invalid maximum heap size"),
+        ({"host": "bogus"}, {}, "Master must either be yarn"),
+        ({"host": "local[1]", "extra": {"deploy-mode": "bogus"}}, {}, "--deploy-mode must be either"),
+    ],
+)
+def test_one_that_spark_submit_refuses_fails_for_good(make, monkeypatch, connection, spark_conf, complaint):
+    life = make(consumers={"spark_conf": spark_conf})
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_SPARK", json.dumps({"conn_type": "spark", **connection}))
+    with pytest.raises(AirflowFailException, match=complaint):
+        life.operator.execute(life.context)
+
+
+def test_one_without_its_application_fails_for_good(make, monkeypatch):
+    life = make()
+    monkeypatch.setenv("MUSTER_APPLICATION", "/none/consume.py")
+    with pytest.raises(AirflowFailException, match=r"there is no application /none/consume\.py; set"):
+        life.operator.execute(life.context)
+
+
+def test_one_whose_cluster_is_gone_from_the_settings_fails_for_good(make, write_clusters):
+    life = make()
+    write_clusters("other")
+    with pytest.raises(AirflowFailException, match=r"no cluster '.*'; there are: other"):
+        life.operator.execute(life.context)
 
 
 def test_one_that_never_registers_is_ended_when_its_time_is_up(
@@ -194,27 +243,29 @@ def test_one_that_never_registers_is_ended_when_its_time_is_up(
     silent.write_text("import time\nprint('waiting for nothing', flush=True)\ntime.sleep(600)\n")
     monkeypatch.setenv("MUSTER_APPLICATION", str(silent))
     life = make(consumers={"startup_timeout": "6s"})
-    with pytest.raises(ConsumerStartError, match=r"is not in Consul(.|\n)*waiting for nothing"):
+    with scheduled_again(AGAIN_AFTER_FAILED_START, r"is not in Consul(.|\n)*waiting for nothing"):
         life.operator.execute(life.context)
     leader = life.submission.process
     assert leader is not None
     eventually(lambda: leader.life() is Life.ENDED, 10)
 
 
-def test_a_missing_spark_connection_is_named(make, monkeypatch):
+def test_a_missing_spark_connection_fails_for_good_and_is_named(make, monkeypatch):
     life = make()
     monkeypatch.delenv("AIRFLOW_CONN_MUSTER_SPARK")
-    with pytest.raises(ValueError, match="no Airflow connection 'muster_spark'"):
+    with pytest.raises(AirflowFailException, match="no Airflow connection 'muster_spark'"):
         life.operator.execute(life.context)
 
 
-def test_the_trigger_fires_when_the_driver_dies_and_the_task_fails_with_its_log(make, eventually: Eventually):
+def test_the_trigger_fires_when_the_driver_dies_and_the_task_is_scheduled_again_with_its_log(
+    make, eventually: Eventually
+):
     life = make(exit_after=3)
     trigger = life.execute()
     event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
     assert event["why"] == "its driver process has ended"
     assert event["stopped_by"] is None
-    with pytest.raises(ConsumerGoneError, match=r"submitted anew(.|\n)*light consumer dies, as it was told"):
+    with scheduled_again(AGAIN, r"driver process has ended(.|\n)*light consumer dies, as it was told"):
         life.operator.execute_complete(life.context, event)
 
 
@@ -428,8 +479,9 @@ def test_one_that_does_not_listen_gets_signals(make, monkeypatch):
 def test_a_shut_down_worker_leaves_a_starting_consumer_alone(make):
     life = make(task_state="running")
     life.operator.on_kill()
-    with pytest.raises(AirflowException, match="worker shuts down"):
+    with pytest.raises(AirflowRescheduleException):
         life.operator.execute(life.context)
+    assert life.discovery.stop_request(life.consumer) is None
 
 
 def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually: Eventually):
@@ -458,7 +510,7 @@ def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually:
 def test_nothing_is_submitted_while_consul_cannot_be_asked(make, monkeypatch, tmp_path):
     life = make()
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_CONSUL", '{"conn_type": "http", "host": "127.0.0.1", "port": 9}')
-    with pytest.raises(RuntimeError, match=r"Consul at http://127\.0\.0\.1:9"):
+    with scheduled_again(AGAIN, r"Consul at http://127\.0\.0\.1:9"):
         life.operator.execute(life.context)
     assert not list((tmp_path / "logs").rglob("*.log"))
 

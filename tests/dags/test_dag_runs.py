@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from muster.core.history import Lever
+from muster.core.history import Lever, Transitions
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.airflow
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-FOREIGN = ROOT / "tests" / "integration" / "foreign_consumer.py"
+FOREIGN = ROOT / "tests" / "integration" / "plain_foreign_consumer.py"
 
 
 class Run:
@@ -489,6 +489,75 @@ def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(
     assert "the pin to consumer 'gone' cannot be obeyed: the consumer is not live" in impossible
     assert run.log.count(unreadable) >= 2
     assert "cannot be obeyed" in run.log
+
+
+def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
+    write_clusters: WriteClusters,
+    coordinate,
+    run_log: Path,
+    topic,
+    cluster_name: str,
+    start_consumer,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
+    write_clusters(cluster_name, count=0, topics=[topic], tick="60s")
+    start_consumer("one")
+    assert coordinate().tasks["advance_state"] == "success"
+    runs: list[Run] = []
+    running = threading.Thread(target=lambda: runs.append(coordinate()))
+    running.start()
+    eventually(lambda: run_log.exists() and "waiting in the triggerer, at most" in run_log.read_text(), 60)
+    began = time.monotonic()
+    start_consumer("two")
+    running.join(60)
+    assert time.monotonic() - began < 40, "not at the tick"
+    [run] = runs
+    assert (run.tasks["compute_assignment"], run.tasks["advance_state"]) == ("success", "success")
+    assert run.xcoms["compute_assignment.report"]["reasons"] == ["consumer two joined"]
+    assert "Consul has news" in run.log
+
+
+def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(
+    write_clusters: WriteClusters,
+    coordinate,
+    topic,
+    cluster_name: str,
+    start_consumer,
+    zookeeper: ZooKeeperSettings,
+):
+    path = write_clusters(cluster_name, count=0, topics=[topic])
+    path.write_text(f"{path.read_text()}retention: {{history_entries: 50}}\n")
+    start_consumer("one")
+    with TopicStore(zookeeper, cluster_name) as store:
+        while store.append_history(Lever(1.0, "ann", "pin", "r")) < 99:
+            pass
+        run = coordinate()
+        assert run.tasks["advance_state"] == "success"
+        entries = [record.entry for record in store.history(limit=1000).records]
+    assert len(entries) == 50
+    assert isinstance(entries[0], Transitions), "the newest stay"
+    assert "old entries of the history" in run.log
+
+
+@pytest.mark.spark
+def test_a_handler_that_cannot_be_imported_fails_the_task_for_good_and_on_stuck_is_told(
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    cluster_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("MUSTER_APPLICATION")
+    told = tmp_path / "told"
+    options = {"path": str(told), "text": "{{ ti.task_id }} {{ ti.try_number }}: {{ exception }}"}
+    notifier = {"notifier": "tests.dags.told.Told", "options": options}
+    write_clusters(cluster_name, consumers={"handler": "none.such"}, on_stuck=[notifier])
+    run = run_dag("muster_consumers.py", f"muster_consumers__{cluster_name}")
+    assert run.tasks == {f"consumer[{cluster_name}-1]": "failed"}
+    assert told.read_text().startswith(f"consumer 1: consumer {cluster_name}-1 cannot start: ")
+    assert "handler 'none.such': module 'none' cannot be imported" in told.read_text()
 
 
 @pytest.mark.spark

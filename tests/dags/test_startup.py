@@ -15,7 +15,10 @@ from muster.edges.consul import Registration, StopRequest
 PATIENCE = Patience(startup=100.0, lost_after=20.0, graceful=30.0)
 NOW = 1_000_000.0
 LIVE = Registration(id="c-1", incarnation="i1", passing=True)
-FAILING = replace(LIVE, passing=False, output="refused")
+FAILING = replace(LIVE, passing=False, output="answers 503")
+REFUSED = replace(
+    LIVE, passing=False, output='Get "http://h:1/health": dial tcp: connect: connection refused'
+)
 YOUNG = Submission("i1", "h", NOW - 5)
 OLD = replace(YOUNG, at=NOW - 101)
 STOP = StopRequest("c-1", incarnation="i1", by="me", why="because", at=NOW)
@@ -60,6 +63,9 @@ def see(
         (see(None, YOUNG, Life.ENDED, STOP), Step.SUBMIT),
         (see(None, None, Life.UNKNOWN, STOP), Step.SUBMIT),
         (see(FAILING, YOUNG, Life.ENDED, STOP), Step.SUBMIT),
+        # nothing listens where it was: its process has ended, unless it is seen to run
+        (see(REFUSED, OLD, Life.UNKNOWN), Step.SUBMIT),
+        (see(REFUSED, OLD, Life.RUNNING), Step.WAIT),
         # asked to stop was another incarnation
         (see(LIVE, YOUNG, Life.RUNNING, replace(STOP, incarnation="i0")), Step.ADOPT),
         (see(None, OLD, Life.ENDED, replace(STOP, incarnation="i0")), Step.SUBMIT),
@@ -114,7 +120,16 @@ def test_a_failing_check_counts_until_it_passes_again():
     assert not watched.gone(True, LIVE, Life.RUNNING, NOW + 19)
     assert not watched.gone(True, FAILING, Life.RUNNING, NOW + 20)
     assert not watched.gone(True, FAILING, Life.RUNNING, NOW + 40)
-    assert "check has failed for 21 s: refused" in watched.gone(True, FAILING, Life.RUNNING, NOW + 41)
+    assert "check has failed for 21 s: answers 503" in watched.gone(True, FAILING, Life.RUNNING, NOW + 41)
+
+
+def test_process_that_cannot_be_seen_is_gone_soon_after_its_check_is_refused():
+    for life in (Life.UNKNOWN, Life.RUNNING):
+        watched = presence()
+        assert not watched.gone(True, REFUSED, life, NOW)
+        assert not watched.gone(True, REFUSED, life, NOW + ABSENCE)
+        gone = watched.gone(True, REFUSED, life, NOW + ABSENCE + 1)
+        assert ("connection refused" in gone) == (life is Life.UNKNOWN)
 
 
 def test_maintenance_is_no_failure():

@@ -197,7 +197,7 @@ def test_what_is_wrong_with_consumers(dashboard: Dashboard) -> None:
     summary = found["summary"]
     assert summary["health"] == "warning" or summary["health"] == "critical"
     words = [problem["what"] for problem in found["problems"]]
-    assert "Consumer a: connection refused" in words
+    assert "Consumer a: no answer in time" in words
     assert "Consumer b is isolated by ann: it is slow" in words
     assert any(word.startswith("Consumer c-1 is gone; 4 partition(s)") for word in words)
     assert summary["consumers"] == {"live": 1, "isolated": 1, "missing": 1, "not_passing": 0, "unknown": 0}

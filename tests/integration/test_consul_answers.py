@@ -28,7 +28,7 @@ def page(data: Any, index: int | None = 7, status: int = 200, **headers: str) ->
 
 
 def entry(
-    consumer: str = "one", status: str = "passing", node: str = "n", modified: int = 5
+    consumer: str = "one", status: str = "passing", node: str = "n", modified: int = 5, **meta: str
 ) -> dict[str, Any]:
     return {
         "Node": {"Node": node, "Address": "10.0.0.1"},
@@ -36,7 +36,7 @@ def entry(
             "ID": consumer,
             "Address": "",
             "Port": 80,
-            "Meta": {"zone": node},
+            "Meta": {"zone": node, **meta},
             "ModifyIndex": modified,
         },
         "Checks": [{"CheckID": f"service:{consumer}", "Status": status, "Output": "says so"}],
@@ -214,6 +214,45 @@ def test_one_id_on_two_nodes_is_the_passing_one_and_then_the_newer() -> None:
     old, new = entry(node="old", modified=5), entry(node="new", modified=9)
     dead = entry(node="dead", modified=20, status="critical")
     assert zone(old, new) == zone(new, old) == zone(dead, new, old) == "new"
+
+
+def test_members_rank_one_id_by_generation_before_check_and_index() -> None:
+    first = entry(node="first", modified=30, generation="9")
+    second = entry(node="second", modified=20, generation="10", status="critical")
+    foreign = entry(node="foreign", modified=40)
+    with playing({HEALTH: lambda _: page([foreign, second, first])}) as (discovery, _):
+        membership = discovery.members().membership
+    assert membership is not None
+    assert not membership.live
+    assert membership.failing["one"].zone == "second"
+    assert membership.failing["one"].generation == 10
+    assert [older.zone for older in membership.older["one"]] == ["first", "foreign"]
+
+
+def test_members_tell_failing_consumers_from_isolated_ones() -> None:
+    entries = [
+        entry("one"),
+        entry("two", status="critical"),
+        entry("three", status="critical"),
+        entry("four"),
+    ]
+    isolated = [{"Key": f"muster/c/isolated/{c}", "Value": None, "ModifyIndex": 1} for c in ("three", "four")]
+    answers: Answers = {HEALTH: lambda _: page(entries), ISOLATED: lambda _: page(isolated)}
+    with playing(answers) as (discovery, _):
+        membership = discovery.members().membership
+    assert membership is not None
+    assert (set(membership.live), set(membership.failing)) == ({"one"}, {"two"})
+    assert set(membership.outside) == {"three", "four"}
+    assert (membership.failing["two"].address, membership.failing["two"].port) == ("10.0.0.1", 80)
+    assert not membership.older
+
+
+@pytest.mark.parametrize("rotten", ["-1", "1.5", "x", "9" * 16, "²"])
+def test_members_take_a_rotten_generation_for_none(rotten: str) -> None:
+    with playing({HEALTH: lambda _: page([entry(generation=rotten)])}) as (discovery, _):
+        membership = discovery.members().membership
+    assert membership is not None
+    assert membership.live["one"].generation == 0
 
 
 def test_wait_is_not_woken_by_an_answer_without_change_and_makes_no_busy_loop() -> None:

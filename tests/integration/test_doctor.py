@@ -323,7 +323,10 @@ def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore,
     checks = site.checks(0, name)
     assert checks["consumers.zookeeper", "topics"]["outcome"] == "ok"
     assert ("consumers.zookeeper", "create") not in checks
-    assert checks["consumers.consul", "write keys"]["found"] == f"may write below muster/{name}/: stop/"
+    assert (
+        checks["consumers.consul", "write keys"]["found"]
+        == f"may write below muster/{name}/: stop/, generations/"
+    )
     assert checks["kafka", "group"]["outcome"] == "ok"
     site.connections["jobs_kafka"] = {"extra": {"bootstrap.servers": f"127.0.0.1:{free_port()}"}}
     site.connections["jobs_consul"] = {"host": "127.0.0.1", "port": free_port()}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
 
+from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Plan
 from muster.edges.kafka import GroupOffsets
+from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 from tests.conftest import Eventually
@@ -184,3 +187,33 @@ def test_who_was_thrown_out_by_a_zombie_gets_its_partition_back(
     owner.batch(topic, {0: 60})
     eventually(lambda: committed() == 60, 60, "from where the zombie stopped")
     assert owner.status(topic)["errors"] == []
+
+
+def test_a_claim_at_a_frozen_broker_keeps_its_partition_closing_until_it_has_ended(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    server = Kafka(tmp_path / "kafka", guarded=True)
+    server.start(240)
+    settings = KafkaSettings(config={"bootstrap.servers": server.address}, operation_timeout=3.0)
+    group = GroupOffsets(settings, "g")
+    one = Consumer("one", settings, group, fencing=True)
+    try:
+        topic = make_topic(settings, 3)
+        one.reads(topic, {0: "one"}, 1)
+        eventually(lambda: one.offered() == {0}, 60, "claimed")
+        server.pause()
+        one.reads(topic, {0: "one", 1: "one", 2: "one"}, 2)
+        eventually(lambda: "no answer in time" in str(one.status(topic)["errors"]), 30, "under way")
+        one.reads(topic, {0: "one"}, 3)
+        eventually(lambda: not one.status(topic)["closing"], 30, "ended, and let go of")
+        assert set(one.committer._places.popitem()[1]._claims) == {(topic, 0)}
+        server.resume()
+        newer = FencedCommits(settings, "c", group)
+        eventually(lambda: not newer.claim([(topic, 1)]).failed, 60, "the next owner")
+        eventually(lambda: newer.commit({(topic, 1): 5}).done, 60, "commits, and is not fenced off")
+        newer.close()
+    finally:
+        one.close()
+        group.close()
+        server.resume()
+        server.stop()

@@ -1,172 +1,464 @@
-"""Consumers that share no code with Muster take part in rebalances: the wire protocol is all they know."""
+"""Consumers that share no code with Muster take part in rebalances: the wire protocol is all they know.
+
+`foreign_consumer.py` does every step of docs/protocol.md; `plain_foreign_consumer.py` does what the page had before
+it named epochs, claims and isolation.
+"""
 
 from __future__ import annotations
 
-import json
+import shutil
+import signal
 import subprocess
 import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from devstack.consul import Consul
+from devstack.zookeeper import ZooKeeper
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import TopicSnapshot
+from muster.edges.consul import Discovery
+from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 
-SCRIPT = Path(__file__).with_name("foreign_consumer.py")
+pytestmark = pytest.mark.timeout(300)
+
+FULL = Path(__file__).with_name("foreign_consumer.py")
+PLAIN = Path(__file__).with_name("plain_foreign_consumer.py")
 PARTITIONS = 4
+NEVER = "3600"
+"""Seconds between commits: a consumer commits only what it closes."""
 
 
 class Foreign:
     """A running foreign consumer and what it has printed."""
 
-    def __init__(self, name: str, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str]) -> None:
         self.lines: list[str] = []
+        self.errors: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), name, *arguments],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
-        threading.Thread(target=self._collect, daemon=True).start()
+        for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors)):
+            assert stream is not None
+            threading.Thread(target=self._collect, args=(stream, lines), daemon=True).start()
 
-    def _collect(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
+    @staticmethod
+    def _collect(stream: Iterator[str], lines: list[str]) -> None:
+        lines.extend(line.strip() for line in stream)
 
     def leave(self) -> int:
         """Ask it to leave in order; its exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(30)
+        return self.process.wait(60)
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def refusals(self) -> list[str]:
+        return [line for line in self.errors if line.startswith("refused ")]
+
+    def end(self) -> None:
+        self.thaw()
+        self.process.kill()
+        self.process.wait()
 
 
-@pytest.fixture
-def cluster() -> ClusterSettings:
-    name = f"foreign-{uuid.uuid4().hex[:8]}"
-    return ClusterSettings.model_validate(
-        {
-            "name": name,
-            "consul_service": name,
-            "group_id": name,
-            "topics": [name],
-            "consumers": {"handler": "not.used"},
-            "tick": "5s",
-            # Standbys stand beside the owners in the topic node; who does not know that key is not disturbed by it.
-            "assignor": {"name": "co-partitioned", "options": {"standbys": 1}},
-        }
-    )
+class World:
+    """A cluster of one topic, its consumers, and a coordinator that makes run after run, as the DAG does."""
 
+    def __init__(
+        self,
+        zookeeper: ZooKeeperSettings,
+        consul: ConsulSettings,
+        kafka: KafkaSettings,
+        eventually: Eventually,
+    ) -> None:
+        self.name = name = f"foreign-{uuid.uuid4().hex[:8]}"
+        self.cluster = ClusterSettings.model_validate(
+            {
+                "name": name,
+                "consul_service": name,
+                "group_id": name,
+                "topics": [name],
+                "consumers": {"handler": "not.used"},
+                "tick": "2s",
+                # Standbys stand beside the owners in the topic node; the plain consumer does not know that key.
+                "assignor": {"name": "co-partitioned", "options": {"standbys": 1}},
+            }
+        )
+        self.zookeeper, self.consul, self.kafka, self.eventually = zookeeper, consul, kafka, eventually
+        self.discovery = Discovery(consul, name, name)
+        self.group = GroupOffsets(kafka, name)
+        self.admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+        self.produced = 0
+        self.consumers: list[Foreign] = []
+        self._stop = threading.Event()
+        self._failures: list[BaseException] = []
+        self._coordinator = threading.Thread(target=self._coordinate)
 
-@pytest.fixture
-def coordinating(
-    cluster: ClusterSettings, zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings
-) -> Iterator[None]:
-    """A coordinator that makes run after run, as the DAG does."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def runs() -> None:
+    def _coordinate(self) -> None:
         try:
-            while not stop.is_set():
-                with open_coordinator(cluster, zookeeper, consul, kafka) as coordinator:
+            while not self._stop.is_set():
+                with open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka) as coordinator:
                     coordinator.fetch_partitions()
                     coordinator.fetch_consumers()
                     if coordinator.compute_assignment(1).needed:
                         coordinator.advance(10)
         except BaseException as error:
-            failures.append(error)
+            self._failures.append(error)
 
-    thread = threading.Thread(target=runs)
-    thread.start()
-    yield
-    stop.set()
-    thread.join(30)
-    assert not failures, failures
+    def start_coordinator(self) -> None:
+        self._stop.clear()
+        self._coordinator = threading.Thread(target=self._coordinate)
+        self._coordinator.start()
 
+    def stop_coordinator(self) -> None:
+        self._stop.set()
+        if self._coordinator.is_alive():
+            self._coordinator.join(60)
+        assert not self._failures, self._failures
 
-def test_foreign_consumers_take_part(
-    cluster: ClusterSettings,
-    coordinating: None,
-    zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
-    kafka: KafkaSettings,
-    eventually: Eventually,
-) -> None:
-    topic, group = cluster.name, cluster.group_id
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    consul_url = f"http://{consul.host}:{consul.port}"
-    arguments = [
-        cluster.name,
-        cluster.consul_service,
-        zookeeper.hosts,
-        consul_url,
-        kafka.bootstrap_servers,
-        group,
-    ]
-    produced = 0
-    running: list[Foreign] = []
+    def close(self) -> None:
+        for consumer in self.consumers:
+            consumer.end()
+        self.stop_coordinator()
+        self.group.close()
 
-    def produce(count: int) -> None:
-        nonlocal produced
-        for _ in range(count):
-            producer.produce(topic, json.dumps({"row": produced}).encode(), str(produced))
-            produced += 1
+    def start(self, script: Path, name: str, commit_every: str = "1") -> Foreign:
+        where = [self.zookeeper.hosts, f"http://{self.consul.host}:{self.consul.port}"]
+        arguments = [str(script), name, self.name, self.name, *where]
+        if script == PLAIN:
+            arguments += [self.kafka.bootstrap_servers, self.name]
+        else:
+            arguments.append(commit_every)
+        self.consumers.append(Foreign(arguments))
+        return self.consumers[-1]
+
+    def create_topic(self) -> None:
+        self.admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(30)
+
+    def produce(self, count: int) -> None:
+        """Append `count` records, as many to each partition."""
+        producer = Producer(dict(self.kafka.config), logger=librdkafka_logger())
+        for number in range(count):
+            producer.produce(self.name, str(number).encode(), partition=number % PARTITIONS)
         assert producer.flush(30) == 0
+        self.produced += count
 
-    def read() -> list[str]:
-        return [line for consumer in running for line in consumer.lines]
+    def read(self) -> list[str]:
+        return [line for consumer in self.consumers for line in consumer.lines]
 
-    with TopicStore(zookeeper, cluster.name) as store:
+    def all_read(self) -> bool:
+        return len(set(self.read())) == self.produced
 
-        def standbys() -> set[tuple[str, ...]]:
-            snapshot = store.snapshots()[topic]
-            assert isinstance(snapshot, TopicSnapshot)
-            assert snapshot.assignment is not None
-            return set(snapshot.assignment.standbys.values())
+    def twice(self) -> list[str]:
+        return [place for place, times in Counter(self.read()).items() if times > 1]
 
-        def stable_shares() -> dict[str, int]:
-            snapshot = store.snapshots().get(topic)
-            if (
-                not isinstance(snapshot, TopicSnapshot)
-                or snapshot.name != "Stable"
-                or not snapshot.assignment
-            ):
-                return {}
-            return dict(Counter(snapshot.assignment.owners.values()))
+    def committed(self) -> int | None:
+        """The sum of what the group has committed."""
+        with suppress(KafkaError):
+            offsets = self.group.committed([(self.name, number) for number in range(PARTITIONS)])
+            return sum(offset or 0 for offset in offsets.values())
+        return None
 
+    def stamps(self) -> set[str]:
+        """The metadata of what the group has committed."""
+        with suppress(KafkaError):
+            found = self.group.positions([(self.name, number) for number in range(PARTITIONS)])
+            return {there.metadata for there in found.values() if there is not None}
+        return set()
+
+    def snapshot(self) -> TopicSnapshot | None:
+        with TopicStore(self.zookeeper, self.name) as store:
+            found = store.snapshots().get(self.name)
+            return found if isinstance(found, TopicSnapshot) else None
+
+    def shares(self) -> dict[str, int]:
+        """How many partitions each consumer has, nothing unless the topic is Stable."""
+        found = self.snapshot()
+        if found is None or found.name != "Stable" or found.assignment is None:
+            return {}
+        return dict(Counter(found.assignment.owners.values()))
+
+    def until(self, **shares: int) -> None:
+        self.eventually(lambda: self.shares() == shares, 60, f"Stable with {shares}")
+
+    def registered(self) -> set[str]:
+        return set(self.discovery.members().registered)
+
+
+@pytest.fixture
+def world(
+    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, eventually: Eventually
+) -> Iterator[World]:
+    made = World(zookeeper, consul, kafka, eventually)
+    made.create_topic()
+    made.start_coordinator()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("first", "second"), [(PLAIN, FULL), (FULL, PLAIN), (PLAIN, PLAIN), (FULL, FULL)])
+def test_hand_overs_read_nothing_twice_and_lose_nothing(
+    world: World, eventually: Eventually, first: Path, second: Path
+) -> None:
+    alpha = world.start(first, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.produce(500)
+    eventually(world.all_read, 30, "alpha reads all")
+    beta = world.start(second, "beta")
+    world.produce(500)
+    world.until(alpha=2, beta=2)
+    found = world.snapshot()
+    assert found is not None
+    assert found.assignment is not None
+    assert set(found.assignment.standbys.values()) == {("alpha",), ("beta",)}
+    world.produce(500)
+    eventually(world.all_read, 30, "both read")
+    assert beta.lines
+    world.produce(500)
+    assert alpha.leave() == 0
+    world.until(beta=PARTITIONS)
+    world.produce(500)
+    eventually(world.all_read, 30, "beta reads all")
+    assert beta.leave() == 0
+    assert world.twice() == [], "a planned hand-over reads nothing twice"
+    assert world.committed() == world.produced
+    assert world.registered() == set()
+
+
+def isolate(world: World) -> None:
+    assert world.discovery.isolate("alpha", by="test", why="frozen", at=0.0)
+
+
+def replace(world: World) -> None:
+    world.start(FULL, "alpha")
+
+
+@pytest.mark.parametrize("take_over", [isolate, replace])
+def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
+    world: World, eventually: Eventually, take_over: Callable[[World], None]
+) -> None:
+    frozen = world.start(FULL, "alpha", NEVER)
+    world.until(alpha=PARTITIONS)
+    world.produce(200)
+    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
+    frozen.freeze()
+    if take_over is isolate:
+        world.start(FULL, "beta")
+    take_over(world)
+    world.produce(200)
+    eventually(lambda: world.committed() == world.produced, 60, "the next owner reads all again and commits")
+    frozen.thaw()
+    eventually(lambda: len(frozen.refusals) == PARTITIONS, 30, "its commits are refused")
+    assert world.committed() == world.produced
+    if take_over is replace:
+        assert frozen.process.wait(30) == 0
+        assert world.registered() == {"alpha"}, "the newer process's registration stays"
+    world.produce(200)
+    eventually(world.all_read, 30, "the next owner goes on")
+    eventually(lambda: world.committed() == world.produced, 30, "and commits")
+
+
+def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_again(
+    world: World, eventually: Eventually
+) -> None:
+    frozen = world.start(PLAIN, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.produce(200)
+    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
+    frozen.freeze()
+    beta = world.start(FULL, "beta")
+    isolate(world)
+    world.produce(200)
+    eventually(lambda: world.committed() == 400, 60, "beta reads all again and commits")
+    found = world.snapshot()
+    assert found is not None
+    assert found.assignment is not None
+    stamp = f"muster:{world.name}:{found.assignment.topic_id}"
+    assert world.stamps() == {stamp}
+    frozen.thaw()
+    eventually(
+        lambda: world.stamps() == {""}, 30, "its late commit counts: the plain consumer writes no metadata"
+    )
+    world.produce(200)
+    eventually(lambda: world.stamps() == {stamp} and world.committed() == 600, 30, "until beta commits again")
+    assert beta.refusals == [], "a plain commit is no claim"
+    assert len(set(beta.lines)) == 600, "nothing is lost"
+
+
+def test_late_commit_of_a_frozen_consumer_counts_if_the_next_owner_claims_nothing(
+    world: World, eventually: Eventually
+) -> None:
+    frozen = world.start(FULL, "alpha", NEVER)
+    world.until(alpha=PARTITIONS)
+    world.produce(200)
+    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
+    frozen.freeze()
+    beta = world.start(PLAIN, "beta")
+    isolate(world)
+    eventually(lambda: len(beta.lines) == 200, 60, "beta reads all again")
+    assert world.committed() == 0
+    frozen.thaw()
+    eventually(lambda: world.committed() == 200, 30, "the late commit counts")
+    assert frozen.refusals == []
+
+
+@pytest.mark.parametrize("records", [40, 800])
+def test_topic_created_again_is_read_from_its_first_record(
+    world: World, eventually: Eventually, records: int
+) -> None:
+    consumer = world.start(FULL, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.produce(400)
+    eventually(lambda: world.all_read() and world.committed() == 400, 30, "alpha reads and commits")
+    before = world.snapshot()
+    world.stop_coordinator()
+    world.admin.delete_topics([world.name])[world.name].result(30)
+
+    def created() -> bool:
         try:
-            running.append(Foreign("alpha", arguments))
-            eventually(lambda: stable_shares() == {"alpha": PARTITIONS}, 30, "alpha has all")
-            produce(500)
-            eventually(lambda: len(read()) == produced, 30, "alpha reads all")
-            running.append(Foreign("beta", arguments))
-            eventually(lambda: stable_shares() == {"alpha": 2, "beta": 2}, 30, "beta gets its half")
-            assert standbys() == {("alpha",), ("beta",)}
-            produce(500)
-            eventually(lambda: len(read()) == produced, 30, "both read")
-            assert running[1].lines, "beta read something"
-            assert running[0].leave() == 0
-            eventually(lambda: stable_shares() == {"beta": PARTITIONS}, 30, "beta has all")
-            assert standbys() == set()
-            produce(500)
-            eventually(lambda: len(read()) >= produced, 30, "beta reads all")
-        finally:
-            for consumer in running:
-                consumer.process.kill()
-                consumer.process.wait()
-    twice = [place for place, times in Counter(read()).items() if times > 1]
-    assert twice == [], "a planned hand-over reads nothing twice"
-    assert len(set(read())) == produced
+            world.create_topic()
+        except Exception:
+            return False
+        return True
+
+    eventually(created, 30, "created again")
+    consumer.lines.clear()
+    world.produced = 0
+    world.produce(records)
+    world.start_coordinator()
+    eventually(world.all_read, 60, "alpha reads every record of the new topic")
+    after = world.snapshot()
+    assert before is not None
+    assert after is not None
+    assert before.assignment is not None
+    assert after.assignment is not None
+    assert before.assignment.topic_id != after.assignment.topic_id
+    eventually(lambda: world.committed() == records, 30, "and commits them")
+
+
+def test_isolated_consumer_closes_and_stays_registered_until_it_is_restored(
+    world: World, eventually: Eventually
+) -> None:
+    for name in ("alpha", "beta"):
+        world.start(FULL, name)
+    world.until(alpha=2, beta=2)
+    isolate(world)
+    world.produce(200)
+    world.until(beta=PARTITIONS)
+    assert world.registered() == {"alpha", "beta"}
+    assert world.discovery.restore("alpha")
+    world.until(alpha=2, beta=2)
+    world.produce(200)
+    eventually(world.all_read, 30, "all is read")
+    assert world.twice() == []
+
+
+def test_consumer_that_is_asked_to_stop_hands_over_and_ends(world: World, eventually: Eventually) -> None:
+    alpha, _ = world.start(FULL, "alpha"), world.start(FULL, "beta")
+    world.until(alpha=2, beta=2)
+    world.produce(200)
+    incarnation = world.discovery.members().registered["alpha"].incarnation
+    assert incarnation
+    world.discovery.request_stop("alpha", incarnation, by="test", why="to see it")
+    assert alpha.process.wait(60) == 0
+    world.until(beta=PARTITIONS)
+    world.produce(200)
+    eventually(world.all_read, 30, "all is read")
+    assert world.twice() == []
+    assert world.registered() == {"beta"}
+
+
+def test_newer_process_of_an_id_waits_until_the_older_one_has_closed(
+    world: World, eventually: Eventually
+) -> None:
+    older = world.start(FULL, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.produce(200)
+    newer = world.start(FULL, "alpha")
+    assert older.process.wait(60) == 0
+    world.produce(200)
+    eventually(world.all_read, 60, "all is read")
+    assert newer.lines
+    assert world.twice() == []
+
+
+def test_consumer_goes_on_while_zookeeper_and_consul_are_out_of_reach(
+    world: World, eventually: Eventually, zookeeper_server: ZooKeeper, consul_server: Consul
+) -> None:
+    world.start(FULL, "alpha")
+    world.until(alpha=PARTITIONS)
+    world.stop_coordinator()
+    zookeeper_server.pause()
+    consul_server.pause()
+    try:
+        world.produce(200)
+        eventually(lambda: world.all_read() and world.committed() == 200, 30, "read and committed")
+    finally:
+        zookeeper_server.resume()
+        consul_server.resume()
+
+
+def test_consumer_keeps_what_it_has_until_a_restored_zookeeper_is_planned_again(
+    consul: ConsulSettings, kafka: KafkaSettings, eventually: Eventually, tmp_path: Path
+) -> None:
+    server = ZooKeeper(tmp_path / "zookeeper", guarded=True)
+    server.start()
+    world = World(ZooKeeperSettings(hosts=server.address), consul, kafka, eventually)
+    try:
+        world.create_topic()
+        world.start_coordinator()
+        world.start(FULL, "alpha")
+        world.until(alpha=PARTITIONS)
+        world.stop_coordinator()
+        server.stop()
+        shutil.copytree(server.data_dir, tmp_path / "backup")
+        server.start()
+        world.start_coordinator()
+        world.start(FULL, "beta")
+        world.until(alpha=2, beta=2)
+        world.stop_coordinator()
+        newest = world.snapshot()
+        server.stop()
+        shutil.rmtree(server.data_dir)
+        shutil.copytree(tmp_path / "backup", server.data_dir)
+        server.start()
+        assert world.shares() == {"alpha": PARTITIONS}, "ZooKeeper went back"
+        world.produce(200)
+        eventually(world.all_read, 60, "both go on")
+        world.start_coordinator()
+        world.until(alpha=2, beta=2)
+        after = world.snapshot()
+        assert newest is not None
+        assert after is not None
+        assert newest.assignment is not None
+        assert after.assignment is not None
+        assert after.assignment.epoch > newest.assignment.epoch
+        world.produce(200)
+        eventually(world.all_read, 60, "all is read")
+        assert world.twice() == []
+    finally:
+        world.close()
+        server.stop()

@@ -165,7 +165,12 @@ def test_pruning_keeps_the_newest_by_age_number_and_size(
     def numbers() -> list[int]:
         return [record.number for record in store.history().records]
 
-    made = appended(10)
+    made = appended(12)
+    monkeypatch.setattr(zookeeper_history, "PRUNED_AT_MOST", 2)  # in bounded steps, the oldest first
+    assert store.prune_history(**plenty | {"keep_entries": 7}) == 2  # type: ignore[arg-type]
+    assert numbers() == made[:1:-1]
+    made = made[2:]
+    monkeypatch.setattr(zookeeper_history, "PRUNED_AT_MOST", 100)
     assert store.prune_history(**plenty) == 0  # type: ignore[arg-type]
     assert store.prune_history(**plenty | {"keep_entries": 7}) == 3  # type: ignore[arg-type]
     assert numbers() == made[:2:-1]

@@ -48,8 +48,10 @@ class DyingStore(SimulatedStore):
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         return self._store.snapshots()
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
-        self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id, epoch))
+    def create_topic(
+        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
+    ) -> bool:
+        self._write(lambda: self._store.create_topic(topic, bootstrap_servers, group_id, epoch, topic_id))
         return True
 
     def set_partitions(
@@ -73,6 +75,9 @@ class DyingStore(SimulatedStore):
 
     def watch_changes(self, event: threading.Event) -> None:
         self._store.watch_changes(event)
+
+    def now(self) -> float:
+        return self._store.now()
 
 
 @pytest.fixture

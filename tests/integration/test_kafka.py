@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,20 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, Uuid
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from devstack.jars import jars, java
 from devstack.kafka import Kafka
-from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister, librdkafka_logger
+from muster.edges.kafka import (
+    GroupOffsets,
+    KafkaError,
+    PartitionError,
+    TopicLister,
+    librdkafka_logger,
+    topic_id_text,
+)
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 
@@ -67,6 +76,36 @@ def test_all_topics_and_their_partitions(kafka: KafkaSettings, topic: str, event
         lister.close()
     with pytest.raises(KafkaError, match="closed"):
         lister.list_partitions()
+
+
+def test_topic_ids_are_those_of_kafkas_own_tools_and_change_when_a_topic_is_created_again(
+    kafka: KafkaSettings, kafka_server: Kafka, topic: str, eventually: Eventually
+) -> None:
+    lister = TopicLister(kafka)
+    first = eventually(lambda: lister.topic_ids([topic, "never-made"]), what=f"{topic} has an id")
+    command = [
+        *(java(), "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"),
+        *("org.apache.kafka.tools.TopicCommand", "--describe", "--topic", topic),
+        *("--bootstrap-server", kafka_server.address),
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"TopicId: {first[topic]}" in told
+    assert lister.topic_ids([]) == {}
+
+    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+    admin.delete_topics([topic])[topic].result(30)
+    eventually(lambda: topic not in lister.list_partitions())
+    assert lister.topic_ids([topic]) == {}, "a topic that is gone is left out"
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
+    second = eventually(lambda: lister.topic_ids([topic]))
+    assert second.keys() == {topic}
+    assert second != first
+    lister.close()
+
+
+def test_topic_id_text_is_in_kafkas_alphabet() -> None:
+    assert topic_id_text(Uuid(-1, -5)) == "____________________-w"
+    assert topic_id_text(Uuid(0, 0)) == "", "the id of no topic, from brokers that have none"
 
 
 def test_offsets_of_a_group_there_and_back(kafka: KafkaSettings, topic: str, offsets: GroupOffsets) -> None:
@@ -136,6 +175,22 @@ def test_many_partitions_in_one_go_and_from_many_threads(
     group.close()
 
 
+def test_partition_that_was_added_is_found_by_a_group_that_is_connected_already(
+    kafka: KafkaSettings, topic: str, offsets: GroupOffsets
+) -> None:
+    assert offsets.end_offsets([(topic, 0)]) == {(topic, 0): 0}
+    offsets.commit({(topic, 0): 0})
+    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+    produce(kafka, topic, 4, 3)
+
+    assert offsets.end_offsets([(topic, 0), (topic, 4)]) == {(topic, 0): 0, (topic, 4): 3}
+    assert offsets.beginning_offsets([(topic, 4)]) == {(topic, 4): 0}
+    assert offsets.committed([(topic, 4)]) == {(topic, 4): None}
+    offsets.commit({(topic, 4): 2})
+    assert offsets.committed([(topic, 4)]) == {(topic, 4): 2}
+
+
 def test_an_unknown_topic_or_partition_does_not_spoil_the_others(
     kafka: KafkaSettings, topic: str, offsets: GroupOffsets
 ) -> None:
@@ -198,6 +253,7 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
     lister, group = TopicLister(settings), GroupOffsets(settings, "g")
     calls: dict[str, Callable[[], object]] = {
         "list_partitions": lister.list_partitions,
+        "topic_ids": lambda: lister.topic_ids(["t"]),
         "end_offsets": lambda: group.end_offsets([(topic, 0)]),
         "beginning_offsets": lambda: group.beginning_offsets([(topic, 0)]),
         "committed": lambda: group.committed([(topic, 0)]),

@@ -92,12 +92,14 @@ def test_the_consumers_policy_is_enough_for_a_consumer(
     own = consumer.own_registration(registered)
     assert own is not None
     assert own.incarnation == "i-1"
-    index = consumer.wait(WaitIndex(), 0)
+    assert consumer.take_generation(registered, "i-1") == 1
+    seen = consumer.own(registered)
     airflow.request_stop(registered, "i-1", "somebody", "a test")
-    assert consumer.wait(index, 10.0) != index
-    assert consumer.stop_request(registered) is not None
-    assert registered not in consumer.isolated()
-    assert registered in consumer.members().registered
+    later = consumer.wait_own(seen, 10.0, 5.0, lambda: False)
+    assert consumer.read_stop(registered, later.stop.key) is not None
+    assert not later.isolated
+    assert consumer.registered_as(registered) is not None
+    assert not consumer.others_stay(registered)
     assert consumer.clear_stop(registered)
     assert consumer.deregister(registered, "i-1")
     assert consumer.own_registration(registered) is None

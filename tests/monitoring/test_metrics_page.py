@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from muster.consumer.agent import Agent
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import State, TopicAssignment
+from muster.core.positions import Jump, Why
 from muster.monitoring.exposition import exposition
 from muster.monitoring.reading import ClusterReading, Place, Read, Runs, Topics
 from tests.monitoring.metrics_page import Described, described
@@ -43,17 +44,25 @@ def test_the_metrics_of_clusters() -> None:
 
 
 def test_the_metrics_of_a_consumer() -> None:
-    agent = Agent("me")
+    now = [1000.0]
+    agent = Agent("me", clock=lambda: now[0])
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, epoch=4), zxid=1)
     agent.bar("isolated")
     agent.lift("isolated")
     token = agent.query_started()
     agent._rates.seen({("t", 0): 0}, time.monotonic() - 20)
     agent._time_lags.seen({("t", 0): 0}, time.monotonic() - 20)
-    agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [])
+    jumps = {("t", 0): Jump(-5, 0, Why.RETENTION)}
+    agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [], jumps)
     agent.batch_done(agent.batch_started(), processed=True)
-    ((source, due),) = ((source, agent.due(source)) for source in agent.wait_for_source([], 0))
-    agent.committed(source, due)
+    (due,) = (agent.due(place) for place in agent.wait_for_place([], 0))
+    agent.committed(due)
+    now[0] += 60.0
+    of_running = {family.name: family for family in ConsumerMetrics(agent, "c", "incarnation").collect()}
     agent.bar("isolated")
-    families = list(ConsumerMetrics(agent, "c", "incarnation").collect())
+    stalled = "muster_consumer_stalled_seconds"  # nothing is while it is closing
+    families = [
+        of_running[stalled] if family.name == stalled else family
+        for family in ConsumerMetrics(agent, "c", "incarnation").collect()
+    ]
     assert exported(families) == described("Consumers")

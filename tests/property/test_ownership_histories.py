@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Offer, Ownership, Plan, PlanRefusedError, Source
+from muster.core.ownership import Due, Offer, Ownership, Plan, PlanRefusedError, Source
 
 ME = "me"
 TOPICS = ("a", "b")
@@ -36,7 +36,7 @@ class Model(RuleBasedStateMachine):
         self.start: dict[str, dict[int, tuple[int, int]]] = {}
         self.start_sources: dict[str, Source] = {}
         self.batch: Plan | None = None
-        self.commit: tuple[Source, dict[tuple[str, int], int]] | None = None
+        self.commit: tuple[Source, dict[tuple[str, int], Due]] | None = None
         self.read_up_to: dict[str, int] = {}
 
     # -- ZooKeeper ----------------------------------------------------------------------------------------
@@ -208,12 +208,12 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.commit is None)
     @rule(source=st.sampled_from(SOURCES))
     def begin_commit(self, source: Source) -> None:
-        if offsets := self.ownership.due().get(source):
+        if offsets := self.ownership.due().get(source.place):
             self.commit = (source, offsets)
             held = self.ownership.held()
-            for topic_partition, offset in offsets.items():
+            for topic_partition, due in offsets.items():
                 assert topic_partition in held, "commits what it does not hold"
-                assert offset >= self.group.get((source, *topic_partition), 0), "a commit goes backwards"
+                assert due.offset >= self.group.get((source, *topic_partition), 0), "a commit goes backwards"
 
     @precondition(lambda self: self.commit is not None)
     @rule(outcome=st.sampled_from(("done", "lost", "refused")))
@@ -222,12 +222,12 @@ class Model(RuleBasedStateMachine):
         source, offsets = self.commit
         self.commit = None
         if outcome != "refused":
-            for topic_partition, offset in offsets.items():
+            for topic_partition, due in offsets.items():
                 key = (source, *topic_partition)
-                assert offset >= self.group.get(key, 0), "a commit goes backwards"
-                self.group[key] = offset
+                assert due.offset >= self.group.get(key, 0), "a commit goes backwards"
+                self.group[key] = due.offset
         if outcome == "done":
-            self.ownership.committed(source, offsets)
+            self.ownership.committed(offsets)
 
     @rule(topic=topics, partition=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
     def other_consumer_reads(self, topic: str, partition: int, count: int) -> None:
@@ -279,8 +279,8 @@ class Model(RuleBasedStateMachine):
             if self.start:
                 self.ownership.planned(offer.asked, {})
                 self.ownership.processed(self.ownership.batch())
-        for source, offsets in self.ownership.due().items():
-            self.ownership.committed(source, offsets)
+        for offsets in self.ownership.due().values():
+            self.ownership.committed(offsets)
         assert self.ownership.closed
 
 

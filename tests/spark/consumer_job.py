@@ -49,6 +49,7 @@ class ConsumerJob:
     handler: str = "muster.handlers.parquet.ParquetHandler"
     options: dict[str, Any] = field(default_factory=dict)
     service: str = SERVICE
+    graceful_timeout: float = 30
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -76,7 +77,8 @@ class ConsumerJob:
             handler=self.handler,
             handler_options={"path": "${JOB_DATA}", **self.options},
             metadata={"zone": "here"},
-            graceful_timeout=30,
+            graceful_timeout=self.graceful_timeout,
+            log_file=str(self.log),
         )
         environment = {
             **os.environ,
@@ -86,7 +88,7 @@ class ConsumerJob:
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(Path(__file__).parent)]),
         }
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
                     Path(sys.executable).with_name("spark-submit"),

@@ -45,10 +45,10 @@ class LocalAgent:
         """The source's options that lead here."""
         return {"agent": f"http://127.0.0.1:{self._server.server_port}", "token": TOKEN}
 
-    def hold(self, topic: str, partitions: Iterable[int], servers: str = "") -> None:
+    def hold(self, topic: str, partitions: Iterable[int], servers: str = "", topic_id: str = "") -> None:
         """From now on exactly `partitions` of `topic` may be read."""
         with self._lock:
-            self._topics[topic] = self._source(partitions, servers)
+            self._topics[topic] = self._source(partitions, servers, topic_id)
 
     def know(self, topic: str, partitions: Iterable[int], servers: str = "") -> None:
         """Others have these."""
@@ -66,9 +66,12 @@ class LocalAgent:
         self._server.server_close()
         self._thread.join()
 
-    def _source(self, partitions: Iterable[int], servers: str) -> TopicSource:
+    def _source(self, partitions: Iterable[int], servers: str, topic_id: str = "") -> TopicSource:
         return TopicSource(
-            bootstrap_servers=servers or self._servers, group_id=self.group, partitions=sorted(partitions)
+            bootstrap_servers=servers or self._servers,
+            group_id=self.group,
+            topic_id=topic_id,
+            partitions=sorted(partitions),
         )
 
     def _answer(self) -> SourcePartitions:

@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from consumer_job import ConsumerJob, Coordinator, Servers
 
 from devstack.server import Server
+from muster.airflow.driver_log import PER_LINE
+from muster.consumer.output import LARGEST
 from muster.core.wire import assignment_path
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import make_client, start_client, stop_client
@@ -138,6 +140,35 @@ def test_reads_what_is_assigned_and_commits_it(
     topic.produce(50)
     eventually(lambda: topic.committed() == {0: 150, 1: 150, 2: None}, 60, "committed again")
     assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1)
+
+
+def test_log_takes_less_than_a_megabyte_a_day_at_50_records_a_second_a_partition(
+    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    topic.produce(50)
+    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 50), 90, "committed")
+    before = len(job.log.read_bytes())
+    began = time.monotonic()
+    for second in range(60):
+        topic.produce(50)
+        time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+    minutes = (time.monotonic() - began) / 60
+    eventually(lambda: topic.committed() == topic.written, 60, "committed again")
+    written = job.log.read_bytes()[before:]
+    in_airflow = (len(written) + PER_LINE * written.count(b"\n")) / minutes
+    print(
+        f"{in_airflow:.0f} bytes a minute, {in_airflow * 1440 / 1e6:.2f} MB a day; {written.decode()[:500]}"
+    )
+    assert in_airflow * 1440 < 1e6
+
+
+def test_log_is_rotated_under_the_process_that_writes_it(job: ConsumerJob, eventually: Eventually) -> None:
+    with job.log.open("a") as log:
+        log.write(f"{'x' * 1023}\n" * (LARGEST // 1024 + 1))
+    eventually(lambda: job.log.stat().st_size < LARGEST, 60, "rotated")
+    assert job.log.with_name(f"{job.log.name}.1").stat().st_size > LARGEST
+    assert job.registered()
 
 
 def test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on(
@@ -269,7 +300,7 @@ def test_sigterm_closes_everything_in_order(
     assert list(Path(job.folder).glob("muster-query-*")) == []
 
 
-def test_when_the_jvm_is_killed_the_driver_deregisters_and_exits(
+def test_when_the_jvm_is_killed_the_driver_ends_at_once_and_its_check_is_refused(
     make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
 ) -> None:
     job = make_job("killed")
@@ -284,7 +315,42 @@ def test_when_the_jvm_is_killed_the_driver_deregisters_and_exits(
     jvm.kill()
     eventually(lambda: ended(driver), 10, "driver gone")
     print(f"JVM killed to driver gone: {time.monotonic() - began:.2f} s")
-    assert job.discovery.own_registration(job.consumer) is None
+    eventually(
+        lambda: (own := job.discovery.own_registration(job.consumer)) is not None and own.nothing_listens,
+        15,
+        "Consul notices that nothing listens any more",
+    )
+
+
+def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_process_has_ended(
+    make_job: Callable[..., ConsumerJob],
+    topic: Topic,
+    coordinator: Coordinator,
+    eventually: Eventually,
+    tmp_path: Path,
+) -> None:
+    trap = tmp_path / "trap"
+    job = make_job(
+        "hangs", handler="failing_handlers.HangsWhenAsked", options={"trap": str(trap)}, graceful_timeout=2
+    )
+    coordinator.assign(topic.name, mine(job, 0))
+    topic.produce(10)
+    eventually(lambda: topic.committed()[0] == 10, 120, "committed")
+    trap.touch()
+    topic.produce(10)
+    hangs = Path(f"{trap}.hangs")
+    eventually(hangs.exists, 60, "the handler hangs")
+    driver = job.driver()
+    began = time.monotonic()
+    driver.send_signal(signal.SIGTERM)
+    while not ended(driver):
+        own = job.discovery.own_registration(job.consumer)
+        assert ended(driver) or (own is not None and own.incarnation == job.incarnation), "deregistered first"
+        assert time.monotonic() - began < 30, "graceful_timeout, and 15 s"
+        time.sleep(0.2)
+    eventually(lambda: job.exit_code() is not None, 30, "exited")
+    assert job.exit_code() == 1, job.log_tail()
+    assert "ending the process without deregistering" in job.log.read_text()
 
 
 def test_of_two_with_one_id_the_newer_one_stays_and_a_request_stops_it(

@@ -51,6 +51,19 @@ def test_batches_that_come_again_with_other_bounds(spark: SparkSession, tmp_path
     assert back.where("topic = 't' AND partition = 1").count() == 23
 
 
+def test_a_recreated_topic_is_written_beside_the_old_one_and_both_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ranges: Ranges = {("t", 0): (0, 10)}
+    write(spark, ParquetSink(str(tmp_path)), ranges)
+    for topic_id, begin in (("A", 0), ("B", 0), ("B", 5)):
+        with batch_of({("t", 0): (begin, 20)}, {"t": topic_id}):
+            ParquetSink(str(tmp_path))(frame(spark, {("t", 0): (begin, 20)}), 0)
+    assert dict(rows(tmp_path)) == dict.fromkeys(expected({("t", 0): (0, 20)}), 2), "each topic has it once"
+    back = spark.read.parquet(str(tmp_path))
+    assert (back.count(), back.where("topic = 't' AND partition = 0").count()) == (40, 40)
+
+
 def test_who_comes_late_writes_only_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
     late, newer = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     write(spark, late, {("t", 0): (0, 10)})

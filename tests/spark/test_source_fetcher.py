@@ -167,7 +167,7 @@ def test_a_worker_chooses_the_share_that_it_has_fetched_ahead(
     for turn, (start, end) in enumerate([(1000, 2000), (2000, 4000), (4000, 5000)]):
         halves: list[Ranges] = [{(topic, p): (start, end) for p in pair} for pair in ((0, 1), (2, 3))]
         shares = tuple((ClusterRanges("", config, half),) for half in halves)
-        tasks = [Task(shares, 30, choice.number, choice) for choice in books.open(2)]
+        tasks = [Task(shares, 30, choice) for choice in books.open(2)]
         given = tasks if turn % 2 else tasks[::-1]
         for number, (worker, task) in enumerate(zip(workers, given, strict=True)):
             (chosen,) = task.share(worker.ahead)

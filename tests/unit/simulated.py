@@ -6,7 +6,8 @@ The store keeps the bytes that the real one would hold, so every test goes throu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.core import wire
@@ -15,6 +16,7 @@ from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage, Record
 from muster.core.model import (
     Consumer,
+    ConsumerDetails,
     ConsumerStatus,
     Membership,
     PartitionLoad,
@@ -57,6 +59,7 @@ class SimulatedStore:
     touched: int = 0
     group: int = 100
     records: list[Record] = field(default_factory=list)
+    clock: Callable[[], float] = time.time
 
     def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
         """What tests put into `records`; writes do not add to it."""
@@ -82,11 +85,13 @@ class SimulatedStore:
                 found[topic] = error
         return found
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+    def create_topic(
+        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
+    ) -> bool:
         self._reach()
         if topic in self.nodes:
             return False
-        with_nobody = TopicAssignment(bootstrap_servers, group_id, epoch=epoch)
+        with_nobody = TopicAssignment(bootstrap_servers, group_id, epoch=epoch, topic_id=topic_id)
         self._write(lambda: self.nodes.__setitem__(topic, Node(wire.format_assignment(with_nobody))))
         return True
 
@@ -136,6 +141,10 @@ class SimulatedStore:
             self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
         self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
 
+    def now(self) -> float:
+        self._reach()
+        return self.clock()
+
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
         self._reach()
         if topic not in self.nodes or not self._unchanged(snapshot):
@@ -181,6 +190,8 @@ class SimulatedConsumer:
     epochs: bool = True
     answers: bool = True
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
+    stalled: dict[tuple[str, int], float] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
     stuck: bool = False
     alive: bool = True
 
@@ -232,10 +243,12 @@ class SimulatedConsumer:
                         for name, p in self.running & self.rates.keys()
                         if name == t
                     },
+                    stalled={p: seconds for (name, p), seconds in self.stalled.items() if name == t},
                 )
                 for t in topics
             },
             epochs=self.epochs,
+            details=ConsumerDetails(errors=self.errors),
         )
 
 
@@ -246,10 +259,14 @@ class World:
     store: SimulatedStore = field(default_factory=SimulatedStore)
     consumers: dict[str, SimulatedConsumer] = field(default_factory=dict)
     isolated: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
     attributes: dict[str, Consumer] = field(default_factory=dict)
     decided: Decisions = field(default_factory=Decisions)
     doubt: str = ""
     now: float = 1_000_000.0
+
+    def __post_init__(self) -> None:
+        self.store.clock = self.clock
 
     def clock(self) -> float:
         return self.now
@@ -262,12 +279,18 @@ class World:
     def members(self) -> Members:
         if self.doubt:
             return Members(None, {}, 1, self.doubt)
-        live = {
+        there = {
             c.id: self.attributes.get(c.id, Consumer(c.id))
             for c in self.consumers.values()
-            if c.alive and c.id not in self.isolated
+            if c.alive or c.id in self.failing
         }
-        return Members(Membership(live, frozenset(self.isolated)), {}, 1, "")
+        membership = Membership(
+            {c: there[c] for c in there if c not in self.isolated | self.failing},
+            frozenset(self.isolated),
+            failing={c: there[c] for c in there if c in self.failing - self.isolated},
+            outside={c: there[c] for c in there if c in self.isolated},
+        )
+        return Members(membership, {}, 1, "")
 
     def decisions(self) -> Decisions:
         return self.decided
@@ -288,9 +311,12 @@ class World:
         answers: dict[str, ConsumerStatus | StatusFailure] = {}
         for consumer in consumers:
             there = self.consumers[consumer.id]
-            answers[consumer.id] = (
-                there.status() if there.answers else StatusFailure(consumer.id, "connection refused")
-            )
+            if not there.alive:
+                answers[consumer.id] = StatusFailure(consumer.id, "connection refused", refused=True)
+            elif there.answers:
+                answers[consumer.id] = there.status()
+            else:
+                answers[consumer.id] = StatusFailure(consumer.id, "no answer in time")
         return answers
 
     def join(self, *ids: str) -> None:

@@ -80,8 +80,8 @@ def test_who_has_nothing_to_read_is_told_where_there_may_be_something_soon(
     assert local.get("/source/partitions", headers=headers).json()["nearby"] == {}
     agent.bar("joining")
     assert local.get("/source/partitions", headers=headers).json()["nearby"] == {
-        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "partitions": [0]},
-        "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "partitions": [8]},
+        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "topic.id": "", "partitions": [0]},
+        "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "topic.id": "", "partitions": [8]},
     }
 
 
@@ -105,7 +105,9 @@ def test_an_answer_waits_until_there_is_something_to_read(agent: Agent, local: T
 def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
     headers = bearer(agent.query_started())
     offer = local.get("/source/partitions", headers=headers).json()
-    assert offer["topics"] == {"t": {"bootstrap.servers": "k1:9092", "group.id": "g", "partitions": [0, 1]}}
+    assert offer["topics"] == {
+        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "topic.id": "", "partitions": [0, 1]}
+    }
     assert offer["max_records_per_batch"] == 1000
     assert "bootstrap.servers" not in offer["kafka"]
     offsets = {"t": {"0": [3, 8], "1": [0, 0]}}
@@ -114,9 +116,9 @@ def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
     )
     assert answer.status_code == 204
     agent.batch_done(agent.batch_started(), processed=True)
-    ((source, due),) = ((source, agent.due(source)) for source in agent.wait_for_source([], 0))
-    assert due == {("t", 0): 8, ("t", 1): 0}
-    agent.committed(source, due)
+    (due,) = (agent.due(place) for place in agent.wait_for_place([], 0))
+    assert {key: one.offset for key, one in due.items()} == {("t", 0): 8, ("t", 1): 0}
+    agent.committed(due)
 
     status = page(agent).get("/status").json()
     assert status["topics"]["t"]["running"] == [0, 1]

@@ -26,9 +26,10 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
+from muster.core.patience import Policy
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
-from muster.core.state_machine import Policy, advance
+from muster.core.state_machine import advance
 from muster.core.wire import WireError
 from muster.edges.consul_http import ConsulError, read_answer
 from muster.edges.consul_keys import iso, read_object, seconds

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from muster.coordinator.coordinator import Coordinator
+from muster.core import wire
 from muster.core.model import Consumer, State
+from muster.edges.consul import WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
+from muster.settings.connections import KafkaSettings
 from tests.unit.simulated import Node, World
 from tests.unit.test_interrupted_writes import Topics, begin, coordinator, run, settle, state_of
 
@@ -115,6 +121,20 @@ def test_new_partitions_wake_the_long_poll(world: World) -> None:
     assert world.store.touched == 2, "once for the first topics, once for the new partitions"
 
 
+def test_exception_of_the_wait_for_consul_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = coordinator(world, KAFKA)
+    real = one.discovery.wait
+
+    def wait(index: WaitIndex, timeout: float) -> WaitIndex:
+        if timeout > 0:
+            raise ValueError("anything that is no ConsulError")
+        return real(index, timeout)
+
+    monkeypatch.setattr(one.discovery, "wait", wait)
+    with pytest.raises(ValueError, match="anything that is no ConsulError"):
+        one.compute_assignment(20.0)
+
+
 def test_topics_by_pattern_leave_out_internal_ones() -> None:
     world = World()
     topics = Topics(flights=2, trains=2, __consumer_offsets=50)
@@ -136,7 +156,7 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: World) ->
     world.consumers["a"].answers = False
     report = coordinator(world, KAFKA, settings={"stuck_after": 10}).advance(60)
     assert not report.stable
-    assert any("connection refused" in line for line in report.waiting)
+    assert any("no answer in time" in line for line in report.waiting)
     (stuck,) = [message for message in report.stuck if "topic t" in message]
     assert "is Closing" in stuck
     assert "consumer a does not close partition" in stuck
@@ -180,20 +200,184 @@ def test_long_poll_ends_when_a_delay_runs_out(world: World) -> None:
     assert world.now - began <= 8
 
 
-def test_bad_assignor_leaves_the_topics_as_they_are(world: World) -> None:
-    class Bad:
-        name = "my.bad.Assignor"
+class Bad:
+    name = "my.bad.Assignor"
 
-        def assign(self, topics: object, consumers: object, previous: object) -> dict[str, dict[int, str]]:
-            return {"t": {0: "nobody"}}
+    def assign(self, topics: object, consumers: object, previous: object) -> dict[str, dict[int, str]]:
+        return {"t": {0: "unknown"}}
 
+
+def bad_coordinator(world: World) -> Coordinator:
+    one = coordinator(world, KAFKA, settings={"planning_error_delay": 60})
+    one.assignor = Bad()  # type: ignore[assignment]
+    return one
+
+
+def test_bad_assignor_fails_the_run_and_moves_nothing(world: World) -> None:
+    before = world.owners()
+    world.join("d")
+    plan = bad_coordinator(world).compute_assignment()
+    assert "my.bad.Assignor" in plan.planning_error
+    assert any("my.bad.Assignor" in line for line in plan.trouble)
+    assert not plan.needed
+    report = bad_coordinator(world).advance(10)
+    assert (report.changes, world.owners()) == ([], before)
+    assert any("my.bad.Assignor" in line for line in report.trouble)
+
+
+def test_bad_assignor_keeps_no_hand_over_from_ending(world: World) -> None:
+    world.join("d")
+    coordinator(world, KAFKA).advance(0)
+    assert state_of(world, "t") is State.CLOSING
+    bad_coordinator(world).advance(60)
+    assert state_of(world, "t") is State.STABLE
+    assert "d" in world.owners("t").values()
+
+
+def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: World) -> None:
     before = world.owners()
     world.consumers["b"].alive = False
-    one = coordinator(world, KAFKA)
-    one.assignor = Bad()  # type: ignore[assignment]
-    assert "my.bad.Assignor" in one.compute_assignment().held
-    assert one.advance(10).changes == []
+    bad_coordinator(world).advance(10)
     assert world.owners() == before
+    world.pause(60)
+    bad_coordinator(world).advance(60)
+    after = world.owners()
+    assert "b" not in after.values()
+    assert {p: c for p, c in after.items() if before[p] != "b"} == {
+        tp: c for tp, c in before.items() if c != "b"
+    }
+
+
+def test_advance_ends_at_its_budget_though_each_round_writes(world: World) -> None:
+    """A topic whose consumers never come to rest must not hold up the other topics' runs."""
+    began = world.now
+    one = coordinator(world, KAFKA)
+    flips = itertools.cycle([["a"], []])
+
+    def flip(seconds: float) -> None:
+        world.now += max(seconds, 0.1)
+        world.consumers["b"].alive = not next(flips)
+
+    one.pause = flip
+    one.advance(10)
+    assert world.now - began < 12
+
+
+@pytest.mark.parametrize("difference", [{"group_id": "other"}, {"kafka": "other:9092"}])
+def test_changed_source_in_settings_is_named_and_changes_nothing(
+    world: World, difference: dict[str, str]
+) -> None:
+    before = dict(world.store.nodes)
+    one = coordinator(
+        world, Topics(t=9, u=5), settings={k: v for k, v in difference.items() if k == "group_id"}
+    )
+    if "kafka" in difference:
+        one.kafka_settings = KafkaSettings(config={"bootstrap.servers": difference["kafka"]})
+    report = one.fetch_partitions()
+    for topic in ("t", "u"):
+        assert "other" in report.errors[topic]
+        assert "k:9092" in report.errors[topic]
+        assert "unsubscribe" in report.errors[topic]
+    assert world.store.nodes == before
+    assert report.added == {}, "the partitions there are another Kafka's"
+
+
+def test_recreated_topic_is_begun_anew_by_the_same_owners(world: World) -> None:
+    owners = world.owners("t")
+    again = Topics(t=4, u=5)
+    again.ids = {"t": "second", "u": "first"}
+    first = coordinator(world, Topics(t=7, u=5))
+    first.lister.ids = {"t": "first", "u": "first"}  # type: ignore[attr-defined]
+    first.fetch_partitions()
+    report = coordinator(world, again).fetch_partitions()
+    assert report.recreated == ["t"]
+    assert state_of(world, "t") is State.STARTING
+    settle(world, again, "sticky")
+    assignment = wire.parse_assignment(world.store.nodes["t"].data, "t")
+    assert assignment is not None
+    assert assignment.topic_id == "second"
+    assert {p: owners[p] for p in range(4)} == world.owners("t")
+
+
+def test_owner_that_fails_its_check_and_answers_keeps_its_partitions(world: World) -> None:
+    """An agent that restarts reports all its consumers as failing at first."""
+    before = world.owners()
+    world.failing = {"b", "c"}
+    coordinator(world, KAFKA).advance(1)
+    world.failing = {"c"}
+    coordinator(world, KAFKA).advance(1)
+    world.failing = set()
+    settle(world, KAFKA, "sticky")
+    assert world.owners() == before
+
+
+def test_owner_that_refuses_connections_is_replaced_at_once(world: World) -> None:
+    world.consumers["b"].alive = False
+    world.failing = {"b"}
+    began = world.now
+    coordinator(world, KAFKA).advance(60)
+    assert "b" not in world.owners().values()
+    assert world.now - began < 5
+
+
+def test_most_owners_away_without_a_sign_are_doubted(world: World) -> None:
+    before = world.owners()
+    for consumer in ("b", "c"):
+        world.consumers[consumer].alive = False  # and Consul does not list them
+    one = coordinator(world, KAFKA)
+    one.advance(1)
+    assert world.owners() == before
+    world.pause(10)
+    one.advance(60)
+    assert set(world.owners().values()) == {"a"}
+
+
+def test_isolated_consumer_that_answers_closes_before_others_start(world: World) -> None:
+    world.consumers["b"].stuck = True
+    held = {p for p, owner in world.owners().items() if owner == "b"}
+    world.isolated = {"b"}
+    coordinator(world, KAFKA).advance(10)
+    assert not held & world.owners().keys()
+    world.consumers["b"].stuck = False
+    coordinator(world, KAFKA).advance(60)
+    assert "b" not in world.owners().values()
+    assert held <= world.owners().keys()
+
+
+def test_deleted_nodes_lead_to_no_double_owner(world: World) -> None:
+    for nodes in (world.store.nodes, world.store.states, world.store.partitions):
+        nodes.pop("t")
+    slow = world.consumers["a"]
+    slow.stuck = True
+    held = {p for topic, p in slow.running if topic == "t"}
+    run(world, KAFKA)
+    assert {world.owners().get(p, "a") for p in held} == {"a"}
+    slow.stuck = False
+    settle(world, KAFKA, "sticky")
+
+
+def test_owner_that_stops_running_is_seen_in_stable(world: World) -> None:
+    stopped = ("t", next(p for p, owner in world.owners().items() if owner == "a"))
+    world.consumers["a"].stuck = True
+    world.consumers["a"].running.discard(stopped)
+    world.consumers["a"].starting.add(stopped)
+    plan = coordinator(world, KAFKA).compute_assignment(20)
+    assert plan.needed
+    coordinator(world, KAFKA).advance(1)
+    assert state_of(world, stopped[0]) is State.STARTING
+    world.consumers["a"].stuck = False
+    settle(world, KAFKA, "sticky")
+
+
+def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:
+    partition = next(p for p, owner in world.owners().items() if owner == "a")
+    world.consumers["a"].stalled = {("t", partition): 400.0}
+    world.consumers["a"].errors = ("query: partition 3 has no leader",)
+    one = coordinator(world, KAFKA, settings={"stuck_after": 300})
+    (message,) = one.compute_assignment(20).stuck
+    assert "does not make progress" in message
+    assert "no leader" in message
+    assert [each.consumer for each in one.stuck()] == ["a"]
 
 
 def test_subscriptions_are_honoured(world: World) -> None:

@@ -129,7 +129,7 @@ def test_a_step_that_leaves_a_topic_stable_does_not_repeat_the_reason_of_the_las
     waiting = TopicState(State.STABLE, since=1.0, reason="consumer b joined", missing={"b": NOW})
     assert step_of(transition(stable, waiting), NOW).reason == "consumer b is missing; waiting for it"
     assert step_of(transition(waiting, stable), NOW).reason == "consumer b is no longer waited for"
-    assert step_of(transition(stable, stable), NOW).reason == "standbys changed"
+    assert step_of(transition(stable, stable), NOW).reason == "topic id noted"
 
 
 def test_names() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,10 @@ class Topics:
     def __init__(self, **topics: int) -> None:
         self.topics = topics
         self.racks: dict[str, dict[int, str]] = {}
+        self.ids: dict[str, str] = {}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: found for topic, found in self.ids.items() if topic in topics and topic in self.topics}
 
     def leader_racks(self) -> dict[str, dict[int, str]]:
         return self.racks
@@ -224,6 +228,9 @@ def play(
 @pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky", "failover"])
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
 def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: str) -> None:
+    """Of a first assignment the end is only as even: topics that were made in two runs are given one after the other,
+    each when all consumers have seen it."""
+    first = len(changes) == 1
     expected, writes, _ = play(changes, assignor, None)
     assert writes > 0
     for number in range(1, writes + 1):
@@ -232,7 +239,10 @@ def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: 
                 changes, assignor, lambda world, m=moment, n=number: setattr(world.store, m, n)
             )
             assert died == 1, f"the coordinator was to die at write {number}"
-            assert owners == expected, f"{moment} {number} of {writes}"
+            if first:
+                assert _loads(owners) == _loads(expected), f"{moment} {number} of {writes}"
+            else:
+                assert owners == expected, f"{moment} {number} of {writes}"
 
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
@@ -240,7 +250,6 @@ def test_equally_good_end_where_a_step_does_not_fit_into_one_write(changes: list
     """Between two writes of one step, sticky plans anew from a part of its plan: other partitions may move, but
     the load is as even, and no topic that was written is touched again."""
     expected, writes, _ = play(changes, "sticky", None, SimulatedStore(group=1))
-    load = Counter(owner for owners in expected.values() for owner in owners.values())
     for number in range(1, writes + 1):
         owners, _, died = play(
             changes,
@@ -249,8 +258,11 @@ def test_equally_good_end_where_a_step_does_not_fit_into_one_write(changes: list
             SimulatedStore(group=1),
         )
         assert died == 1
-        now = Counter(owner for topic in owners.values() for owner in topic.values())
-        assert sorted(now.values()) == sorted(load.values())
+        assert _loads(owners) == _loads(expected)
+
+
+def _loads(owners: Mapping[str, Mapping[int, str]]) -> list[int]:
+    return sorted(Counter(owner for topic in owners.values() for owner in topic.values()).values())
 
 
 def test_two_coordinators_at_once_write_one_result() -> None:
@@ -262,5 +274,7 @@ def test_two_coordinators_at_once_write_one_result() -> None:
     stale = second._view()
     assert first.advance(1).changes
     before = dict(world.store.nodes)
-    assert not any(world.store.apply(second._transitions(stale, {})))
+    steps = second._transitions(stale, second._ask(stale))
+    assert steps
+    assert not any(world.store.apply(steps))
     assert world.store.nodes == before

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Ownership, PlanRefusedError, Source
+from muster.core.ownership import Ownership, Place, PlanRefusedError, Source
+from muster.core.positions import Jump, Why
 
 ME = "flights-1"
 HERE = Source("kafka:9092", "group")
@@ -18,7 +19,7 @@ def assignment(
     mine: set[int], epoch: int = 1, others: set[int] = frozenset(), source: Source = HERE
 ) -> TopicAssignment:
     owners = dict.fromkeys(mine, ME) | dict.fromkeys(others, "flights-2")
-    return TopicAssignment(source.bootstrap_servers, source.group_id, owners, epoch)
+    return TopicAssignment(source.bootstrap_servers, source.group_id, owners, epoch, topic_id=source.topic_id)
 
 
 class Consumer:
@@ -46,9 +47,15 @@ class Consumer:
     def process(self) -> None:
         self.ownership.processed(self.ownership.batch())
 
-    def commit(self) -> None:
-        for source, offsets in self.ownership.due().items():
-            self.ownership.committed(source, offsets)
+    def due(self) -> dict[Place, dict[tuple[str, int], int]]:
+        due = self.ownership.due()
+        return {place: {key: one.offset for key, one in offsets.items()} for place, offsets in due.items()}
+
+    def commit(self, *partitions: int) -> None:
+        """Kafka acknowledges what is due, all of it or of these partitions."""
+        for offsets in self.ownership.due().values():
+            asked = {key: due for key, due in offsets.items() if not partitions or key[1] in partitions}
+            self.ownership.committed(asked)
 
     def batch(self, ranges: Ranges) -> None:
         self.plan(ranges)
@@ -88,8 +95,8 @@ def test_closes_only_after_a_later_plan_and_the_acknowledged_commit(consumer: Co
     consumer.assign({0}, epoch=2)
     assert (consumer.lists(), consumer.epoch) == (({0}, set(), {1}), 2)
     consumer.process()
-    assert consumer.ownership.due() == {HERE: {("t", 0): 5, ("t", 1): 7}}
-    consumer.ownership.committed(HERE, {("t", 0): 5, ("t", 1): 7})
+    assert consumer.due() == {HERE.place: {("t", 0): 5, ("t", 1): 7}}
+    consumer.commit()
     assert consumer.lists() == ({0}, set(), {1}), "Spark still has it in its start offset"
     consumer.plan({0: (5, 9)})
     assert consumer.lists() == ({0}, set(), set())
@@ -102,9 +109,9 @@ def test_closes_only_after_the_commit_even_if_planned_without(consumer: Consumer
     consumer.process()
     consumer.plan({0: (5, 9)})
     assert consumer.lists() == ({0}, set(), {1})
-    consumer.ownership.committed(HERE, {("t", 0): 5})
+    consumer.commit(0)
     assert consumer.lists() == ({0}, set(), {1})
-    consumer.ownership.committed(HERE, {("t", 1): 7})
+    consumer.commit(1)
     assert consumer.lists() == ({0}, set(), set())
 
 
@@ -162,7 +169,7 @@ def test_a_failed_query_turns_running_to_starting_and_closes_what_was_closing(co
     consumer.assign({0}, epoch=2)
     consumer.ownership.query_ended()
     assert consumer.lists() == (set(), {0}, set())
-    assert consumer.ownership.due() == {}
+    assert consumer.due() == {}
 
 
 def test_after_a_failure_what_was_processed_is_committed_before_it_is_read_again(consumer: Consumer) -> None:
@@ -249,7 +256,7 @@ def test_another_place_to_read_from_closes_the_old_one_first(consumer: Consumer)
     consumer.assign({0, 1}, epoch=2, source=there)
     assert consumer.lists() == (set(), {1}, {0})
     consumer.process()
-    assert consumer.ownership.due() == {HERE: {("t", 0): 5}}
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
     consumer.commit()
     offer = consumer.ownership.offer()
     assert offer.topics["t"].source == there
@@ -312,9 +319,9 @@ def test_a_partition_without_records_is_committed_too(consumer: Consumer) -> Non
     consumer.plan({0: (8, 8)})
     assert consumer.ownership.batch().empty
     consumer.process()
-    assert consumer.ownership.due() == {HERE: {("t", 0): 8}}
+    assert consumer.due() == {HERE.place: {("t", 0): 8}}
     consumer.commit()
-    assert consumer.ownership.due() == {}
+    assert consumer.due() == {}
 
 
 def test_a_batch_of_an_ended_query_is_not_taken(consumer: Consumer) -> None:
@@ -325,3 +332,168 @@ def test_a_batch_of_an_ended_query_is_not_taken(consumer: Consumer) -> None:
     consumer.ownership.query_started()
     with pytest.raises(PlanRefusedError, match="not the one under way"):
         consumer.ownership.processed(plan)
+
+
+A, B = replace(HERE, topic_id="A"), replace(HERE, topic_id="B")
+
+
+def test_a_recreated_topic_is_closed_without_committing_and_begins_from_nothing(consumer: Consumer) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (900, 1000)})
+    assert consumer.ownership.batch().topic_ids == {"t": "A"}
+    consumer.process()
+    (due,) = consumer.ownership.due()[HERE.place].values()
+    assert (due.offset, due.topic_id) == (1000, "A")
+    consumer.assign({0}, epoch=2, source=B)
+    assert consumer.due() == {}, "nothing of the old topic is committed into the new one"
+    assert consumer.lists() == (set(), set(), {0})
+    assert consumer.offered()[1] == set()
+    consumer.plan({})
+    assert consumer.lists() == (set(), {0}, set())
+    consumer.ownership.committed({("t", 0): due})  # the answer to a commit that was under way
+    consumer.process()
+    offer = consumer.ownership.offer()
+    assert offer.topics["t"].source == B
+    consumer.ownership.planned(offer.asked, {"t": {0: (0, 1000)}})
+    consumer.process()
+    (due,) = consumer.ownership.due()[HERE.place].values()
+    assert (due.offset, due.topic_id) == (1000, "B"), "though the old topic's commit had the same offset"
+
+
+def test_an_id_that_becomes_known_or_is_left_out_again_closes_nothing(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 5)})
+    consumer.assign({0}, epoch=2, source=A)
+    consumer.plan({0: (5, 7)})
+    consumer.process()
+    (due,) = consumer.ownership.due()[HERE.place].values()
+    assert (due.offset, due.topic_id) == (7, "A")
+    consumer.assign({0}, epoch=3)  # by a coordinator that knows no ids
+    assert consumer.lists() == ({0}, set(), set())
+    consumer.assign({0}, epoch=4, source=B)
+    assert consumer.lists() == (set(), set(), {0})
+
+
+def test_a_node_that_comes_back_without_an_id_does_not_drop_what_is_to_be_committed(
+    consumer: Consumer,
+) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.zxid += 1
+    consumer.ownership.keep_only([], consumer.zxid)
+    consumer.assign({0}, epoch=1)
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
+    consumer.assign({0}, epoch=2, source=B)
+    assert consumer.due() == {}
+
+
+def test_another_id_at_another_place_commits_to_the_old_place(consumer: Consumer) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.assign({0}, epoch=2, source=Source("other:9092", "group", "B"))
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
+
+
+def test_a_topic_that_kafka_has_under_another_id_is_neither_offered_nor_committed(consumer: Consumer) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.ownership.identify("t", "B")
+    assert consumer.due() == {}
+    assert not consumer.ownership.has_something_to_offer
+    consumer.plan({})
+    assert consumer.lists() == (set(), {0}, set())
+    consumer.ownership.identify("t", "A")  # a broker had lagged behind
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
+    consumer.ownership.identify("t", "B")
+    consumer.ownership.bar("stopping")
+    assert consumer.ownership.closed, "what cannot be committed holds up no end"
+
+
+def test_a_topic_that_is_gone_is_closed_without_committing_and_not_taken_up(consumer: Consumer) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    consumer.ownership.identify("t", "", gone=True)
+    assert (consumer.due(), consumer.lists()) == ({}, (set(), set(), {0}))
+    consumer.plan({})
+    assert consumer.lists() == (set(), set(), set())
+    consumer.ownership.identify("t", "")
+    assert consumer.ownership.closed, "still not known to be there"
+    consumer.ownership.identify("t", "A")
+    assert consumer.lists() == (set(), {0}, set())
+
+
+def test_a_jump_is_accepted_only_if_it_is_told_and_true(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.batch({0: (0, 600), 1: (0, 50)})
+    back = {0: (200, 250), 1: (50, 50)}
+    for told in ({}, {("t", 0): Jump(600, 300, Why.TRUNCATION)}, {("t", 1): Jump(600, 200, Why.TRUNCATION)}):
+        with pytest.raises(PlanRefusedError, match="planned from offset 200, but the last plan ended at 600"):
+            consumer.ownership.planned(consumer.offered()[0], {"t": back}, told)
+    consumer.ownership.planned(consumer.offered()[0], {"t": back}, {("t", 0): Jump(600, 200, Why.TRUNCATION)})
+    consumer.process()
+    assert consumer.due() == {HERE.place: {("t", 0): 250}}
+
+
+def claiming() -> Consumer:
+    consumer = Consumer()
+    consumer.ownership = Ownership(ME, claims=True, fencing=True)
+    consumer.ownership.query_started()
+    return consumer
+
+
+def test_a_partition_is_closing_until_its_claim_has_ended() -> None:
+    consumer = claiming()
+    consumer.assign({0, 1})
+    terms = consumer.ownership.unclaimed()[HERE.place]
+    assert consumer.ownership.begin_claim(("t", 0), terms["t", 0])
+    consumer.assign(set(), epoch=2)
+    assert consumer.lists() == (set(), set(), {0}), "the other one's claim had not begun"
+    assert not consumer.ownership.begin_claim(("t", 1), terms["t", 1]), "nor does it begin now"
+    assert not consumer.ownership.begin_claim(("t", 0), terms["t", 0])
+    assert consumer.ownership.claims_in_use() == {}, "to be given up"
+    consumer.ownership.claim_ended(("t", 0), terms["t", 0] + 1)
+    assert consumer.lists() == (set(), set(), {0})
+    consumer.ownership.claim_ended(("t", 0), terms["t", 0])
+    assert consumer.ownership.closed
+
+
+def test_a_claim_that_is_made_after_all_lets_a_closing_partition_go() -> None:
+    consumer = claiming()
+    consumer.assign({0})
+    terms = consumer.ownership.unclaimed()[HERE.place]
+    assert consumer.ownership.begin_claim(("t", 0), terms["t", 0])
+    consumer.assign(set(), epoch=2)
+    consumer.ownership.claimed(terms)
+    assert consumer.ownership.closed
+
+
+def test_a_node_of_a_restored_zookeeper_counts_if_its_epoch_is_higher(consumer: Consumer) -> None:
+    consumer.zxid = 500
+    consumer.assign({0}, epoch=7, others={1})
+    assert not consumer.ownership.read_restored("t", assignment({1}, 5), 300)
+    assert not consumer.ownership.read_restored("t", assignment({1}, 7), 300), "the same number, another plan"
+    assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7)
+    assert consumer.ownership.read_restored("t", assignment({0}, 7, {1}), 300), "what is obeyed already"
+    assert not consumer.ownership.read("t", assignment({1}, 8), 299)
+    assert consumer.ownership.read_restored("t", assignment({1}, 8), 299)
+    assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 8)
+    assert consumer.ownership.read("t", assignment({0}, 9), 301), "from here on as ever"
+
+
+def test_what_is_committed_and_read_may_be_committed_again(consumer: Consumer) -> None:
+    consumer.assign({0, 1}, source=A)
+    assert consumer.ownership.renewable() == {}
+    consumer.plan({0: (0, 5), 1: (0, 5)})
+    consumer.process()
+    assert consumer.ownership.renewable() == {}, "it is due anyway"
+    consumer.commit()
+    assert {key: due.offset for key, due in consumer.ownership.renewable()[HERE.place].items()} == {
+        ("t", 0): 5,
+        ("t", 1): 5,
+    }
+    consumer.assign({0}, epoch=2, source=A)
+    assert consumer.ownership.renewable()[HERE.place].keys() == {("t", 0)}

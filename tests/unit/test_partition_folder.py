@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.sinks import partition_folder as module
-from muster.sinks.partition_folder import PartitionFolder, SinkError, incoming_file
+from muster.sinks.partition_folder import (
+    PartitionFolder,
+    SinkError,
+    incoming_file,
+    partition_folder,
+    topic_folder,
+)
 from muster.sinks.ranges import Coverage, Range
 
 SUFFIX = ".txt"
@@ -163,6 +170,29 @@ def test_a_file_that_was_tidied_away_is_not_claimed(tmp_path: Path) -> None:
     Writer(tmp_path).write((0, 5))
     writer.write((0, 10))
     assert read(tmp_path) == once((0, 10))
+
+
+def test_files_of_a_recreated_topic_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    folder = partition_folder(tmp_path, "t", 0)
+    before = PartitionFolder(topic_folder(folder, ""), ".txt")
+    assert before.path == folder, "as it was before ids were known"
+    assert topic_folder(folder, "A") == folder, "the first that is known is taken for the one that was there"
+    assert topic_folder(folder, "B") == folder / "id-B"
+    assert topic_folder(folder, "A") == topic_folder(folder, "") == folder
+    assert (folder / "_topic_id").read_text() == "A"
+    assert topic_folder(partition_folder(tmp_path, "t", 1), "B") == partition_folder(tmp_path, "t", 1)
+
+
+def test_writers_that_meet_a_new_folder_agree_on_its_topic(tmp_path: Path) -> None:
+    folder = partition_folder(tmp_path, "t", 0)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda number: topic_folder(folder, f"id{number % 4}"), range(64)))
+    owner = (folder / "_topic_id").read_text()
+    assert {path for number, path in enumerate(found) if f"id{number % 4}" == owner} == {folder}
+    assert {path for number, path in enumerate(found) if f"id{number % 4}" != owner} == {
+        folder / f"id-id{number}" for number in range(4) if f"id{number}" != owner
+    }
+    assert sorted(path.name for path in folder.iterdir()) == ["_topic_id"]
 
 
 def test_what_nobody_claimed_is_removed_after_a_day(tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def test_pins_that_cannot_be_obeyed_are_named() -> None:
     assert "does not subscribe" in found.impossible_pins[2]
 
 
+def test_pin_to_a_consumer_that_is_leaving_is_not_obeyed_and_named() -> None:
+    pins = Circumstances(pins={"t": {1: "b"}})
+    found = preview([topic({0: "a", 1: "b"})], live("a", Consumer("b", leaving=True)), STICKY, pins)
+    assert found.owners == {"t": {0: "a", 1: "a"}}
+    assert found.impossible_pins == (
+        "topic 't', partition 1: the pin to consumer 'b' cannot be obeyed: the consumer is leaving",
+    )
+
+
 @pytest.mark.parametrize(
     ("what_if", "message"),
     [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from muster.consumer.agent import Agent
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Ownership, Source
+from muster.core.ownership import Ownership, Place
 from muster.core.refusals import FIRST_PAUSE, FORGET_AFTER, LONGEST_PAUSE, Refusals
 
 KEY = ("t", 0)
-SOURCE = Source("k:1", "g")
+PLACE = Place("k:1", "g")
 
 
 def test_both_facts_have_to_be_younger_than_the_refusal() -> None:
@@ -58,7 +58,7 @@ class Consumer:
         self.ownership.read("t", TopicAssignment("k:1", "g", owners, self.zxid), self.zxid)
 
     def claim(self) -> None:
-        self.ownership.claimed(self.ownership.unclaimed().get(SOURCE, {}))
+        self.ownership.claimed(self.ownership.unclaimed().get(PLACE, {}))
 
     def batch(self, **ends: int) -> None:
         offer = self.ownership.offer()
@@ -69,6 +69,9 @@ class Consumer:
         )
         self.ownership.processed(self.ownership.batch())
 
+    def due(self) -> dict[tuple[str, int], int]:
+        return {key: due.offset for key, due in self.ownership.due()[PLACE].items()}
+
     def offered(self) -> set[int]:
         return set(self.ownership.offer().topics["t"].partitions)
 
@@ -76,7 +79,7 @@ class Consumer:
 def test_nothing_is_offered_before_it_is_claimed_for_this_very_take_up() -> None:
     me = Consumer(fencing=True)
     me.assign({0: "me"})
-    first = me.ownership.unclaimed()[SOURCE]
+    first = me.ownership.unclaimed()[PLACE]
     assert me.ownership.offer().topics == {}
     me.assign({})
     me.assign({0: "me"})
@@ -92,17 +95,17 @@ def test_a_refused_partition_is_closed_without_a_commit_and_kept_out_until_allow
     me.assign({0: "me", 1: "me"})
     me.claim()
     me.batch(p0=5, p1=5)
-    term = me.ownership.terms()[SOURCE][KEY]
+    term = me.ownership.claims_in_use()[PLACE][KEY]
     assert me.ownership.refuse(KEY, term)
     assert not me.ownership.refuse(KEY, term + 1), "of another take-up"
-    assert me.ownership.due() == {SOURCE: {("t", 1): 5}}
+    assert me.due() == {("t", 1): 5}
     assert me.ownership.status()["t"].closing == {0}, "a batch with it may be under way"
     me.batch(p1=6)
     assert (me.ownership.status()["t"].running, me.ownership.status()["t"].held) == ({1}, {1})
     me.assign({0: "me", 1: "me"})
     assert me.ownership.unclaimed() == {}, "an assignment may be older than the refusal"
     me.ownership.allow(KEY)
-    assert me.ownership.unclaimed()[SOURCE].keys() == {KEY}
+    assert me.ownership.unclaimed()[PLACE].keys() == {KEY}
 
 
 def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches() -> None:
@@ -112,7 +115,7 @@ def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches
         me.claim()
         me.batch(p0=5, p1=5)
         me.assign({1: "other"})
-        due = me.ownership.due()[SOURCE]
+        due = me.due()
         assert due == ({KEY: 5, ("t", 1): 5} if fencing else {KEY: 5}), (
             "one that nobody has is closed in order"
         )

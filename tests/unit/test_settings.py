@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from muster.settings.clusters import SettingsError, load_clusters
+from muster.edges.consul import Discovery
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from muster.settings.duration import parse_duration
@@ -54,6 +56,7 @@ def test_the_shipped_file_is_right() -> None:
         ("on_stuck: [{notifier: a.B, kwargs: {}}]", "on_stuck.0.kwargs", "unknown key"),
         ("colour: red", "colour", "allowed are: advance_budget"),
         ("consul_service: 'a b'", "consul_service", "letters, digits"),
+        ("consul_prefix: dev//muster", "consul_prefix", "letters, digits"),
     ],
 )
 def test_errors_name_file_cluster_key_and_what_is_allowed(
@@ -94,8 +97,60 @@ def test_missing_file_and_unknown_cluster(tmp_path: Path) -> None:
 
 
 def test_two_clusters_cannot_share_a_consul_service(tmp_path: Path) -> None:
-    text = "clusters:" + GOOD + GOOD.replace("good:", "other:", 1)
+    text = "clusters:" + GOOD + GOOD.replace("good:", "other:", 1).replace("group_id: g", "group_id: h")
     assert "already that of cluster 'good'" in load_clusters(write(tmp_path / "c.yaml", text)).errors["other"]
+
+
+def two_clusters(path: Path, more: str = "", other: str = "") -> Clusters:
+    """`a` and `b`, both with the group g; `more` and `other` are further lines of each."""
+    text = "".join(
+        f"  {name}:\n    consul_service: {name}\n    group_id: g\n    topics: [t]\n"
+        f"    consumers: {{handler: a.b}}\n{lines}"
+        for name, lines in (("a", more), ("b", other))
+    )
+    return load_clusters(write(path / "c.yaml", "clusters:\n" + text))
+
+
+def test_two_clusters_with_one_group_on_one_connection_are_refused(tmp_path: Path) -> None:
+    clusters = two_clusters(tmp_path)
+    assert set(clusters.clusters) == {"a"}
+    for part in ("cluster 'b'", "key 'group_id'", "'g' is already that of cluster 'a'", "another group_id"):
+        assert part in clusters.errors["b"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("k1:9092,k2:9092", "K2", True),
+        ("k1:9092", "k1:9093", False),
+        ("k1:9092", "k2:9092", False),
+        (None, "k1:9092", False),
+    ],
+)
+def test_two_clusters_with_one_group_are_refused_where_connections_name_one_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str | None, second: str, same: bool
+) -> None:
+    for name, servers in (("KAFKA_A", first), ("KAFKA_B", second)):
+        if servers is not None:
+            value = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
+            monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(value))
+    clusters = two_clusters(tmp_path, "    kafka: kafka_a\n", "    kafka: kafka_b\n")
+    assert ("b" in clusters.errors) is same, clusters.errors
+
+
+def test_malformed_connection_in_the_environment_takes_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_A", '{"extra": 5')
+    assert two_clusters(tmp_path, "    kafka: kafka_a\n").errors == {}
+
+
+def test_consul_prefix_begins_the_keys_of_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    cluster = load_clusters(write(path, "clusters:" + GOOD + "    consul_prefix: dev/muster\n"))["good"]
+    assert Discovery.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
+    cluster = load_clusters(write(path, "clusters:" + GOOD))["good"]
+    assert Discovery.of(ConsulSettings(), cluster).prefix == "muster/good/"
 
 
 @pytest.mark.parametrize(

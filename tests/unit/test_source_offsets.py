@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.consumer.source import offsets
-from muster.consumer.source.offsets import Beginning, OffsetError
+from muster.consumer.source.offsets import OffsetError
 
 T = "flights"
 
@@ -82,25 +82,6 @@ def test_a_batch_is_planned_only_for_records_or_another_set() -> None:
     assert offsets.moves({}, {(T, 0): (5, 5)})
     assert offsets.moves(before, {(T, 0): (0, 0), (T, 1): (7, 7)}), "a partition that begins anew"
     assert not offsets.moves({}, {})
-
-
-@pytest.mark.parametrize(
-    ("position", "committed", "earliest", "expected"),
-    [
-        (None, None, 4, Beginning(4)),
-        (None, 9, 4, Beginning(9)),
-        (None, 0, 0, Beginning(0)),
-        (None, 2, 10, Beginning(10, skipped=8)),
-        (12, 9, 4, Beginning(12)),
-        (12, 20, 4, Beginning(20)),
-        (12, None, 4, Beginning(12)),
-        (12, None, 15, Beginning(15, skipped=3)),
-    ],
-)
-def test_where_a_partition_begins(
-    position: int | None, committed: int | None, earliest: int, expected: Beginning
-) -> None:
-    assert offsets.begin(position, committed, earliest) == expected
 
 
 @given(ranges, st.integers(1, 12))

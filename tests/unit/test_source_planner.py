@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from muster.consumer.source.fetch_ahead import fetch_ahead
 from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import AgentClient, AgentRefusedError, AgentUnreachableError
+from muster.core.positions import Committed, Why
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -31,6 +32,8 @@ class Log:
     def __init__(self) -> None:
         self.bounds: dict[TopicPartition, tuple[int, int]] = {}
         self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.metadata: dict[tuple[str, TopicPartition], str] = {}
+        self.ids: dict[str, str] = {}
         self.broken: dict[TopicPartition, str] = {}
         self.down = False
         self.stalled: threading.Event | None = None
@@ -44,9 +47,17 @@ class SimulatedOffsets:
         self._log = log
         self._group = group
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+    def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Committed | None]:
         asked = self._asked("committed", partitions)
-        return {tp: self._log.committed.get((self._group, tp)) for tp in asked}
+        found = {tp: self._log.committed.get((self._group, tp)) for tp in asked}
+        return {
+            tp: None if at is None else Committed(at, self._log.metadata.get((self._group, tp), ""))
+            for tp, at in found.items()
+        }
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        self._asked("ids", ())
+        return {topic: self._log.ids[topic] for topic in topics if topic in self._log.ids}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self._log.bounds[tp][0] for tp in self._asked("beginning", partitions)}
@@ -178,14 +189,23 @@ def test_a_new_planner_on_an_old_checkpoint_trusts_the_group(
     again.close()
 
 
-def test_retention_is_told(
-    planner: Planner, agent: LocalAgent, logs: dict[str, Log], caplog: pytest.LogCaptureFixture
+def test_what_retention_took_is_told_before_and_while_a_partition_is_read(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
 ) -> None:
     logs[SERVERS].bounds[T, 0] = (70, 100)
     logs[SERVERS].committed["g", (T, 0)] = 30
     agent.hold(T, [0])
-    assert plan(planner, {}) == {T: {"0": [70, 100]}}
-    assert f"topic '{T}', partition 0: 40 records from offset 30 on were deleted by retention" in caplog.text
+    first = plan(planner, {}, limit=10)
+    assert first == {T: {"0": [70, 80]}}
+    assert agent.planned[-1].jumps == {T: {"0": (30, 70, Why.RETENTION)}}
+    logs[SERVERS].bounds[T, 0] = (95, 100)
+    second = plan(planner, first, limit=10)
+    assert second == {T: {"0": [95, 100]}}, "it was behind, so it was asked where Kafka begins"
+    assert agent.planned[-1].jumps == {T: {"0": (80, 95, Why.RETENTION)}}
+    calls = len(logs[SERVERS].calls)
+    logs[SERVERS].bounds[T, 0] = (95, 110)
+    plan(planner, second)
+    assert logs[SERVERS].calls[calls:] == ["end"], "one that had read all there is is not asked about"
 
 
 def test_kafka_out_of_reach_holds_everything_and_is_told(
@@ -254,26 +274,73 @@ def test_a_partition_without_an_answer_waits_alone(
     assert agent.planned[-1].problems == []
 
 
-def test_a_topic_created_anew_is_read_from_its_beginning_after_a_while(
-    planner: Planner,
-    agent: LocalAgent,
-    logs: dict[str, Log],
-    clock: Clock,
-    caplog: pytest.LogCaptureFixture,
+def wait_for_the_end(planner: Planner, start: dict, clock: Clock) -> dict:  # type: ignore[type-arg]
+    """Plan for as long as an end before the position is not believed, and once more."""
+    for _ in range(4):
+        assert plan(planner, start) == start
+        clock.now += 3
+    return plan(planner, start)
+
+
+def test_a_topic_of_unknown_id_that_ends_before_its_position_is_read_from_its_beginning_after_a_while(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
 ) -> None:
     agent.hold(T, [0, 1])
     first = plan(planner, {})
     logs[SERVERS].bounds[T, 0] = (0, 20)
-    for _ in range(3):
-        assert plan(planner, first) == first
-        clock.now += 3
-    assert f"topic '{T}', partition 0: it ends at 20, before the offset 100" in agent.planned[-1].problems[0]
-    clock.now += 3
-    second = plan(planner, first)
+    second = wait_for_the_end(planner, first, clock)
+    assert f"topic '{T}', partition 0: it ends at 20, before the offset 100" in agent.planned[-2].problems[0]
     assert second == {T: {"0": [0, 20], "1": [100, 100]}}
-    assert "it is read from its beginning, offset 0" in caplog.text
+    assert agent.planned[-1].jumps == {T: {"0": (100, 0, Why.RECREATED)}}
     assert plan(planner, second) == second
+    assert (agent.planned[-1].problems, agent.planned[-1].jumps) == ([], {})
+
+
+def test_a_truncated_partition_goes_on_at_the_least_end_that_was_seen(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0, 1], topic_id="A")
+    logs[SERVERS].ids[T] = "A"
+    first = plan(planner, {})
+    logs[SERVERS].bounds[T, 0] = (0, 95)
+    assert plan(planner, first) == first
+    logs[SERVERS].bounds[T, 0] = (0, 98)  # records that were written since
+    second = wait_for_the_end(planner, first, clock)
+    assert second == {T: {"0": [95, 98], "1": [100, 100]}}, (
+        "neither from its beginning nor without what is new"
+    )
+    assert agent.planned[-1].jumps == {T: {"0": (100, 95, Why.TRUNCATION)}}
     assert agent.planned[-1].problems == []
+
+
+def test_a_recreated_topic_waits_for_its_id_and_holds_up_no_other(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0], topic_id="A")
+    agent.hold("other", [0])
+    logs[SERVERS].bounds["other", 0] = (0, 10)
+    logs[SERVERS].ids[T] = "B"
+    first = plan(planner, {})
+    logs[SERVERS].bounds[T, 0] = (0, 20)
+    assert wait_for_the_end(planner, first, clock) == first
+    (problem,) = agent.planned[-1].problems
+    assert "under id B, and the assignment under A" in problem
+    logs[SERVERS].bounds["other", 0] = (0, 15)
+    second = plan(planner, first)
+    assert second == {T: {"0": [100, 100]}, "other": {"0": [10, 15]}}
+    del logs[SERVERS].ids[T]
+    assert plan(planner, second) == second, "what is not known waits as well"
+
+
+def test_an_offset_that_was_committed_of_another_topic_is_not_believed(
+    planner: Planner, agent: LocalAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0, 1, 2, 3], topic_id="B")
+    for partition, metadata in enumerate(("muster:c:A", "muster:c:B", "muster:c:", "other tool")):
+        logs[SERVERS].committed["g", (T, partition)] = 60
+        logs[SERVERS].metadata["g", (T, partition)] = metadata
+    assert plan(planner, {}) == {T: {"0": [0, 100], "1": [60, 100], "2": [60, 100], "3": [60, 100]}}
+    assert agent.planned[-1].jumps == {T: {"0": (60, 0, Why.RECREATED)}}
 
 
 def test_an_end_that_was_only_late_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,27 @@ from muster.core.model import (
     TopicStatus,
     Transition,
 )
+from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
 from muster.core.planner import plan
-from muster.core.state_machine import Policy, advance, consumers_to_ask, next_expiry
+from muster.core.state_machine import WENT_BACK, advance, consumers_to_ask, recreated
 
 NOW = 5_000.0
 
 
-def members(*live: str, isolated: tuple[str, ...] = ()) -> Membership:
-    return Membership({c: Consumer(c) for c in live}, frozenset(isolated))
+def members(
+    *live: str,
+    isolated: tuple[str, ...] = (),
+    failing: tuple[str, ...] = (),
+    outside: tuple[str, ...] = (),
+    older: tuple[str, ...] = (),
+) -> Membership:
+    return Membership(
+        {c: Consumer(c) for c in live},
+        frozenset((*isolated, *outside)),
+        failing={c: Consumer(c) for c in failing},
+        outside={c: Consumer(c) for c in outside},
+        older={c: (Consumer(c, incarnation="older"),) for c in older},
+    )
 
 
 def topic(
@@ -84,8 +98,9 @@ def step(
     statuses: Mapping[str, ConsumerStatus] | None = None,
     delay: float = 0.0,
     now: float = NOW,
+    heard: Heard = NOTHING_HEARD,
 ) -> Transition | None:
-    return advance(snapshot, membership, statuses or {}, targets or {}, now, Policy(delay))
+    return advance(snapshot, membership, statuses or {}, targets or {}, now, Policy(delay), heard=heard)
 
 
 def expect(transition: Transition | None) -> Transition:
@@ -103,7 +118,8 @@ HALVES = {0: "a", 1: "a", 2: "b", 3: "b"}
 
 class TestInitial:
     def test_plans_and_starts(self) -> None:
-        done = expect(step(topic({}, None, epoch=0), members("a", "b"), HALVES))
+        nothing = status("a", epoch=0) | status("b", epoch=0)
+        done = expect(step(topic({}, None, epoch=0), members("a", "b"), HALVES, nothing))
         assert done.assignment.owners == HALVES
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
@@ -123,17 +139,241 @@ class TestInitial:
 
     def test_owners_without_state_are_verified_not_moved(self) -> None:
         """A person deleted the state node: what is assigned stays, and is asked after."""
-        done = expect(step(topic(HALVES, None), members("a", "b"), HALVES))
+        running = status("a", {0, 1}) | status("b", {2, 3})
+        done = expect(step(topic(HALVES, None), members("a", "b"), HALVES, running))
         assert done.assignment.owners == HALVES
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
         assert done.moves == ()
 
-    def test_owner_to_be_replaced_closes_first(self) -> None:
-        done = expect(step(topic({0: "a", 1: "a"}, None, partitions=2), members("a", "b"), {0: "a", 1: "b"}))
+    def test_balance_waits_for_stable(self) -> None:
+        running = status("a", {0, 1}) | status("b")
+        lost = topic({0: "a", 1: "a"}, None, partitions=2)
+        done = expect(step(lost, members("a", "b"), {0: "a", 1: "b"}, running))
+        assert done.state.state is State.STARTING
+        assert done.assignment.owners == {0: "a", 1: "a"}
+
+    @pytest.mark.parametrize(
+        "answers",
+        [
+            pytest.param(status("a", {0, 1}), id="one has not answered"),
+            pytest.param(status("a", {0, 1}) | status("b", epoch=2), id="one has not seen the epoch"),
+            pytest.param(status("a", {0, 1}) | status("b", epoch=None), id="one has not seen the topic"),
+        ],
+    )
+    def test_nothing_is_given_before_all_live_consumers_have_answered(
+        self, answers: dict[str, ConsumerStatus]
+    ) -> None:
+        assert step(topic({0: "a", 1: "a"}, None), members("a", "b"), HALVES, answers) is None
+
+    def test_consumer_without_epochs_has_answered(self) -> None:
+        answers = status("a", epochs=False) | status("b", epoch=0)
+        assert step(topic({}, None, epoch=0), members("a", "b"), HALVES, answers) is not None
+
+    def test_deleted_state_node_gives_nothing_that_is_still_being_closed(self) -> None:
+        """The state node was deleted in the middle of a hand-over: a is closing 1, and only a knows."""
+        answers = status("a", {0}, closing={1}) | status("b")
+        done = expect(step(topic({0: "a"}, None, partitions=2), members("a", "b"), {0: "a", 1: "b"}, answers))
         assert done.state.state is State.CLOSING
         assert done.assignment.owners == {0: "a"}
         assert done.state.to_close == {"a": {1}}
+        assert done.state.to_start == {"a": {0}, "b": {1}}
+
+    def test_both_nodes_deleted_gives_nothing_that_is_still_being_closed(self) -> None:
+        answers = status("a", closing={0, 1}, epoch=2000) | status("b", epoch=2000)
+        fresh = topic({}, None, partitions=3, epoch=2000)
+        done = expect(step(fresh, members("a", "b"), {0: "b", 1: "a", 2: "b"}, answers))
+        assert done.assignment.owners == {2: "b"}
+        assert done.state.to_close == {"a": {0, 1}}
+
+    @pytest.mark.parametrize("there", [members("a", failing=("b",)), members("a", outside=("b",))])
+    def test_consumer_that_is_not_live_and_answers_closes_what_it_holds(self, there: Membership) -> None:
+        answers = status("a") | status("b", {0})
+        done = expect(step(topic({}, None, partitions=1), there, {0: "a"}, answers))
+        assert done.assignment.owners == {}
+        assert done.state.to_close == {"b": {0}}
+
+    def test_of_two_that_run_a_partition_one_closes_it_before_the_other_goes_on(self) -> None:
+        answers = status("a", {0}) | status("b", {0})
+        done = expect(step(topic({0: "b"}, None, partitions=1), members("a", "b"), {0: "b"}, answers))
+        assert done.assignment.owners == {}
+        assert done.state.to_close == {"a": {0}}
+        assert done.state.to_start == {"b": {0}}
+
+    def test_three_holders_are_waited_for(self) -> None:
+        answers = status("a", {0}) | status("b", {0}) | status("c", closing={0})
+        assert step(topic({0: "b"}, None, partitions=1), members("a", "b", "c"), {0: "b"}, answers) is None
+
+    def test_all_are_asked(self) -> None:
+        there = members("a", "b", failing=("c",), outside=("d",), older=("a",))
+        assert consumers_to_ask([topic({}, None)], there) == {c: {"t"} for c in "abcd"}
+
+
+class TestRestored:
+    """ZooKeeper holds an older state than consumers have acted upon."""
+
+    def answers(self) -> dict[str, ConsumerStatus]:
+        """In the state that was lost, 1 had moved to b."""
+        return status("a", {0}, epoch=9) | status("b", {1, 2, 3}, epoch=9)
+
+    def test_consumers_keep_what_they_run_under_a_higher_epoch(self) -> None:
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, self.answers()))
+        assert done.assignment.owners == {0: "a", 1: "b", 2: "b", 3: "b"}
+        assert done.assignment.epoch == done.state.epoch == 10
+        assert done.state.state is State.STARTING
+        assert WENT_BACK in done.state.reason
+        assert done.moves == ()
+
+    def test_closed_is_not_believed_of_an_epoch_of_the_lost_state(self) -> None:
+        """By the restored nodes 2 and 3 are on their way from a to b, which a never heard of: it has closed 2 and 3
+        and holds 0 and 1 by a later epoch."""
+        moving = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"b": {2, 3}}, to_close={"a": {2, 3}})
+        answers = status("a", {0, 1}, epoch=9) | status("b", epoch=3) | status("c", {2, 3}, epoch=9)
+        done = expect(step(moving, members("a", "b", "c"), HALVES, answers))
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "c", 3: "c"}
+        assert done.state.to_close == {}
+
+    def test_waits_for_all_answers(self) -> None:
+        assert step(topic(HALVES), members("a", "b", "c"), HALVES, self.answers()) is None
+
+
+class TestAway:
+    """Owners that are registered and not live, and answer or do not."""
+
+    ALL_TO_A = dict.fromkeys(range(4), "a")
+
+    def away(self, snapshot: TopicSnapshot, seconds: float, there: Membership, **answers: Any) -> Any:
+        """The step so many seconds after `b` was seen away."""
+        state = replace(snapshot.state or TopicState(State.STABLE), missing={"b": NOW})
+        return step(replace(snapshot, state=state), there, self.ALL_TO_A, now=NOW + seconds, **answers)
+
+    def test_failing_and_silent_is_gone_at_once(self) -> None:
+        done = expect(step(topic(HALVES), members("a", failing=("b",)), self.ALL_TO_A))
+        assert done.state.to_close == {"b": {2, 3}}
+
+    def test_failing_that_answers_keeps_its_partitions_for_a_grace(self) -> None:
+        there, running = members("a", failing=("b",)), status("b", {2, 3})
+        done = expect(step(topic(HALVES), there, self.ALL_TO_A, running))
+        assert done.state.state is State.STABLE
+        assert done.state.missing == {"b": NOW}
+        assert done.assignment == topic(HALVES).assignment
+        assert self.away(topic(HALVES), 4.9, there, statuses=running) is None
+        late = expect(self.away(topic(HALVES), 5.1, there, statuses=running))
+        assert late.state.to_close == {"b": {2, 3}}
+
+    @pytest.mark.parametrize(
+        "there",
+        [
+            pytest.param(members("a", failing=("b",)), id="failing"),
+            pytest.param(members("a", outside=("b",)), id="isolated"),
+        ],
+    )
+    def test_what_was_taken_waits_for_closed_from_one_that_answers_but_not_for_ever(
+        self, there: Membership
+    ) -> None:
+        taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
+        closing = status("b", closing={2, 3})
+        assert self.away(taken, 29, there, statuses=closing) is None
+        closed = expect(self.away(taken, 29, there, statuses=status("b")))
+        assert closed.assignment.owners == self.ALL_TO_A
+        bound = expect(self.away(taken, 36, there, statuses=closing))
+        assert bound.assignment.owners == self.ALL_TO_A
+
+    def test_isolated_that_answers_loses_its_partitions_at_once_and_closes_them(self) -> None:
+        first = expect(step(topic(HALVES), members("a", outside=("b",)), self.ALL_TO_A, status("b", {2, 3})))
+        assert first.state.to_close == {"b": {2, 3}}
+        assert first.state.missing == {"b": NOW}
+        assert (
+            step(after(first), members("a", outside=("b",)), self.ALL_TO_A, status("b", closing={2}, epoch=4))
+            is not None
+        ), "3 is closed, so it is given"
+
+    def test_one_that_dies_meanwhile_is_not_waited_for_any_longer(self) -> None:
+        taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
+        done = expect(self.away(taken, 1, members("a", failing=("b",))))
+        assert done.assignment.owners == self.ALL_TO_A
+
+    def test_doubted_owner_keeps_its_partitions_for_longer(self) -> None:
+        doubt = Heard(doubted=frozenset("b"))
+        there = members("a")
+        assert expect(step(topic(HALVES), there, self.ALL_TO_A, heard=doubt)).state.to_close == {}
+        assert self.away(topic(HALVES), 9.9, there, heard=doubt) is None
+        assert expect(self.away(topic(HALVES), 10.1, there, heard=doubt)).state.to_close == {"b": {2, 3}}
+
+    def test_older_incarnation_that_answers_must_have_closed_as_well(self) -> None:
+        taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
+        there = members("a", "b", older=("b",))
+        holds = Heard(older={"b": tuple(status("b", {2}).values())})
+        done = expect(step(taken, there, self.ALL_TO_A, status("b"), heard=holds))
+        assert done.assignment.owners == {0: "a", 1: "a", 3: "a"}
+        assert done.state.to_close == {"b": {2}}
+
+    def test_crash_loop_is_not_waited_for_each_time(self) -> None:
+        """It comes back within the delay again and again, and dies before it runs anything."""
+        snapshot, now = topic(HALVES), NOW
+        for live in (["a"], ["a", "b"], ["a"], ["a", "b"], ["a"]):
+            starting = status("b", starting={2, 3}) if "b" in live else {}
+            moved = step(
+                snapshot, members(*live), HALVES if "b" in live else self.ALL_TO_A, starting, 30, now
+            )
+            if moved is not None:
+                if moved.state.to_close:
+                    break
+                snapshot = after(moved)
+            now += 10
+        else:
+            pytest.fail("it kept its partitions")
+        assert now - NOW == 40
+
+    def test_clock_that_was_ahead_delays_nothing_for_longer_than_the_delay(self) -> None:
+        ahead = topic(HALVES, missing={"b": NOW + 3600})
+        first = expect(step(ahead, members("a"), self.ALL_TO_A, delay=30))
+        assert first.state.missing == {"b": NOW}
+
+    def test_is_asked(self) -> None:
+        there = members("a", "c", failing=("b",), older=("a",))
+        assert consumers_to_ask([topic(HALVES)], there) == {"b": {"t"}}
+
+
+class TestRecreated:
+    """Kafka has the topic under another id."""
+
+    def before(self, **more: Any) -> TopicSnapshot:
+        snapshot = topic(HALVES, **more)
+        assert snapshot.assignment is not None
+        return replace(snapshot, assignment=replace(snapshot.assignment, topic_id="old"))
+
+    def test_owners_stay_and_start_again(self) -> None:
+        done = expect(recreated(self.before(), "new", NOW))
+        assert done.assignment == replace(
+            self.before().assignment or TopicAssignment("", ""), topic_id="new", epoch=4
+        )
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
+        assert (done.state.epoch, done.state.since) == (4, NOW)
+        assert "created again" in done.state.reason
+
+    def test_hand_over_goes_on(self) -> None:
+        moving = replace(
+            TestClosing().closing(), assignment=TopicAssignment("k:9092", "g", {0: "a", 1: "a"}, 3, {}, "old")
+        )
+        done = expect(recreated(moving, "new", NOW))
+        assert done.state.state is State.CLOSING
+        assert done.state.to_close == {"a": {2, 3}}
+        assert done.state.to_start == {"a": {0, 1}, "b": {2, 3}}
+        answers = status("a", {0, 1}, epoch=3)
+        assert step(after(done), members("a", "b"), HALVES, answers) is None, (
+            "closed by the old epoch is not closed"
+        )
+
+    def test_same_topic_changes_nothing(self) -> None:
+        assert recreated(self.before(), "old", NOW) is None
+
+    def test_id_that_was_unknown_is_noted_and_restarts_nothing(self) -> None:
+        done = expect(recreated(topic(HALVES), "new", NOW))
+        assert done.assignment == replace(topic(HALVES).assignment or TopicAssignment("", ""), topic_id="new")
+        assert done.state == topic(HALVES).state
+        assert done.reason == "topic id noted"
 
 
 class TestStarting:
@@ -290,7 +530,7 @@ class TestStable:
         done = expect(step(topic(HALVES, partitions=5), members("a", "b"), {**HALVES, 4: "b"}))
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"b": {4}}
-        assert done.state.reason == "nobody held it"
+        assert done.state.reason == "no consumer held it"
 
     def test_vanished_partitions_are_closed(self) -> None:
         done = expect(step(topic(HALVES, partitions=3), members("a", "b"), {0: "a", 1: "a", 2: "b"}))
@@ -308,8 +548,20 @@ class TestStable:
     def test_topic_nobody_subscribes_to_keeps_its_owners(self) -> None:
         assert step(topic(HALVES), members("c"), {}) is None
 
-    def test_restart_under_the_same_id_changes_nothing(self) -> None:
-        assert step(topic(HALVES), members("a", "b"), HALVES, status("a", set(), {0, 1})) is None
+    def test_owner_that_does_not_run_what_it_owns_is_started_again(self) -> None:
+        done = expect(step(topic(HALVES), members("a", "b"), HALVES, status("a", {1}, {0})))
+        assert done.state.state is State.STARTING
+        assert done.state.to_start == {"a": {0}}
+        assert done.state.since == NOW
+        assert done.assignment == topic(HALVES).assignment
+        assert "consumer a does not run" in done.state.reason
+
+    def test_owner_that_has_not_seen_the_epoch_says_nothing(self) -> None:
+        assert step(topic(HALVES), members("a", "b"), HALVES, status("a", epoch=2)) is None
+
+    def test_balance_waits_for_what_does_not_run(self) -> None:
+        done = expect(step(topic(HALVES), members("a", "b"), dict.fromkeys(range(4), "a"), status("b", {2})))
+        assert done.assignment == topic(HALVES).assignment
 
 
 class TestClosing:
@@ -368,6 +620,22 @@ class TestClosing:
         assert done.state.to_close == {"a": {2, 3}}
         assert done.state.to_start == {"c": {2}, "a": {3}}, "given back, but only after it was closed"
 
+    def test_leaving_consumer_is_not_given_what_was_on_its_way_to_it(self) -> None:
+        leaving = replace(
+            members("a", "b", "c"),
+            live={
+                "a": Consumer("a"),
+                "b": Consumer("b", leaving=True),
+                "c": Consumer("c"),
+            },
+        )
+        done = expect(
+            step(self.closing(), leaving, {**HALVES, 2: "c", 3: "c"}, status("a", {0, 1}, closing={3}))
+        )
+        assert done.assignment.owners == {0: "a", 1: "a", 2: "c"}
+        assert done.state.to_start == {"c": {2, 3}}
+        assert done.state.to_close == {"a": {3}}
+
     def test_stuck_consumer_holds_up_only_its_own(self) -> None:
         snapshot = topic(
             {0: "a", 1: "b"}, State.CLOSING, to_start={"c": {2, 3}}, to_close={"a": {2}, "b": {3}}
@@ -413,11 +681,18 @@ class TestRebalanceDelay:
         assert first.state.missing == {"b": NOW}
         later = topic(HALVES, missing={"b": NOW})
         assert step(later, members("a"), dict.fromkeys(range(4), "a"), delay=30, now=NOW + 29) is None
-        assert next_expiry([later], Policy(30)) == NOW + 30
+        assert Patience(Policy(30), members("a"), {}).next_change([later], NOW + 1) == NOW + 30
 
     def test_back_in_time_nothing_moves(self) -> None:
         done = expect(
-            step(topic(HALVES, missing={"b": NOW}), members("a", "b"), HALVES, delay=30, now=NOW + 10)
+            step(
+                topic(HALVES, missing={"b": NOW}),
+                members("a", "b"),
+                HALVES,
+                status("b", {2, 3}),
+                delay=30,
+                now=NOW + 10,
+            )
         )
         assert done.state.missing == {}
         assert done.state.state is State.STABLE

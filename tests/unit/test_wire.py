@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,28 @@ def test_status_with_and_without_standby() -> None:
         status = wire.parse_status(text.encode(), "u").on("t")
         assert status.standby == found
         assert status.held == {0}, "what it stands by for it does not hold"
+
+
+def test_topic_id_is_written_beside_the_owners_and_left_out_where_unknown() -> None:
+    assignment = TopicAssignment("h:1", "g", {0: "a"}, 1, topic_id="qpJaokkrTr2QutpwMVdO-_")
+    node = wire.format_assignment(assignment)
+    assert json.loads(node)["topic.id"] == "qpJaokkrTr2QutpwMVdO-_"
+    assert wire.parse_assignment(node, "/p") == assignment
+    assert b"topic" not in wire.format_assignment(replace(assignment, topic_id=""))
+
+
+@pytest.mark.parametrize("topic_id", ["3", '"a/b"', '"a b"', "null", '"' + "x" * 65 + '"'])
+def test_topic_id_that_is_none_is_named(topic_id: str) -> None:
+    node = f'{{"bootstrap.servers":"h:1","group.id":"g","assignments":{{}},"topic.id":{topic_id}}}'
+    with pytest.raises(wire.WireError, match=r"/p is not an assignment: topic\.id"):
+        wire.parse_assignment(node.encode(), "/p")
+
+
+def test_stalled_partitions_are_read_leniently() -> None:
+    offsets = '{"0":{"stalled":40.5},"1":{"stalled":0},"2":{"stalled":"long"},"3":{"lag":1},"x":{"stalled":1},"4":7}'
+    topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
+    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
+    assert answer.on("t").stalled == {0: 40.5}
 
 
 def test_state_as_the_protocol_says() -> None:

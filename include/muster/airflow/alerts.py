@@ -1,4 +1,5 @@
-"""Who is told when a coordinator's task fails: the notifiers that `on_stuck` in clusters.yaml names.
+"""Who is told when a task of a coordinator fails, or one of a consumer for good: the notifiers that `on_stuck` in
+clusters.yaml names.
 
 Any Airflow notifier does, by the dotted path of its class, such as
 `airflow.providers.smtp.notifications.smtp.SmtpNotifier`. It is imported when it is needed, not when the DAG file is
@@ -22,9 +23,13 @@ log = logging.getLogger(__name__)
 Callback = Callable[["Context"], None]
 
 
-def alerts(cluster: ClusterSettings) -> list[Callback]:
-    """The `on_failure_callback` of a task, empty if nobody is to be told."""
-    return [_Alert(settings) for settings in cluster.on_stuck]
+def alerts(cluster: ClusterSettings, each: bool = False) -> list[Callback]:
+    """The `on_failure_callback` of a task, empty without notifiers.
+
+    Without `each` they are called at the first failure of several in a row: a coordinator that is stuck fails every
+    few seconds.
+    """
+    return [_Alert(settings, each) for settings in cluster.on_stuck]
 
 
 def make_notifier(settings: NotifierSettings) -> Callback:
@@ -38,15 +43,16 @@ def make_notifier(settings: NotifierSettings) -> Callback:
 
 
 class _Alert:
-    """Notifies at the first failure of several in a row: a coordinator that is stuck fails every few seconds."""
+    """Calls one notifier."""
 
-    def __init__(self, settings: NotifierSettings) -> None:
+    def __init__(self, settings: NotifierSettings, each: bool) -> None:
         self.settings = settings
+        self.each = each
         self.__name__ = f"alert_{settings.notifier.rpartition('.')[2]}"
 
     def __call__(self, context: Context) -> None:
         """Called by Airflow in the task's process, after it has failed."""
-        if _failed_before(context):
+        if not self.each and _failed_before(context):
             log.info("%s was told when this task failed first", self.settings.notifier)
             return
         log.info("telling %s", self.settings.notifier)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from airflow.sdk import DAG, ExceptionRetryPolicy, RetryAction, RetryRule
+from airflow.sdk import DAG
 
+from muster.airflow.alerts import alerts
 from muster.airflow.operator import MusterConsumerOperator
 from muster.settings.clusters import ClusterSettings
 
-RETRIES = 1_000_000
-"""A consumer that dies is submitted anew for as long as the run lasts; Airflow has no word for 'always'."""
-
+RETRIES = 20
+"""For what is not the consumer's doing, such as a task whose process was killed. A consumer that dies takes no try:
+see `muster.airflow.failures`."""
 AGAIN = timedelta(seconds=5)
-"""From a consumer's death to the retry that submits it anew."""
-
-AGAIN_AFTER_FAILED_START = timedelta(seconds=30)
-"""A consumer that does not even come up would keep the machine busy with starting JVMs."""
+"""From such a failure to the first retry; then twice as long each time, up to `LONGEST`."""
+LONGEST = timedelta(minutes=1)
 
 _DOC = """
 ### The consumers of cluster `{name}`
@@ -35,8 +35,12 @@ What you want, and what to do:
 What you see:
 
 - **deferred**: the consumer is live.
-- **up for retry**: it died or did not come up. The log says what was seen and has the end of the driver's log. It is
-  submitted anew.
+- **up for reschedule**: it died or did not come up. The log says what was seen and has the end of the driver's log.
+  It is submitted again within half a minute, as often as it takes.
+- **failed**: it cannot start before you correct something: a setting, a connection, the handler, an option for
+  `spark-submit`. The log says what. `on_stuck` in clusters.yaml says who is told. Then clear the task.
+- **this DAG is paused** though you did not pause it: all its consumers failed, and Airflow begins no further run.
+  Correct what their logs say, and unpause it.
 - **skipped**: somebody asked the consumer to stop, past Airflow.
 
 Pausing this DAG, or the coordinator's, does not stop a consumer.
@@ -47,6 +51,7 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
     """Build `muster_consumers__[cluster]`."""
     name = cluster.name
     consumers = list(cluster.consumer_ids())
+    told: dict[str, Any] = {"on_failure_callback": found} if (found := alerts(cluster, each=True)) else {}
     with DAG(
         dag_id=f"muster_consumers__{name}",
         dag_display_name=f"Muster consumers: {name}",
@@ -57,6 +62,8 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        # Else @continuous would start consumers that cannot start again and again.
+        max_consecutive_failed_dag_runs=1,
         default_args={"owner": "muster"},
         tags=["muster", "consumers", name],
     ) as dag:
@@ -66,15 +73,8 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
             map_index_template="{{ task.consumer }}",
             retries=RETRIES,
             retry_delay=AGAIN,
-            retry_policy=ExceptionRetryPolicy(
-                rules=[
-                    RetryRule(
-                        exception="muster.airflow.operator.ConsumerStartError",
-                        action=RetryAction.RETRY,
-                        retry_delay=AGAIN_AFTER_FAILED_START,
-                        reason="the consumer did not come up",
-                    )
-                ]
-            ),
+            retry_exponential_backoff=True,
+            max_retry_delay=LONGEST,
+            **told,
         ).expand(consumer=consumers)
     return dag

@@ -15,22 +15,25 @@ The outcome of a task is chosen for what a person sees in the grid of runs:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from pydantic import JsonValue
 
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
+from muster.airflow.history_retention import prune_history
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
+from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
 from muster.core.model import State
-from muster.edges.consul import ConsulError, Discovery
+from muster.edges.consul import ConsulError, Discovery, WaitIndex
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -46,19 +49,21 @@ REPORT = "report"
 
 @contextmanager
 def open_cluster(cluster: ClusterSettings, context: Context) -> Iterator[Coordinator]:
-    """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
-    with (
-        CoordinatorStats(cluster.name).reading(),
-        open_coordinator(
-            cluster,
-            zookeeper_settings(cluster.zookeeper),
-            consul_settings(cluster.consul),
-            kafka_settings(cluster.kafka),
-            status_token(cluster.status),
-            by=run_of(context),
-        ) as coordinator,
-    ):
+    """A coordinator of `cluster` for a run, which is named in the history; see `open_edges`."""
+    with CoordinatorStats(cluster.name).reading(), open_edges(cluster, run_of(context)) as coordinator:
         yield coordinator
+
+
+def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager[Coordinator]:
+    """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
+    return open_coordinator(
+        cluster,
+        zookeeper_settings(cluster.zookeeper),
+        consul_settings(cluster.consul),
+        kafka_settings(cluster.kafka),
+        status_token(cluster.status),
+        by=by,
+    )
 
 
 def run_of(context: Context) -> str:
@@ -81,6 +86,10 @@ def fetch_partitions(name: str, context: Context) -> None:
     log.info("%d topic(s) in Kafka belong to cluster %s", report.topics, name)
     for topic in report.new_topics:
         log.info("topic %s: new", topic)
+    for topic in report.recreated:
+        log.warning(
+            "topic %s: it was deleted and created again in Kafka; it is read from its beginning", topic
+        )
     for topic, partitions in report.added.items():
         log.info("topic %s: partitions %s are new", topic, _shown(partitions))
     for topic, partitions in report.removed.items():
@@ -112,22 +121,45 @@ def fetch_consumers(name: str, context: Context) -> None:
     log.info("%d live consumer(s)%s", report.live, isolated)
 
 
-def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context: Context) -> bool:
-    """Say whether `advance_state` has something to do, and what; writes nothing. With nothing to do, wait up to the
-    cluster's tick for something.
+def compute_assignment(
+    name: str, when_stuck: AssetAlias, stuck: Asset, context: Context, woken: str = ""
+) -> bool:
+    """Say whether `advance_state` has something to do, and what; writes nothing.
+
+    With nothing to do, wait up to the cluster's tick for something, or defer (see `muster.airflow.waiting`); `woken`
+    says why a task that had deferred goes on.
 
     If a topic is stuck and nobody is asked about it yet, `stuck` gets an event through the outlet `when_stuck`.
 
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
     """
-    cluster = load_clusters()[name]
+    clusters = load_clusters()
+    cluster = clusters[name]
     stats = CoordinatorStats(name)
+    waits = not woken and in_task(clusters)
+    defers = not woken and not waits
     with open_cluster(cluster, context) as coordinator, stats.stopwatch() as passed:
-        plan = coordinator.compute_assignment(cluster.tick)
+        # Taken before the reading, so a change in between ends the wait at once.
+        index = coordinator.discovery.wait(WaitIndex(), 0.0) if defers else WaitIndex()
+        plan = coordinator.compute_assignment(cluster.tick if waits else 0.0)
+        until = _until(coordinator, longest(clusters, cluster)) if defers and not plan.needed else 0.0
+    if until:
+        log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())
+        raise TaskDeferred(
+            trigger=ChangeTrigger(
+                name,
+                cluster.consul_service,
+                cluster.consul,
+                cluster.consul_prefix,
+                [index.seen_health, index.seen_keys],
+                until,
+            ),
+            method_name=ComputeAssignment.execute_complete.__name__,
+        )
     stats.plan(plan, sum(passed) - plan.waited)
     context["ti"].xcom_push(REPORT, plan.as_dict())
-    log.info("after %.1f s: %s", plan.waited, plan.woke)
+    log.info("after %.1f s: %s", plan.waited, woken or plan.woke)
     _warn_of(plan.warnings)
     if plan.assignor:
         log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)
@@ -143,11 +175,16 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
             log.info("topic %s: %s", topic, step)
         log.info("%d partition(s) to move%s", plan.moves, _because(plan.reasons))
         return True
-    _fail_with([*plan.errors.values(), *earlier_trouble(context)])
+    _fail_with([*plan.trouble, *earlier_trouble(context)])
     if plan.held:
         raise AirflowSkipException(f"status quo kept: {plan.held}")
     log.info("nothing to do")
     return False
+
+
+def _until(coordinator: Coordinator, at_most: float) -> float:
+    """When a cluster with nothing to do is to be looked at again (seconds since the epoch)."""
+    return time.time() + min(at_most, coordinator.next_change() or at_most)
 
 
 def question_is_open(name: str, context: Context) -> bool:
@@ -164,7 +201,8 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
     succeeds with the trouble in its log, and the next run, two seconds later, fails with it: a rebalance is never
     missing from the audit.
     """
-    cluster = load_clusters()[name]
+    clusters = load_clusters()
+    cluster = clusters[name]
     changes: list[Change] = []
     trouble: list[str] = []
     with open_cluster(cluster, context) as coordinator:
@@ -176,8 +214,9 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
             report = None
             trouble.append(str(error))
     CoordinatorStats(name).advanced(changes, report)
+    prune_history(clusters, name, len(changes))
     if report is not None:
-        trouble += [*report.stuck, *report.errors.values()]
+        trouble += report.trouble
         _warn_of(report.warnings)
         for line in report.waiting:
             log.info("waiting: %s", line)

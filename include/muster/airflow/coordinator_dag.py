@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, get_current_context, task
 
 from muster.airflow.alerts import alerts
+from muster.airflow.waiting import ComputeAssignment
 from muster.settings.clusters import ClusterSettings
 
 _MARGIN = timedelta(minutes=2)
@@ -19,9 +20,10 @@ _DOC = """
 
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
-nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick. **To hold everything
-still**, use `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have.
-`muster_assignor` puts another assignor in the place of this one; the log of `compute_assignment` says so then.
+nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick; with many clusters
+`compute_assignment` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
+`muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have. `muster_assignor`
+puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
 What you see, and what to do:
 
@@ -75,7 +77,8 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        default_args={"owner": "muster", "retries": 0},
+        # Before submissions, which hold a slot for half a minute each: a task that waits is a rebalance that waits.
+        default_args={"owner": "muster", "retries": 0, "priority_weight": 100},
         tags=["muster", "coordinator", name],
     ) as dag:
 
@@ -87,16 +90,18 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         def fetch_consumers() -> None:
             _coordination().fetch_consumers(name, get_current_context())
 
-        # With ALL_DONE a Kafka that is out of reach does not keep consumers that died from being replaced.
-        @task.short_circuit(
+        def compute_assignment(woken: str = "") -> bool:
+            context = get_current_context()
+            return bool(_coordination().compute_assignment(name, when_stuck, stuck(name), context, woken))
+
+        compute = ComputeAssignment(
+            task_id="compute_assignment",
+            python_callable=compute_assignment,
+            # A Kafka that is out of reach does not keep consumers that died from being replaced.
             trigger_rule=TriggerRule.ALL_DONE,
             outlets=[when_stuck],
             execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN,
         )
-        def compute_assignment() -> bool:
-            return bool(
-                _coordination().compute_assignment(name, when_stuck, stuck(name), get_current_context())
-            )
 
         @task(
             outlets=[asset],
@@ -107,7 +112,7 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         def advance_state() -> dict[str, object]:
             return dict(_coordination().advance_state(name, asset, get_current_context()))
 
-        [fetch_partitions(), fetch_consumers()] >> compute_assignment() >> advance_state()
+        [fetch_partitions(), fetch_consumers()] >> compute >> advance_state()
     return dag
 
 

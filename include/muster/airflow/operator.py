@@ -2,7 +2,8 @@
 
 It is the Spark provider's `SparkSubmitOperator` with another life cycle. The job outlives the task's process, so no
 worker slot is held and a restart of Airflow's parts touches nothing. A consumer that is alive is adopted. One that
-dies fails the task, whose retry submits it anew. A person who ends the task stops the job in order.
+dies has the task scheduled again, which submits it again (see `muster.airflow.failures`). A person who ends the task
+stops the job in order.
 """
 
 from __future__ import annotations
@@ -14,17 +15,12 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowRescheduleException,
-    AirflowRuntimeError,
-    AirflowSkipException,
-)
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
 
 from muster.airflow.connections import (
     consul_settings,
@@ -34,11 +30,21 @@ from muster.airflow.connections import (
     zookeeper_settings,
 )
 from muster.airflow.driver_log import DriverLog
+from muster.airflow.failures import (
+    SHOWN_OUTPUT,
+    ConsumerGoneError,
+    ConsumerRefusedError,
+    ConsumerStartError,
+    again,
+    for_good_or_again,
+    refusal,
+)
 from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.startup import Patience, Seen, Step, next_step, stopping
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
     Submission,
+    SubmissionError,
     TaskRef,
     application,
     check_kubernetes,
@@ -66,17 +72,9 @@ DOUBT = 30.0
 """Seconds that Consul's doubtful word about a consumer keeps it from being submitted. Submitting one that turns out
 to be alive does no harm but a rebalance: the newer incarnation wins."""
 
-GOES_ON = frozenset({"running", "queued", "scheduled", "up_for_retry", ""})
+GOES_ON = frozenset({"running", "queued", "scheduled", "up_for_retry", "up_for_reschedule", ""})
 """States of a task whose process is asked to end, in which nobody wants the consumer to stop: a worker shuts down, or
 Airflow lost sight of it and retries. '' is that Airflow does not answer, as when all of it shuts down."""
-
-
-class ConsumerStartError(AirflowException):
-    """A consumer did not come up; the message has the end of its driver's log."""
-
-
-class ConsumerGoneError(AirflowException):
-    """A consumer that was live is gone without having been asked to; the message says what was seen of it."""
 
 
 @dataclass
@@ -117,36 +115,37 @@ class MusterConsumerOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         """Adopt or submit the consumer, wait until it is live, and defer to `ConsumerTrigger`.
 
-        Raises `ConsumerStartError` if it does not come up, and what the edges raise if Consul is out of reach:
-        then it is not known whether the consumer is there, and nothing is submitted.
+        Raises what `muster.airflow.failures` says if it does not come up. While Consul is out of reach it is not
+        known whether the consumer is there, and nothing is submitted.
         """
-        cluster = load_clusters()[self.cluster]
-        consul = consul_settings(cluster.consul)
-        discovery = Discovery.of(consul, cluster)
-        search = _Search(discovery, cluster)
-        registration = self._until_live(search, consul, context)
-        self._watch(search, registration, context)
+        with for_good_or_again():
+            cluster = load_clusters()[self.cluster]
+            consul = consul_settings(cluster.consul)
+            discovery = Discovery.of(consul, cluster)
+            search = _Search(discovery, cluster)
+            registration = self._until_live(search, consul, context)
+            self._watch(search, registration, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
         """Deal with a consumer that is gone.
 
-        Raises `AirflowSkipException` if a person had asked it to stop, else `ConsumerGoneError`, so that the retry
-        submits it anew. If a task had asked it to stop, which is what clearing this task does to the try before,
-        it is submitted anew at once. If nothing is wrong and `clusters.yaml` wants more consumers, the task is
+        Raises `AirflowSkipException` if a person had asked it to stop, else has the task scheduled again, which
+        submits it again. If a task had asked it to stop, which is what clearing this task does to the try before,
+        it is submitted again at once. If nothing is wrong and `clusters.yaml` wants more consumers, the task is
         scheduled again, upon which Airflow adds the missing ones to the run.
         """
         if "more" in event:
             self.log.info("%d consumers are wanted now; the run is looked over", event["more"])
-            raise AirflowRescheduleException(datetime.now(UTC))  # type: ignore[no-untyped-call]
+            raise again()
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
-            self.log.error("%s is gone: %s", what, event["why"])
             tail = DriverLog(event.get("log", "")).tail()
             end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
-            raise ConsumerGoneError(f"{what} is gone: {event['why']}; it is submitted anew.{end}")
+            with for_good_or_again():
+                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{end}")
         _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
-        self.log.info("%s stopped, because %s; it is submitted anew", what, stopped_by["why"])
+        self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
         self.execute(context)
 
     def on_kill(self) -> None:
@@ -243,7 +242,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self.name = f"muster {cluster.name} {self.consumer}"
         self.conf = of.spark_conf | (self.conf or {})
         path = self.application or application()
-        self._hook = hook = self._get_hook()
+        self._hook = hook = self._spark_hook(of.spark)
         claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
         if not self._claim(search, claim):
             return
@@ -263,6 +262,13 @@ class MusterConsumerOperator(SparkSubmitOperator):
         where = f", its log: {note.log_hint}" if note.log_hint else ""
         self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
 
+    def _spark_hook(self, conn_id: str) -> SparkSubmitHook:
+        """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
+        try:
+            return self._get_hook()
+        except (AirflowException, ValueError, RuntimeError) as error:
+            raise SubmissionError(f"Airflow connection {conn_id!r}: {error}; correct it") from error
+
     def _claim(self, search: _Search, claim: Submission) -> bool:
         """Say in Consul that a job is being submitted; False if somebody else did since the last look."""
         if search.discovery.claim_submission(self.consumer, claim.as_dict(), search.noted):
@@ -272,7 +278,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         return False
 
     def _give_up_if_mine(self, search: _Search, why: str) -> None:
-        """Raise `ConsumerStartError` if it is this try's own job that will not come up."""
+        """Raise `ConsumerStartError` or `ConsumerRefusedError` if it is this task's own job that will not come up."""
         if not search.mine:
             return
         self._show_log(search, final=True)
@@ -282,6 +288,9 @@ class MusterConsumerOperator(SparkSubmitOperator):
         end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
         if not end and search.submission is not None and search.submission.application:
             end = f"\nIts driver's log: {search.submission.log_hint}"
+        code = search.process.poll() if search.process is not None else None
+        if search.log and (refused := refusal(code, search.log.tail(SHOWN_OUTPUT))):
+            raise ConsumerRefusedError(f"consumer {self.consumer} cannot start: {refused}.{end}")
         raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
 
     def _clear_away(self, search: _Search, seen: Seen) -> None:
@@ -341,6 +350,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 cluster=search.cluster.name,
                 service=search.cluster.consul_service,
                 connection=search.cluster.consul,
+                prefix=search.cluster.consul_prefix,
                 consumer=self.consumer,
                 incarnation=incarnation,
                 lost_after=settings.lost_after,
@@ -358,9 +368,10 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """React to the task's process having been asked to end while the consumer was starting; always raises."""
         state = _state(context)
         if state in GOES_ON:
-            raise AirflowException(
-                f"the worker shuts down; consumer {self.consumer} is left to itself, and the retry adopts it"
+            self.log.warning(
+                "the worker shuts down; consumer %s is left alone, and adopted next", self.consumer
             )
+            raise again()
         if search.submission is not None:
             leader, driver = _processes(search.submission, None)
             why = f"its task became {state}"

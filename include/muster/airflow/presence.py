@@ -5,6 +5,7 @@ Pure: what was seen and the time come in as arguments. A consumer is gone when
 - its driver process, on this machine, has ended;
 - it is no longer in Consul: at once if its process has ended too, after `graceful` seconds while its process can be
   seen (it may be closing partitions, or registering again), after `ABSENCE` seconds if it cannot;
+- its process cannot be seen, and its check has been refused a connection for `ABSENCE` seconds;
 - its check has failed for `lost_after` seconds (in Consul's maintenance mode, where a check always fails, that says
   nothing).
 
@@ -20,7 +21,8 @@ from muster.airflow.processes import Life
 from muster.edges.consul import Registration
 
 ABSENCE = 10.0
-"""Seconds that a consumer whose process cannot be seen must be absent from Consul to be gone."""
+"""Seconds that a consumer whose process cannot be seen must be absent from Consul, or refuse connections, to be
+gone."""
 
 
 @dataclass
@@ -49,7 +51,8 @@ class Presence:
                 self.incarnation = registration.incarnation
             return ""
         self.failing_since = now if self.failing_since is None else self.failing_since
-        if now - self.failing_since > self.lost_after:
+        refused = registration.nothing_listens and life is not Life.RUNNING
+        if now - self.failing_since > (min(ABSENCE, self.lost_after) if refused else self.lost_after):
             return f"its check has failed for {now - self.failing_since:.0f} s: {registration.output or 'no output'}"
         return ""
 

@@ -1,4 +1,4 @@
-"""What the DAG `muster_pruning` does: delete old runs of Muster's DAGs, their log files, and old history.
+"""What the DAG `muster_pruning` does: delete old runs of Muster's DAGs and their log files.
 
 Runs go through Airflow's REST API, which takes task instances, XComs and notes with them, beside a live scheduler, on
 any database. `airflow db clean` would not do: it cannot tell a rebalance from a tick, takes runs that are still under
@@ -14,10 +14,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from muster.airflow.connections import zookeeper_settings
 from muster.airflow.rest import AirflowRest, FinishedRun
 from muster.airflow.run_notes import OURS
-from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.retention import RetentionSettings
 
@@ -87,31 +85,6 @@ def prune_logs(logs: Path) -> int:
     for folder in old:
         shutil.rmtree(folder, ignore_errors=True)
     return len(old)
-
-
-def prune_histories() -> dict[str, int]:
-    """Prune each cluster's history in ZooKeeper; say how many entries went. A cluster out of reach is left for later.
-
-    Raises `ZooKeeperError` in the end if one was out of reach.
-    """
-    clusters = load_clusters()
-    kept = retention(clusters)
-    pruned: dict[str, int] = {}
-    failure: ZooKeeperError | None = None
-    for name, cluster in sorted(clusters.clusters.items()):
-        try:
-            with TopicStore(zookeeper_settings(cluster.zookeeper), name, read_only=True) as store:
-                pruned[name] = store.prune_history(
-                    keep_seconds=kept.history,
-                    keep_entries=kept.history_entries,
-                    keep_bytes=kept.history_megabytes * 2**20,
-                )
-        except ZooKeeperError as error:
-            log.warning("cluster %s: %s", name, error)
-            failure = error
-    if failure is not None:
-        raise failure
-    return pruned
 
 
 def _delete_logs(logs: Path, run: FinishedRun) -> None:

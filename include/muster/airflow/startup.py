@@ -5,7 +5,8 @@ Pure: everything that was seen comes in as `Seen`. The rules, in this order:
 1. A consumer that was asked to stop is waited for until it is gone, and ended when it takes too long.
 2. A consumer that is registered and passes its check is adopted, whoever submitted it; one in Consul's maintenance
    mode too, where a check always fails. If its process is known to have ended, Consul only has not noticed yet.
-3. One that is registered and fails its check may be just starting, or frozen: it is waited for, for `lost_after`.
+3. One that is registered, and whose check is refused a connection, has ended, unless its process is seen to run.
+   Any other that fails its check may be just starting, or frozen: it is waited for, for `lost_after`.
 4. A job that was submitted and is not registered yet is waited for, for `startup_timeout`. On another machine its
    process cannot be seen, so there its age alone decides.
 5. Otherwise it is submitted.
@@ -89,6 +90,8 @@ def _registered(seen: Seen, registration: Registration, patience: Patience) -> t
         return Step.ADOPT, f"incarnation {registration.incarnation} is live in Consul"
     if registration.maintenance:
         return Step.ADOPT, f"incarnation {registration.incarnation} is in Consul's maintenance mode"
+    if registration.nothing_listens and seen.life is not Life.RUNNING:
+        return Step.SUBMIT, f"nothing listens at its address any more: {registration.output}"
     if seen.failing_for < patience.lost_after:
         return Step.WAIT, f"its check fails: {registration.output or 'no output'}"
     return (

@@ -9,9 +9,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from muster.airflow import lever_forms as forms
-from muster.airflow.coordination import open_cluster
-from muster.coordinator.stuck import holds_up, questions
-from muster.core.readable import readable
+from muster.airflow.coordination import open_cluster, open_edges
+from muster.coordinator.stuck import questions
 from muster.levers import isolation
 from muster.levers.outcome import Word
 from muster.settings.clusters import load_clusters
@@ -49,8 +48,6 @@ def isolate(name: str, consumer: str, who: str, seconds: float, context: Context
 
 
 def still_holds_up(name: str, consumer: str) -> bool:
-    """Whether some topic still waits for `consumer`. Raises `ZooKeeperError`."""
-    cluster = load_clusters()[name]
-    with forms.store(cluster) as store:
-        snapshots, _ = readable(store.snapshots())
-    return holds_up(snapshots.values(), consumer)
+    """Whether some topic still waits for `consumer`. Raises `ZooKeeperError` or `ConsulError`."""
+    with open_edges(load_clusters()[name]) as coordinator:
+        return coordinator.waits_for(consumer)

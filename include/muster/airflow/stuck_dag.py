@@ -12,9 +12,6 @@ from muster.airflow.lever_events import LEVERS
 from muster.airflow.stuck_question import AskToIsolate
 from muster.settings.clusters import ClusterSettings
 
-RETRIES = 3
-"""How often a question is put again whose task failed for no reason of its own."""
-
 _DOC = """
 ### Something is stuck in cluster `{name}`
 
@@ -59,7 +56,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             patience=cluster.stuck_after,
             # Airflow resumes the task at the answer, and takes it for dead if that comes before the executor has
             # reported the end of the process that asked, some seconds late. Then the question is put again.
-            retries=RETRIES,
+            retries=3,
             retry_delay=timedelta(seconds=1),
             outlets=[LEVERS],
             map_index_template="{{ task.consumer }}",

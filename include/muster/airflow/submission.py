@@ -28,6 +28,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
 from pydantic import SecretStr
 
 from muster.airflow.processes import ProcessRef, this_host
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 APPLICATION = "MUSTER_APPLICATION"
 """Environment variable that names another application file than `sparkjobs/consume.py` of this checkout."""
+
+KEPT_LOGS = 5
+"""Incarnations of a consumer whose logs are kept, each at most twice `muster.consumer.output.LARGEST`."""
 
 _AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
 """Environment variables that are no business of a job's: all connections, database, keys."""
@@ -140,6 +144,7 @@ def consumer_settings(
         consumer=consumer,
         incarnation=incarnation,
         consul_service=cluster.consul_service,
+        consul_prefix=cluster.consul_prefix,
         zookeeper=zookeeper,
         consul=consul,
         kafka=kafka,
@@ -170,6 +175,14 @@ def log_path(cluster: str, consumer: str, incarnation: str) -> Path:
     return base / cluster / consumer / f"{incarnation}.log"
 
 
+def prune_logs(folder: Path) -> None:
+    """Delete the logs of a consumer's old incarnations, so that there are `KEPT_LOGS` with the next one."""
+    written = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in written[KEPT_LOGS - 1 :]:
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.1").unlink(missing_ok=True)
+
+
 def check_kubernetes(master: str) -> None:
     """Raise `SubmissionError` if the Spark provider's hook would not find what it wants for this master."""
     if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
@@ -189,10 +202,19 @@ def submit_detached(
 ) -> tuple[Submission, subprocess.Popen[bytes]]:
     """Start the driver on this machine in a session of its own, its output going to `log_file`.
 
-    Raises `SubmissionError` if `spark-submit` or the application is missing.
+    The operator's `env_vars` are added to its environment.
+
+    Raises `SubmissionError` if `spark-submit` or the application is missing, or the connection does not make a call.
     """
-    environment = _environment(hook) | settings.to_environment()
-    command = hook._build_spark_submit_command(_existing(path))
+    variables = {str(key): str(value) for key, value in (hook._env_vars or {}).items()}
+    settings = settings.model_copy(update={"log_file": str(log_file)})
+    environment = _environment(hook) | variables | settings.to_environment()
+    try:
+        command = hook._build_spark_submit_command(_existing(path))
+    except (AirflowException, ValueError) as error:
+        raise SubmissionError(
+            f"spark-submit cannot be called as the Spark connection has it: {error}"
+        ) from error
     binary = shutil.which(command[0], path=environment["PATH"])
     if binary is None:
         raise SubmissionError(
@@ -200,6 +222,7 @@ def submit_detached(
             "folder on the PATH of Airflow's workers"
         )
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    prune_logs(log_file.parent)
     with log_file.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603 - the command is the Spark provider's own
             [binary, *command[1:]],

@@ -24,6 +24,7 @@ from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import Submission
 from muster.airflow.watcher import Watch, Watched, watching
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
+from muster.edges.consul_keys import PREFIX
 from muster.settings.clusters import SettingsError, load_clusters
 
 LOOK = 1.0
@@ -69,6 +70,7 @@ class ConsumerTrigger(BaseTrigger):
         log: str = "",
         log_position: int = 0,
         instances: int = 0,
+        prefix: str = PREFIX,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
         self.cluster = cluster
@@ -83,6 +85,7 @@ class ConsumerTrigger(BaseTrigger):
         self.log_file = log
         self.log_position = log_position
         self.instances = instances
+        self.prefix = prefix
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What the triggerer makes this trigger from again."""
@@ -101,6 +104,7 @@ class ConsumerTrigger(BaseTrigger):
                 "log": self.log_file,
                 "log_position": self.log_position,
                 "instances": self.instances,
+                "prefix": self.prefix,
             },
         )
 
@@ -114,7 +118,7 @@ class ConsumerTrigger(BaseTrigger):
         self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
         if not _first_questions and self.task_instance is not None:
             _first_questions.append(asyncio.create_task(self._ask_ahead(self.task_instance)))
-        async with watching(Watched(self.cluster, self.service, self.connection)) as watch:
+        async with watching(Watched(self.cluster, self.service, self.connection, self.prefix)) as watch:
             while True:
                 for line in driver_log.new_lines():
                     self.log.info(line)
@@ -185,7 +189,8 @@ class ConsumerTrigger(BaseTrigger):
         self.driver = driver_of(registration)
 
     async def _discovery(self) -> Discovery:
-        return Discovery(await aconsul_settings(self.connection), self.cluster, self.service)
+        settings = await aconsul_settings(self.connection)
+        return Discovery(settings, self.cluster, self.service, prefix=self.prefix)
 
     def _meant_for_it(self, request: StopRequest | None) -> StopRequest | None:
         meant = request is not None and request.incarnation in {"", self.incarnation}

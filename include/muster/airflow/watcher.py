@@ -1,7 +1,8 @@
 """One watch on Consul for all consumers of a cluster that this process looks after.
 
 Hundreds of triggers in one triggerer share it, so Consul is asked once, by one blocking query at a time. The watch
-begins with its first subscriber and ends with its last.
+begins with its first subscriber and ends with its last. No exception ends it: subscribers see it in `Watch.error`,
+and Consul is asked again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
 from muster.edges.consul import ConsulError, Discovery, Members, StopRequest, WaitIndex
+from muster.edges.consul_keys import PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +33,13 @@ AGAIN = 2.0
 
 @dataclass(frozen=True)
 class Watched:
-    """Which watch: the cluster, its Consul service, and the Airflow connection that says where Consul is."""
+    """Which watch: the cluster, its Consul service, the Airflow connection that says where Consul is, and what the
+    cluster's keys there begin with."""
 
     cluster: str
     service: str
     connection: str
+    prefix: str = PREFIX
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Watch:
     members: Members | None = None
     stops: Mapping[str, StopRequest] = field(default_factory=dict)
     error: str = ""
+    seen: tuple[str, str] | None = None
+    """What tells one state of the consumers' health and of the cluster's keys from another; None before the first."""
     subscribers: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -69,9 +75,9 @@ class Watch:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _tell(self, members: Members | None, error: str = "") -> None:
+    def _tell(self, members: Members | None, error: str = "", unexpected: Exception | None = None) -> None:
         if error and error != self.error:
-            log.warning("%s", error)
+            log.warning("%s", error, exc_info=unexpected)
         self.members, self.error = members, error
         # Whoever waits is woken by the old event, whoever comes next waits for the new one.
         self._changed.set()
@@ -83,14 +89,19 @@ class Watch:
                 await self._follow()
             except (ConsulError, ConnectionSettingsError) as error:
                 self._tell(None, str(error))
+            except Exception as error:  # of any kind: every consumer of the cluster hangs on this watch
+                what = f"watching the consumers of cluster {self.what.cluster!r} failed"
+                said = f"{what}: {type(error).__name__}: {error}; trying again in {AGAIN:g} s"
+                self._tell(None, said, unexpected=error)
             await asyncio.sleep(AGAIN)
 
     async def _follow(self) -> None:
         # Opened anew after each error, so that a connection that was corrected in Airflow takes effect.
         settings = await aconsul_settings(self.what.connection)
-        discovery = Discovery(settings, self.what.cluster, self.what.service)
+        discovery = Discovery(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
         index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
         while True:
+            self.seen = (index.seen_health, index.seen_keys)
             self.stops = await _in_thread(discovery.stop_requests)
             self._tell(await _in_thread(discovery.members))
             index = await _in_thread(partial(discovery.wait, index, BLOCK))

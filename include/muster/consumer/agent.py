@@ -14,13 +14,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.arrival_rates import ArrivalRates
+from muster.consumer.losses import Losses
+from muster.consumer.progress import Progress
+from muster.consumer.renewals import Renewals
 from muster.consumer.time_lag import TimeLags
 from muster.consumer.timings import Timings
 from muster.core.model import TopicAssignment, TopicStatus
 from muster.core.ownership import (
+    Due,
     Offer,
     Ownership,
     PartitionReport,
+    Place,
     Plan,
     PlanRefusedError,
     Range,
@@ -28,6 +33,7 @@ from muster.core.ownership import (
     TopicOffer,
     TopicPartition,
 )
+from muster.core.positions import Jump, Why
 from muster.core.refusals import Refusal, Refusals
 
 log = logging.getLogger(__name__)
@@ -52,6 +58,8 @@ class Counters:
     failed_commits: int = 0
     refused_commits: int = 0
     query_failures: int = 0
+    failures_in_a_row: int = 0
+    """Failures of the query since a batch came through, or a planning found all that is held without lag."""
     last_batch_at: float | None = None
 
 
@@ -67,6 +75,13 @@ class View:
     """Records that arrive a second, see `muster.consumer.arrival_rates`; absent where it is not known yet."""
     seconds_behind: Mapping[TopicPartition, float]
     """Lag in time, see `muster.consumer.time_lag`; absent where it is not known."""
+    stalled: Mapping[TopicPartition, float]
+    """Seconds without progress, see `muster.consumer.progress`; absent where there is progress, or nothing to
+    read."""
+    lost: Mapping[TopicPartition, Mapping[Why, int]]
+    """Offsets that Kafka had no more when they were to be read, since this process started."""
+    recreated: int
+    """Partitions that began at the first record of a topic that was created again."""
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     bars: frozenset[str]
@@ -98,6 +113,10 @@ class Agent:
     _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
     _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
     _time_lags: TimeLags = field(default_factory=TimeLags, init=False)
+    _progress: Progress = field(default_factory=Progress, init=False)
+    _renewals: Renewals = field(default_factory=Renewals, init=False)
+    _losses: Losses = field(default_factory=Losses, init=False)
+    _query_error: str = field(default="", init=False)
     _batches_took: Timings = field(default_factory=Timings, init=False)
     _commits_took: Timings = field(default_factory=Timings, init=False)
     _refusals: Refusals = field(default_factory=Refusals, init=False)
@@ -109,6 +128,9 @@ class Agent:
     _mute: set[str] = field(default_factory=set, init=False)
     _to_lift: dict[str, int] = field(default_factory=dict, init=False)
     _wanted: int = field(default=0, init=False)
+    _to_check: int | None = field(default=None, init=False)
+    _went_back: dict[str, tuple[int, int | None]] = field(default_factory=dict, init=False)
+    """For each topic the transaction and epoch of what was older than what is known, and was looked into."""
     _wake_reader: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
 
     def __post_init__(self) -> None:
@@ -116,13 +138,19 @@ class Agent:
 
     # -- from ZooKeeper -----------------------------------------------------------------------------------
 
-    def assigned(self, topic: str, assignment: TopicAssignment, zxid: int) -> None:
-        """An assignment node was read as it stands since transaction `zxid`."""
+    def assigned(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool = False) -> bool:
+        """An assignment node was read as it stands since transaction `zxid`, `synced` if after a sync.
+
+        Returns whether it is obeyed; one that is older than what is known is not, as a rule.
+        """
         with self._changed:
             before = self._ownership.status().get(topic)
-            if not self._ownership.read(topic, assignment, zxid):
-                log.warning("topic %r: ignored an assignment older than the one known", topic)
-                return
+            if not self._ownership.read(topic, assignment, zxid) and not self._obey_restored(
+                topic, assignment, zxid, synced
+            ):
+                return False
+            self._went_back.pop(topic, None)
+            self._set_problem(_restored(topic), None)
             after = self._ownership.status()[topic]
             others = {p for p, consumer in assignment.owners.items() if consumer != self.owner}
             if (
@@ -147,14 +175,64 @@ class Agent:
                     sorted(after.closing),
                     sorted(after.standby),
                 )
+            self._note_held()
             self._changed.notify_all()
+            return True
 
-    def listed(self, topics: Iterable[str], zxid: int) -> None:
-        """The list of topics was read as it stands since transaction `zxid`."""
+    def _obey_restored(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:
+        """Whether an assignment that is older than the one known is obeyed all the same.
+
+        Where a server that lags behind is the likely reason, everything is read again after a sync, once.
+        """
+        if not synced:
+            self._look_into(topic, zxid, assignment.epoch)
+            return False
+        known = self._ownership.topics[topic].epoch
+        if self._ownership.read_restored(topic, assignment, zxid):
+            log.warning(
+                "topic %r: its assignment went back to transaction %d in ZooKeeper, which was restored from a "
+                "backup; epoch %d is obeyed",
+                *(topic, zxid, assignment.epoch),
+            )
+            return True
+        self._went_back[topic] = (zxid, assignment.epoch)
+        self._set_problem(
+            _restored(topic),
+            f"its assignment in ZooKeeper went back to epoch {assignment.epoch} (transaction {zxid}), from epoch "
+            f"{known}, also after a sync: ZooKeeper was restored from a backup. This consumer keeps what it has "
+            f"until the coordinator, which sees epoch {known} in its status, has planned again; if it does not, "
+            "look at the coordinator's last run",
+        )
+        return False
+
+    def _look_into(self, topic: str, zxid: int, epoch: int | None) -> None:
+        if self._went_back.get(topic) != (zxid, epoch):
+            log.warning("topic %r: ignored what is older than the assignment known; reading again", topic)
+            self._went_back[topic] = (zxid, epoch)
+            self._to_check = self._want_reading()
+
+    def listed(self, topics: Iterable[str], zxid: int, synced: bool = False) -> None:
+        """The list of topics was read as it stands since transaction `zxid`, `synced` if after a sync."""
         with self._changed:
-            for topic in self._ownership.keep_only(topics, zxid):
+            present = set(topics)
+            for topic in self._ownership.keep_only(present, zxid):
                 log.info("topic %r: its assignment node is gone; closing", topic)
                 self._problems.pop(f"topic {topic}", None)
+                self._went_back.pop(topic, None)
+                self._set_problem(_restored(topic), None)
+                self._set_problem(_identity(topic), None)
+            for topic in self._ownership.missing(present, zxid):
+                if not synced:
+                    self._look_into(topic, zxid, None)
+                    continue
+                self._went_back[topic] = (zxid, None)
+                self._set_problem(
+                    _restored(topic),
+                    "its assignment node is not in ZooKeeper any more, which went back to an earlier transaction: it "
+                    "was restored from a backup. This consumer keeps what it has until the coordinator has planned "
+                    "the topic again; if it does not, look at the coordinator's last run",
+                )
+            self._note_held()
             self._changed.notify_all()
 
     # -- from discovery and the process's own end ---------------------------------------------------------
@@ -182,6 +260,7 @@ class Agent:
             if reason in self._ownership.bars:
                 log.info("no longer %s", reason)
                 self._ownership.lift(reason)
+                self._note_held()
                 self._changed.notify_all()
 
     def lift_once_read(self, reason: str) -> None:
@@ -202,7 +281,8 @@ class Agent:
     def reading_wanted(self) -> int | None:
         """The number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
-            return self._wanted if self._to_lift or self._refusals.to_be_read else None
+            waited_for = self._to_lift or self._refusals.to_be_read or self._to_check is not None
+            return self._wanted if waited_for else None
 
     def has_read(self, number: int, unread: Collection[str] = ()) -> None:
         """A complete reading has ended, after a sync, that began when `reading_wanted` was `number`.
@@ -211,6 +291,8 @@ class Agent:
         nothing may be taken up on the strength of it.
         """
         with self._changed:
+            if self._to_check is not None and self._to_check <= number:
+                self._to_check = None
             due = [reason for reason, wanted in self._to_lift.items() if wanted <= number]
             if due:
                 self._ownership.forget_assigned(unread)
@@ -228,6 +310,12 @@ class Agent:
         """Wait up to `timeout` seconds until nothing is held; returns whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ownership.closed, timeout)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no handler is at work."""
+        with self._changed:
+            return not self._batch_under_way
 
     def wait_tried(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until a query has come through its first batch, which is empty as long as
@@ -247,14 +335,17 @@ class Agent:
             self._changed.notify_all()
             return self._token
 
-    def query_ended(self, failed: bool) -> None:
-        """The query is over. Waits for a handler that is still at work, whose outcome counts."""
+    def query_ended(self, failed: bool, error: str = "") -> None:
+        """The query is over, because of `error` if it failed. Waits for a handler that is still at work, whose
+        outcome counts."""
         with self._changed:
             self._token = None
             self._changed.wait_for(lambda: not self._batch_under_way)
             self._ownership.query_ended()
             self._problems.pop("source", None)
             self._counters.query_failures += failed
+            self._counters.failures_in_a_row += failed
+            self._query_error = error or self._query_error
             self._changed.notify_all()
 
     def check_token(self, token: str) -> None:
@@ -288,8 +379,11 @@ class Agent:
         offsets: Mapping[str, Mapping[int, Range]],
         ends: Mapping[TopicPartition, int],
         problems: Iterable[str],
+        jumps: Mapping[TopicPartition, Jump] | None = None,
     ) -> None:
         """The planner planned a batch, or none (`offsets` equal to `finished`, where Spark stands).
+
+        `jumps` are the partitions that do not go on where they were read up to.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -300,10 +394,12 @@ class Agent:
                     f"Spark begins at {finished}, but the last batch that was processed ended at "
                     f"{self._ownership.stands_at}; the query has to be restarted"
                 )
-            self._ownership.planned(asked, offsets)
+            self._ownership.planned(asked, offsets, jumps)
+            self._losses.note(jumps or {})
             self._ends.update(ends)
             self._rates.seen(ends, time.monotonic())
             self._time_lags.seen(ends, time.monotonic())
+            self._note_lag(ends)
             self._set_problem("source", "; ".join(problems) or None)
             self._changed.notify_all()
 
@@ -321,6 +417,18 @@ class Agent:
             self._batch_under_way = False
             if processed:
                 self._ownership.processed(plan)
+                self._note_held()
+                self._progress.well(
+                    [
+                        (topic, partition)
+                        for topic, ranges in plan.offsets.items()
+                        for partition, (begin, end) in ranges.items()
+                        if end > begin
+                    ],
+                    self.clock(),
+                )
+                if not plan.empty:
+                    self._counters.failures_in_a_row = 0
                 self._counters.batches += 1
                 self._batches_took.took(time.monotonic() - self._batch_began)
                 self._counters.last_batch_at = time.time()
@@ -331,11 +439,11 @@ class Agent:
 
     # -- from Kafka ---------------------------------------------------------------------------------------
 
-    def wait_for_source(self, known: Collection[Source], timeout: float) -> set[Source]:
+    def wait_for_place(self, known: Collection[Place], timeout: float) -> set[Place]:
         """Wait up to `timeout` seconds until there is something to claim or to commit at a place that is not
         `known`; returns the new ones."""
 
-        def unknown() -> set[Source]:
+        def unknown() -> set[Place]:
             return (self._ownership.due().keys() | self._ownership.unclaimed().keys()) - set(known)
 
         with self._changed:
@@ -343,22 +451,42 @@ class Agent:
             return unknown()
 
     def wait_for_claims(
-        self, source: Source, claimed: Mapping[TopicPartition, int], timeout: float
+        self, place: Place, claims: Mapping[TopicPartition, int], timeout: float
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Wait up to `timeout` seconds until a partition at `source` is to be claimed, or a claim is out of use.
+        """Wait up to `timeout` seconds until a partition at `place` is to be claimed, or a claim is out of use.
 
-        `claimed` are the claims there are, with their terms. Returns those to make, and those of them to give up.
+        `claims` are the claims that were begun, with their terms. Returns those to make, and those of them to give
+        up.
         """
 
         def found() -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-            held = self._ownership.terms().get(source, {})
-            return self._ownership.unclaimed().get(source, {}), {
-                key: term for key, term in claimed.items() if held.get(key) != term
-            }
+            return self._ownership.unclaimed().get(place, {}), self._unused(place, claims)
 
         with self._changed:
             self._changed.wait_for(lambda: any(found()), timeout)
             return found()
+
+    def wait_for_unused_claims(
+        self, place: Place, claims: Mapping[TopicPartition, int], timeout: float
+    ) -> bool:
+        """Wait up to `timeout` seconds until one of these claims is to be given up; returns whether one is."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: self._unused(place, claims), timeout))
+
+    def _unused(self, place: Place, claims: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        used = self._ownership.claims_in_use().get(place, {})
+        return {key: term for key, term in claims.items() if used.get(key) != term}
+
+    def begin_claim(self, key: TopicPartition, term: int) -> bool:
+        """A claim is about to be made; False if it must not be. See `TopicConsumer.begin_claim`."""
+        with self._changed:
+            return self._ownership.begin_claim(key, term)
+
+    def claim_ended(self, key: TopicPartition, term: int) -> None:
+        """A claim was given up, and nothing of it can take effect any more."""
+        with self._changed:
+            self._ownership.claim_ended(key, term)
+            self._changed.notify_all()
 
     def claimed(self, terms: Mapping[TopicPartition, int]) -> None:
         """These partitions are claimed for these terms, and can start."""
@@ -366,22 +494,63 @@ class Agent:
             self._ownership.claimed(terms)
             self._changed.notify_all()
 
-    def wait_for_due(self, source: Source, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until offsets are due at `source`; returns whether some are."""
+    def wait_for_due(self, place: Place, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until offsets are due at `place`; returns whether some are."""
         with self._changed:
-            return self._changed.wait_for(lambda: source in self._ownership.due(), timeout)
+            if self._changed.wait_for(lambda: place in self._ownership.due(), timeout):
+                return True
+            return bool(self._to_renew(place))
 
-    def due(self, source: Source) -> dict[TopicPartition, int]:
-        """The offsets to commit at `source` now."""
+    def due(self, place: Place) -> dict[TopicPartition, Due]:
+        """The offsets to commit at `place` now, and those to commit again before Kafka forgets them."""
         with self._changed:
-            return self._ownership.due().get(source, {})
+            return self._to_renew(place) | self._ownership.due().get(place, {})
 
-    def committed(self, source: Source, offsets: Mapping[TopicPartition, int]) -> None:
+    def _to_renew(self, place: Place) -> dict[TopicPartition, Due]:
+        places = self._ownership.renewable()
+        due = self._renewals.due({key for offsets in places.values() for key in offsets}, self.clock())
+        return {key: offset for key, offset in places.get(place, {}).items() if key in due}
+
+    def committed(self, offsets: Mapping[TopicPartition, Due]) -> None:
         """Kafka acknowledged these offsets."""
         with self._changed:
-            self._ownership.committed(source, offsets)
+            self._ownership.committed(offsets)
+            self._renewals.committed(offsets, self.clock())
             self._counters.commits += 1
             self._changed.notify_all()
+
+    def watched(self, place: Place) -> frozenset[str]:
+        """The topics at `place` of which this consumer has partitions, or is assigned some."""
+        with self._changed:
+            return frozenset(self._ownership.watched().get(place, ()))
+
+    def identified(self, place: Place, ids: Mapping[str, str], gone: Collection[str]) -> None:
+        """Kafka has the watched topics of `place` under these ids, and does not have those that are `gone`."""
+        with self._changed:
+            for name in self._ownership.watched().get(place, ()):
+                topic = self._ownership.topics[name]
+                if topic.source is not None and topic.source.place != place:
+                    continue
+                self._ownership.identify(name, ids.get(name, ""), name in gone)
+                self._set_problem(_identity(name), self._what_is_wrong_with(name, place))
+            self._note_held()
+            self._changed.notify_all()
+
+    def _what_is_wrong_with(self, name: str, place: Place) -> str | None:
+        topic = self._ownership.topics[name]
+        where = f"Kafka at {place.bootstrap_servers}"
+        if topic.gone:
+            return (
+                f"{where} does not have it any more: its partitions are closed without committing; create it again, "
+                "or unsubscribe the cluster from it"
+            )
+        if topic.recreated and topic.source is not None:
+            return (
+                f"{where} has it under id {topic.kafka_id}, but its assignment is for id {topic.source.topic_id}: it "
+                "was deleted and created again. It is neither read nor committed until the coordinator has put the "
+                "new id into the assignment; if that takes longer than some ticks, look at the coordinator's last run"
+            )
+        return None
 
     def refused(self, key: TopicPartition, term: int, why: str) -> None:
         """The commit of a partition was refused for good: it is closed as it stands. `why` is for people."""
@@ -398,6 +567,12 @@ class Agent:
         with self._changed:
             self._refusals.registered(asked)
             self._allow_ready()
+
+    @property
+    def asks_discovery(self) -> bool:
+        """Whether partitions that were refused wait for nothing but `is_registered`."""
+        with self._changed:
+            return self._refusals.wait_for_discovery(self.clock())
 
     def _allow_ready(self) -> None:
         for key in self._refusals.take_ready(self.clock()):
@@ -417,6 +592,12 @@ class Agent:
 
     # -- for people ---------------------------------------------------------------------------------------
 
+    @property
+    def query_failures(self) -> tuple[int, str]:
+        """How many times in a row the query failed without a batch coming through, and why the last time."""
+        with self._changed:
+            return self._counters.failures_in_a_row, self._query_error
+
     def problem(self, key: str, message: str | None) -> None:
         """Say what is wrong with `key` now; None when all is well again. Changes are logged."""
         with self._changed:
@@ -429,6 +610,7 @@ class Agent:
             self._ends = {key: end for key, end in self._ends.items() if key in held}
             self._rates.keep_only(held)
             self._time_lags.keep_only(held)
+            self._note_held()
             now = time.monotonic()
             behind = {
                 key: self._time_lags.seconds(key, report.position, now)
@@ -446,6 +628,9 @@ class Agent:
                 ends=dict(self._ends),
                 rates=self._rates.rates(),
                 seconds_behind={key: seconds for key, seconds in behind.items() if seconds is not None},
+                stalled=self._progress.stalled(self.clock()),
+                lost={key: dict(lost) for key, lost in self._losses.offsets.items()},
+                recreated=self._losses.recreated,
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 bars=frozenset(self._ownership.bars),
@@ -454,6 +639,31 @@ class Agent:
                 batches_took=self._batches_took.copy(),
                 commits_took=self._commits_took.copy(),
             )
+
+    def _note_held(self) -> None:
+        """Take note of what is held and not closing."""
+        self._progress.held(
+            {
+                (name, number)
+                for name, topic in self._ownership.topics.items()
+                for number, partition in topic.held.items()
+                if not partition.closing
+            },
+            self.clock(),
+        )
+
+    def _note_lag(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Of what is held, see which has nothing to read, by ends that were just seen."""
+        held = self._ownership.held()
+        caught_up = {
+            key
+            for key, end in ends.items()
+            if key in held and (position := held[key].position) is not None and position >= end
+        }
+        self._note_held()
+        self._progress.well(caught_up, self.clock())
+        if held and caught_up >= held.keys():
+            self._counters.failures_in_a_row = 0
 
     def _check(self, token: str) -> None:
         if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
@@ -474,6 +684,16 @@ class Agent:
 
 def _nobody() -> None:
     """Nobody reads yet, so nobody has to be woken."""
+
+
+def _restored(topic: str) -> str:
+    """Under which the problem of a topic is known whose assignment went back."""
+    return f"restored {topic}"
+
+
+def _identity(topic: str) -> str:
+    """Under which the problem of a topic is known that is gone, or another one than was assigned."""
+    return f"identity {topic}"
 
 
 def _fenced(key: TopicPartition) -> str:

@@ -5,8 +5,14 @@ ZooKeeper is out of reach nothing changes: the consumer goes on with what it has
 stays as it is, and the status says so.
 
 A server may lag behind. That is no harm to a consumer that is counted on, because nothing is taken from it before it
-says so. One that was not (it has just started, or was isolated) reads everything anew after a `sync` before it takes
+says so. One that was not (it has just started, or was isolated) reads everything again after a `sync` before it takes
 anything up: see `Agent`.
+
+ZooKeeper that was restored from a backup goes back: its transactions have lower numbers than those that are known.
+Its servers do not even let a session in that has seen more than they have, so a client that is not connected for
+`NEW_SESSION_AFTER` seconds is replaced by one that has seen nothing. What it reads that is older than what is known
+is read once more after a `sync`, which tells a restored ZooKeeper from a server that lags; the agent decides what
+then counts.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ from muster.settings.connections import ZooKeeperSettings
 log = logging.getLogger(__name__)
 
 PROBLEM = "zookeeper"
+NEW_SESSION_AFTER = 15.0
+"""Seconds without a connection after which a client is replaced. Its session is over by then, or as good as."""
 TOPICS_PER_SECOND = 10
 """Reading everything again is spread so that many topics times many consumers do not weigh on ZooKeeper: a thousand
 consumers of a thousand topics ask for 10,000 nodes a second."""
@@ -68,11 +76,15 @@ class AssignmentWatch:
         client = self._connect()
         try:
             due = 0.0
+            connected = time.monotonic()
             while not self._stopped.is_set():
                 beat()
-                if gave_up(client) is not None:
+                if client.connected:
+                    connected = time.monotonic()
+                if gave_up(client) is not None or time.monotonic() - connected > NEW_SESSION_AFTER:
                     stop_client(client, 1.0)
                     client = self._connect()
+                    connected = time.monotonic()
                 full = time.monotonic() >= due
                 try:
                     self.look(client, full)
@@ -114,10 +126,11 @@ class AssignmentWatch:
                 client.sync_async(self._root).get(timeout=self._settings.operation_timeout)
             if full or self._root in dirty:
                 before = set(self._topics)
-                self._read_list(client)
+                self._read_list(client, synced=wanted is not None)
                 dirty |= {assignment_path(self._cluster, topic) for topic in set(self._topics) - before}
             paths = {assignment_path(self._cluster, topic): topic for topic in self._topics}
-            read = self._read_topics(client, {p: topic for p, topic in paths.items() if full or p in dirty})
+            to_read = {p: topic for p, topic in paths.items() if full or p in dirty}
+            read = self._read_topics(client, to_read, synced=wanted is not None)
             if wanted is not None:
                 self._agent.has_read(wanted, unread=set(self._topics) - read)
         except (AwayError, KazooException, KazooTimeoutError) as error:
@@ -133,7 +146,7 @@ class AssignmentWatch:
                 reason = f"refused {self._settings.who}: its ACL does not allow it; give this user read (r)"
             raise AwayError(f"ZooKeeper at {self._settings.hosts}: reading {self._root}: {reason}") from error
 
-    def _read_list(self, client: KazooClient) -> None:
+    def _read_list(self, client: KazooClient, synced: bool) -> None:
         limit = self._settings.operation_timeout
         try:
             children, stat = client.get_children_async(
@@ -154,9 +167,9 @@ class AssignmentWatch:
             except WireError as error:
                 log.warning("ZooKeeper node %s/%s is left alone: %s", self._root, name, error)
         self._topics = topics
-        self._agent.listed(topics, zxid)
+        self._agent.listed(topics, zxid, synced)
 
-    def _read_topics(self, client: KazooClient, paths: dict[str, str]) -> set[str]:
+    def _read_topics(self, client: KazooClient, paths: dict[str, str], synced: bool) -> set[str]:
         """Read these nodes; returns the topics whose assignment the agent has."""
         taken = set()
         deadline = time.monotonic() + self._settings.operation_timeout
@@ -167,11 +180,11 @@ class AssignmentWatch:
             except NoNodeError:
                 self._mark(self._root)  # it went between the list and now
                 continue
-            if self._take(path, topic, data, stat):
+            if self._take(path, topic, data, stat, synced):
                 taken.add(topic)
         return taken
 
-    def _take(self, path: str, topic: str, data: bytes, stat: Any) -> bool:
+    def _take(self, path: str, topic: str, data: bytes, stat: Any, synced: bool) -> bool:
         try:
             assignment = parse_assignment(data, path)
         except WireError as error:
@@ -180,9 +193,7 @@ class AssignmentWatch:
             )
             return False
         self._agent.problem(f"topic {topic}", None)
-        if assignment is not None:
-            self._agent.assigned(topic, assignment, stat.mzxid)
-        return True
+        return assignment is None or self._agent.assigned(topic, assignment, stat.mzxid, synced)
 
     def _on_event(self, event: WatchedEvent | None) -> None:
         """A watch fired (in kazoo's thread, so nothing may block here)."""

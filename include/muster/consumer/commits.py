@@ -8,26 +8,32 @@ the partition now.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from muster.core.ownership import TopicPartition
-from muster.edges.kafka import GroupOffsets, PartitionError
-from muster.edges.kafka_fencing import FencedCommits, Outcome
+from muster.core.positions import Committed, of_another_topic, parse_stamp
+from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
+from muster.edges.kafka_fencing import Begin, Claims, FencedCommits, Outcome
 from muster.settings.connections import KafkaSettings
 
 
 class Commits(Protocol):
     """The commits of one group. Calls raise `KafkaError` if Kafka is out of reach for all partitions."""
 
-    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Claim partitions; returns those that could not be claimed now, and why."""
+    def claim(self, partitions: Collection[TopicPartition], begin: Begin) -> Claims:
+        """Claim those partitions that `begin` still wants when it is their turn."""
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
-        """Commit the next offset to read of each partition."""
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
+    ) -> Outcome:
+        """Commit the next offset to read of each partition, with its metadata."""
 
-    def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Give up partitions that were claimed."""
+    def release(
+        self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None]
+    ) -> None:
+        """Give up partitions, whatever became of their claims. `ended` is called for each, perhaps in another thread,
+        when nothing of its claim or its commits can take effect any more."""
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -45,25 +51,28 @@ class GuardedCommits:
 
     def __init__(self, group: GroupOffsets) -> None:
         self._group = group
-        self._known: dict[TopicPartition, int | None] = {}
+        self._known: dict[TopicPartition, Committed | None] = {}
         self._lock = threading.Lock()
 
-    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
         """Remember what the group has now."""
         failures: dict[TopicPartition, str] = {}
+        wanted = [key for key in partitions if begin(key)]
         try:
-            found: Mapping[TopicPartition, int | None] = self._group.committed(partitions)
+            found: Mapping[TopicPartition, Committed | None] = self._group.positions(wanted)
         except PartitionError as error:
             found, failures = error.offsets, error.errors
         with self._lock:
             self._known.update(found)
-        return failures
+        return Claims(frozenset(found), failures)
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
+    ) -> Outcome:
         """Commit what the group is not ahead of."""
         outcome = Outcome()
         try:
-            found: Mapping[TopicPartition, int | None] = self._group.committed(offsets)
+            found: Mapping[TopicPartition, Committed | None] = self._group.positions(offsets)
         except PartitionError as error:
             found = error.offsets
             outcome.failed.update(error.errors)
@@ -71,25 +80,42 @@ class GuardedCommits:
             known = dict(self._known)
         wanted: dict[TopicPartition, int] = {}
         for key, present in found.items():
-            if present is not None and present > offsets[key] and present != known.get(key):
-                outcome.refused[key] = f"another consumer has committed offset {present} since"
+            stamp = parse_stamp(metadata.get(key, ""))
+            ahead = (
+                present is not None
+                and present.offset > offsets[key]
+                and present != known.get(key)
+                and not of_another_topic(present.metadata, stamp.topic_id if stamp is not None else "")
+            )
+            if ahead and present is not None:
+                outcome.refused[key] = f"another consumer has committed offset {present.offset} since"
             else:
                 wanted[key] = offsets[key]
         try:
-            self._group.commit(wanted)
+            self._group.commit(wanted, metadata)
             outcome.done.update(wanted)
         except PartitionError as error:
             outcome.done.update(error.offsets)
             outcome.failed.update(error.errors)
         with self._lock:
-            self._known.update({key: at for key, at in outcome.done.items() if key in self._known})
+            self._known.update(
+                {
+                    key: Committed(at, metadata.get(key, ""))
+                    for key, at in outcome.done.items()
+                    if key in self._known
+                }
+            )
         return outcome
 
-    def release(self, partitions: Collection[TopicPartition]) -> None:
+    def release(
+        self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None] = lambda _: None
+    ) -> None:
         """Forget them."""
         with self._lock:
             for key in partitions:
                 self._known.pop(key, None)
+        for key in partitions:
+            ended(key)
 
     def close(self) -> None:
         """Nothing of its own to let go of."""

@@ -1,8 +1,9 @@
 """Claims the partitions that are taken up, and commits what was processed, for as long as it takes.
 
-Two threads a place (Kafka cluster and group), so that one that is away holds up no other, and that claiming many
-partitions does not keep those that run from being committed. While a place is away both try again with a growing
-pause; each attempt takes what is due then, and reading goes on.
+Three threads a place (Kafka cluster and group), so that one that is away holds up no other, that claiming many
+partitions does not keep those that run from being committed, and that both go on while Kafka is asked which topics it
+has. While a place is away they try again with a growing pause; each attempt takes what is due then, and reading goes
+on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from tenacity import (
     RetryCallState,
@@ -25,8 +28,10 @@ from tenacity import (
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, open_commits
 from muster.consumer.loop import Beat
-from muster.core.ownership import Source, TopicPartition
-from muster.edges.kafka import GroupOffsets, KafkaError
+from muster.consumer.topic_watch import TopicWatch
+from muster.core.ownership import Place, TopicPartition
+from muster.core.positions import Committed, format_stamp, of_another_cluster
+from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError
 from muster.edges.kafka_admin import name_partitions
 from muster.settings.connections import KafkaSettings
 
@@ -39,7 +44,7 @@ LONGEST_PAUSE = 10.0
 class Committer:
     """Watches the agent for partitions to claim and offsets that are due. `run` is the loop, until `stop`.
 
-    With `fencing`, the broker refuses the commits of whoever had a partition before; see `muster.consumer.commits`.
+    With `fencing`, the broker refuses the commits of a former owner; see `muster.consumer.commits`.
     """
 
     def __init__(self, agent: Agent, kafka: KafkaSettings, cluster: str, fencing: bool) -> None:
@@ -48,7 +53,7 @@ class Committer:
         self._cluster = cluster
         self._fencing = fencing
         self._stopped = threading.Event()
-        self._places: dict[Source, _Place] = {}
+        self._places: dict[Place, PlaceWorker] = {}
 
     def stop(self) -> None:
         """End the loop, and everything that is being tried again."""
@@ -59,52 +64,73 @@ class Committer:
         try:
             while not self._stopped.is_set():
                 beat()
-                for source in self._agent.wait_for_source(self._places.keys(), timeout=1.0):
-                    self._places[source] = self._open(source)
-                for source, place in self._places.items():
-                    if not place.alive and not self._stopped.is_set():
-                        raise RuntimeError(f"a thread that commits for {source} has ended; the log says why")
+                for place in self._agent.wait_for_place(self._places.keys(), timeout=1.0):
+                    self._places[place] = self._open(place)
+                for place, worker in self._places.items():
+                    if not worker.alive and not self._stopped.is_set():
+                        raise RuntimeError(f"a thread that commits for {place} has ended; the log says why")
         finally:
             self._stopped.set()
-            for place in self._places.values():
-                place.close()
+            for worker in self._places.values():
+                worker.close()
 
-    def _open(self, source: Source) -> _Place:
+    def _open(self, place: Place) -> PlaceWorker:
         settings = KafkaSettings(
-            config={**self._kafka.config, "bootstrap.servers": source.bootstrap_servers},
+            config={**self._kafka.config, "bootstrap.servers": place.bootstrap_servers},
             operation_timeout=self._kafka.operation_timeout,
         )
-        group = GroupOffsets(settings, source.group_id)
+        group = GroupOffsets(settings, place.group_id)
         commits = open_commits(settings, group, self._cluster, self._fencing)
-        return _Place(self._agent, source, group, commits, self._stopped)
+        worker = PlaceWorker(self._agent, self._cluster, place, group, commits, self._stopped)
+        worker.start()
+        return worker
 
 
-class _Place:
-    """One Kafka cluster and group, with its two threads."""
+class PlaceWorker:
+    """One Kafka cluster and group. `claim`, `commit` and `look_at_topics` are each one round of a thread.
+
+    Each partition whose claim was asked for is in `_claims`, with its term, until it is released. That includes
+    claims that failed: until then they may take effect.
+    """
 
     def __init__(
-        self, agent: Agent, source: Source, group: GroupOffsets, commits: Commits, stopped: threading.Event
+        self,
+        agent: Agent,
+        cluster: str,
+        place: Place,
+        group: GroupOffsets,
+        commits: Commits,
+        stopped: threading.Event,
     ) -> None:
         self._agent = agent
-        self._source = source
+        self._cluster = cluster
+        self._place = place
         self._group = group
         self._commits = commits
         self._stopped = stopped
-        self._claimed: dict[TopicPartition, int] = {}
-        where = f"group {source.group_id} at {source.bootstrap_servers}"
-        self._threads = [
-            threading.Thread(target=self._serve, args=work, name=f"muster-{work[0]}", daemon=True)
-            for work in (
-                (f"commit of {where}", self._wait_for_due, self._commit),
-                (f"taking up partitions of {where}", self._wait_for_claims, self._claim),
+        self._claims: dict[TopicPartition, int] = {}
+        self._fenced: dict[TopicPartition, int] = {}
+        self._topics = TopicWatch(group.topics)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        where = f"group {self._place.group_id} at {self._place.bootstrap_servers}"
+        event = sleep_using_event(self._stopped)
+        for name, wait, work, sleep in (
+            (f"commit of {where}", self._wait_for_due, self.commit, event),
+            (f"taking up partitions of {where}", self._wait_for_claims, self.claim, self._wait_for_release),
+            (f"identity of the topics of {where}", self._wait_for_topics, self.look_at_topics, event),
+        ):
+            thread = threading.Thread(
+                target=self._serve, args=(name, wait, work, sleep), name=f"muster-{name}", daemon=True
             )
-        ]
-        for thread in self._threads:
+            self._threads.append(thread)
             thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether both threads run."""
+        """Whether all threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
@@ -114,7 +140,13 @@ class _Place:
         self._commits.close()
         self._group.close()
 
-    def _serve(self, key: str, wait: Callable[[], bool], work: Callable[[], None]) -> None:
+    def _serve(
+        self,
+        key: str,
+        wait: Callable[[], bool],
+        work: Callable[[], None],
+        sleep: Callable[[float], None],
+    ) -> None:
         def failed(state: RetryCallState) -> None:
             if state.outcome is not None:
                 self._agent.problem(key, str(state.outcome.exception()))
@@ -123,7 +155,7 @@ class _Place:
             retry=retry_if_exception_type(KafkaError),
             wait=wait_exponential(multiplier=0.2, max=LONGEST_PAUSE),
             stop=stop_when_event_set(self._stopped),
-            sleep=sleep_using_event(self._stopped),
+            sleep=sleep,
             before_sleep=failed,
         )
         try:
@@ -138,17 +170,22 @@ class _Place:
         except Exception:
             log.exception("%s: stopped", key)
 
-    def _wait_for_due(self) -> bool:
-        return self._agent.wait_for_due(self._source, timeout=1.0)
+    # -- commits ------------------------------------------------------------------------------------------
 
-    def _commit(self) -> None:
-        due = self._agent.due(self._source)
+    def _wait_for_due(self) -> bool:
+        return self._agent.wait_for_due(self._place, timeout=1.0)
+
+    def commit(self) -> None:
+        """Commit what is due now. Raises `KafkaError` if it has to be tried again."""
+        due = self._agent.due(self._place)
         if not due:
             return
-        terms = dict(self._claimed)
         began = time.monotonic()
         try:
-            outcome = self._commits.commit(due)
+            outcome = self._commits.commit(
+                {key: one.offset for key, one in due.items()},
+                {key: format_stamp(self._cluster, one.topic_id) for key, one in due.items()},
+            )
         except KafkaError:
             self._agent.commit_failed()
             raise
@@ -156,38 +193,92 @@ class _Place:
             self._agent.commit_took(time.monotonic() - began)
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
-            self._agent.committed(self._source, outcome.done)
+            self._agent.committed({key: replace(due[key], offset=at) for key, at in outcome.done.items()})
         for (topic, partition), why in sorted(outcome.refused.items()):
             self._agent.refused(
                 (topic, partition),
-                terms.get((topic, partition), 0),
-                f"topic {topic!r}, partition {partition}: commit of offset {due[topic, partition]} refused: {why}; "
-                "this consumer has closed it without committing, and takes it up again only if ZooKeeper still "
-                "assigns it and Consul still has it registered",
+                due[topic, partition].term,
+                f"topic {topic!r}, partition {partition}: commit of offset {due[topic, partition].offset} refused: "
+                f"{why}; this consumer has closed it without committing, and takes it up again only if ZooKeeper "
+                "still assigns it and Consul still has it registered",
             )
         if outcome.failed:
             self._agent.commit_failed()
         self._raise_for("committing offsets", outcome.failed)
 
-    def _wait_for_claims(self) -> bool:
-        return any(self._agent.wait_for_claims(self._source, self._claimed, timeout=1.0))
+    # -- claims -------------------------------------------------------------------------------------------
 
-    def _claim(self) -> None:
-        wanted, over = self._agent.wait_for_claims(self._source, self._claimed, timeout=0.0)
-        if over:
-            self._commits.release(over.keys())
-            self._claimed = {key: term for key, term in self._claimed.items() if key not in over}
+    def _wait_for_claims(self) -> bool:
+        return any(self._agent.wait_for_claims(self._place, self._claims, timeout=1.0))
+
+    def _wait_for_release(self, seconds: float) -> None:
+        """Sleep, but not while a claim is to be given up: its partition is closed only after that."""
+        until = time.monotonic() + seconds
+        while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
+            if self._agent.wait_for_unused_claims(self._place, self._claims, min(1.0, left)):
+                return
+
+    def claim(self) -> None:
+        """Give up the claims that are not in use any more, and claim what was taken up.
+
+        The group's offsets are read once the claims are made: those of another cluster are not to be touched. Raises
+        `KafkaError` if some have to be tried again.
+        """
+        wanted, over = self._agent.wait_for_claims(self._place, self._claims, timeout=0.0)
+        for key, term in over.items():
+            self._release(key, term)
+        self._fenced = {key: term for key, term in self._fenced.items() if wanted.get(key) == term}
         if not wanted:
             return
-        failures = self._commits.claim(wanted.keys())
-        claimed = {key: term for key, term in wanted.items() if key not in failures}
-        self._claimed = self._claimed | claimed
-        self._agent.claimed(claimed)
+        asked = wanted.keys() - self._fenced.keys()
+        self._claims.update(wanted)
+        found = self._commits.claim(asked, lambda key: self._agent.begin_claim(key, wanted[key]))
+        for key in asked - found.done - found.failed.keys():
+            self._release(key, wanted[key])
+        self._fenced.update({key: wanted[key] for key in found.done})
+        failures = dict(found.failed)
+        claimed = self._read(failures)
+        self._agent.claimed({key: self._fenced.pop(key) for key in claimed})
         self._raise_for("taking up", failures)
 
-    def _raise_for(self, what: str, failures: dict[TopicPartition, str]) -> None:
+    def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
+        """Those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""
+        try:
+            found: Mapping[TopicPartition, Committed | None] = self._group.positions(self._fenced.keys())
+        except PartitionError as error:
+            found = error.offsets
+            failures.update(error.errors)
+        for key, there in found.items():
+            if there is not None and (other := of_another_cluster(there.metadata, self._cluster)):
+                failures[key] = (
+                    f"its offset was committed by cluster {other!r}, and a group belongs to one cluster: give "
+                    f"cluster {self._cluster!r} a 'group_id' of its own; if cluster {other!r} is gone for good, have "
+                    f"kafka-consumer-groups --group {self._place.group_id} --all-topics --reset-offsets --to-current "
+                    "--execute take its name off the offsets"
+                )
+        return [key for key in found if key not in failures]
+
+    def _release(self, key: TopicPartition, term: int) -> None:
+        self._claims.pop(key, None)
+        self._fenced.pop(key, None)
+        self._commits.release([key], partial(self._released, term))
+
+    def _released(self, term: int, key: TopicPartition) -> None:
+        self._agent.claim_ended(key, term)
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    def _wait_for_topics(self) -> bool:
+        return not self._stopped.wait(self._topics.pause(time.monotonic()))
+
+    def look_at_topics(self) -> None:
+        """Ask Kafka under which ids it has the topics of this place. Raises `KafkaError`."""
+        seen = self._topics.look(self._agent.watched(self._place), time.monotonic)
+        self._agent.identified(self._place, seen.ids, seen.gone)
+
+    def _raise_for(self, what: str, failures: Mapping[TopicPartition, str]) -> None:
         if failures:
             raise KafkaError(
-                f"Kafka at {self._source.bootstrap_servers}: {what} for group {self._source.group_id}: "
+                f"Kafka at {self._place.bootstrap_servers}: {what} for group {self._place.group_id}: "
                 f"{name_partitions(failures)}; it is tried again"
             )

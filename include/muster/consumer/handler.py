@@ -29,7 +29,7 @@ def load_handler(path: str, options: Mapping[str, Any]) -> Handler:
         raise HandlerError(f"handler {path!r}: not a dotted path; write it as 'package.module.function'")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise HandlerError(
             f"handler {path!r}: module {module_name!r} cannot be imported: {error}; put it on the PYTHONPATH of the "
             "driver and of the executors"

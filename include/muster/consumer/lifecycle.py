@@ -28,8 +28,6 @@ ORPHANED = 70
 """Exit code of a driver whose JVM is gone."""
 LOOK = 0.25
 """Seconds between two looks at the JVM."""
-LAST_WORDS = 1.5
-"""Seconds that an orphan has to deregister."""
 
 
 class Ending:
@@ -120,11 +118,14 @@ def jvm_death() -> Callable[[], bool]:
 
 
 class OrphanGuard:
-    """Ends this process soon after its JVM: deregisters, at most `LAST_WORDS` seconds long, and exits."""
+    """Ends this process at once after its JVM.
 
-    def __init__(self, gone: Callable[[], bool], last_words: Callable[[], None]) -> None:
+    A handler's thread may still write to a sink, and only the end of the process is certain to end that. So it does
+    not deregister: nothing listens at its address any more, which Consul and the coordinator take for gone at once.
+    """
+
+    def __init__(self, gone: Callable[[], bool]) -> None:
         self._gone = gone
-        self._last_words = last_words
         self._off = threading.Event()
         self._thread = threading.Thread(target=self._run, name="muster-orphan-guard", daemon=True)
 
@@ -138,13 +139,8 @@ class OrphanGuard:
 
     def _run(self) -> None:
         while not self._off.wait(LOOK):
-            if not self._gone():
-                continue
-            exit_after(LAST_WORDS, ORPHANED)
-            log.error("the JVM is gone; deregistering and exiting")
-            try:
-                self._last_words()
-            finally:
+            if self._gone():
+                log.error("the JVM is gone; exiting")
                 os._exit(ORPHANED)
 
 

@@ -24,6 +24,7 @@ from muster.consumer.source.protocol import (
     TopicSource,
 )
 from muster.core.ownership import PlanRefusedError, Range, TopicOffer
+from muster.core.positions import Jump
 from muster.settings.connections import KafkaSettings
 
 
@@ -47,8 +48,8 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         idle = not any(topic.partitions for topic in offer.topics.values())
         answer = SourcePartitions(
             asked=offer.asked,
-            topics=_sources(offer.topics),
-            nearby=_sources(agent.nearby()) if idle else {},
+            topics=sources(offer.topics),
+            nearby=sources(agent.nearby()) if idle else {},
             kafka=properties,
             max_records_per_batch=max_records_per_batch,
             operation_timeout=kafka.operation_timeout,
@@ -61,29 +62,41 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         try:
             agent.check_token(token)
             plan = _plan(await request.body())
-            agent.planned(
-                token,
-                asked=plan.asked,
-                finished=_ranges(plan.finished),
-                offsets=_ranges(plan.offsets),
-                ends={
-                    (topic, int(partition)): end
-                    for topic, ends in plan.ends.items()
-                    for partition, end in ends.items()
-                },
-                problems=plan.problems,
-            )
+            planned_by(agent, token, plan)
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
 
     return app
 
 
-def _sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
+def planned_by(agent: Agent, token: str, plan: SourcePlanned) -> None:
+    """Tell `agent` what the planner planned. Raises `StaleTokenError` or `PlanRefusedError`."""
+    agent.planned(
+        token,
+        asked=plan.asked,
+        finished=_ranges(plan.finished),
+        offsets=_ranges(plan.offsets),
+        ends={
+            (topic, int(partition)): end
+            for topic, ends in plan.ends.items()
+            for partition, end in ends.items()
+        },
+        problems=plan.problems,
+        jumps={
+            (topic, int(partition)): Jump(before, after, why)
+            for topic, of_topic in plan.jumps.items()
+            for partition, (before, after, why) in of_topic.items()
+        },
+    )
+
+
+def sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
+    """Topics as the planner is told of them."""
     return {
         name: TopicSource(
             bootstrap_servers=topic.source.bootstrap_servers,
             group_id=topic.source.group_id,
+            topic_id=topic.source.topic_id,
             partitions=sorted(topic.partitions),
         )
         for name, topic in topics.items()

@@ -1,7 +1,11 @@
 """The consumer job: puts agent, Spark query, ZooKeeper, Consul and Kafka together, and takes them apart in order.
 
+The process deregisters when it can no longer touch a record, never before: when everything is closed, else when query
+and Spark have ended, and not at all if its handler does not end.
+
 Exit codes: 0 when it ended in order (a signal, a request, replaced by a newer incarnation), 1 when it did not get
-to close everything or one of its threads died, 2 for settings that cannot be used, 70 when its JVM was gone.
+to close everything, one of its threads died or its ports are taken, 2 for settings that cannot be used (it is not
+started again before they are corrected), 70 when its JVM was gone.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from muster.consumer.lifecycle import (
 )
 from muster.consumer.local_api import make_local_api
 from muster.consumer.loop import Beat, Loop
+from muster.consumer.output import keep_small, quiet
 from muster.consumer.own_address import own_address
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
@@ -40,6 +45,8 @@ from muster.settings.consumer import VARIABLE, ConsumerSettings
 
 log = logging.getLogger(__name__)
 
+QUERY = "query"
+"""The name of the loop that runs the Spark query."""
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
 HAND_OVER_LOOK = 0.25
@@ -47,7 +54,10 @@ HAND_OVER_LOOK = 0.25
 QUERY_START = 60.0
 """Seconds that a consumer gives its query to come up before it takes partitions all the same."""
 SPARK_STOP = 15.0
-"""Seconds for Spark to stop once everything is closed; nothing depends on it any more."""
+"""Seconds for the query and Spark to stop, after which the process is ended. If everything is closed, nothing depends
+on it any more; if not, a handler that is still at work may come to its end within them."""
+QUERY_END = 1.0
+"""Seconds for the query's loop to end once Spark has stopped."""
 
 
 def main() -> None:
@@ -64,9 +74,12 @@ def main() -> None:
         os.environ.pop(VARIABLE)  # it holds secrets, which what the handler starts need not inherit
         handler = load_handler(settings.handler, settings.handler_options)
         job = Job(_placed(settings), handler)
-    except (ValueError, HandlerError, OSError) as error:
+    except (ValueError, HandlerError) as error:
         log.error("%s", error)  # noqa: TRY400  the message says it all
         sys.exit(2)
+    except OSError as error:
+        log.error("%s", error)  # noqa: TRY400
+        sys.exit(1)
     sys.exit(job.run())
 
 
@@ -89,7 +102,7 @@ class Job:
         self._loops: list[Loop] = []
         self._page = HttpServer(
             "status-page",
-            make_status_page(self._agent, settings, self._trouble),
+            make_status_page(self._agent, settings, self._trouble, lambda: self._registrar.generation),
             settings.bind,
             settings.port,
         )
@@ -99,7 +112,9 @@ class Job:
             "127.0.0.1",
             0,
         )
-        discovery = Discovery(settings.consul, settings.cluster, settings.consul_service)
+        discovery = Discovery(
+            settings.consul, settings.cluster, settings.consul_service, prefix=settings.consul_prefix
+        )
         self._registrar = Registrar(settings, discovery, self._agent, self._ending, self._page.port)
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
@@ -119,14 +134,15 @@ class Job:
             os.getpid(),
             self._page.port,
         )
+        keep_small(settings.log_file)
         end_on_signals(self._ending)
-        guard = OrphanGuard(jvm_death(), self._leave)
+        guard = OrphanGuard(jvm_death())
         guard.start()
         self._page.start()
         self._local_api.start()
         calls = settings.zookeeper.operation_timeout
         self._loop("zookeeper", self._watch.run, 2 * calls + STUCK_AFTER)
-        self._loop("consul", self._registrar.run, 8 * settings.consul.timeout + STUCK_AFTER)
+        self._loop("consul", self._registrar.run, 12 * settings.consul.timeout + STUCK_AFTER)
         self._loop("commit", self._committer.run, STUCK_AFTER)
         spark = self._start_spark()
         if not self._ending.asked:
@@ -138,7 +154,7 @@ class Job:
                 settings.trigger_interval,
                 f"muster {settings.consumer}",
             )
-            self._loop("query", self._supervisor.run, STUCK_AFTER)
+            self._loop(QUERY, self._supervisor.run, STUCK_AFTER)
             self._await_query()
             self._registrar.open()
         self._ending.wait()
@@ -157,8 +173,7 @@ class Job:
 
     def _start_spark(self) -> SparkSession:
         spark = SparkSession.builder.appName(f"muster {self._settings.consumer}").getOrCreate()
-        if not spark.sparkContext.getConf().contains("spark.log.level"):
-            spark.sparkContext.setLogLevel("WARN")  # at INFO it writes a page for every batch
+        quiet(spark)
         end_on_signals(self._ending)  # Spark has put its own handler in the place of ours
         end_on_jvm_signals(spark, self._ending)
         return spark
@@ -189,21 +204,24 @@ class Job:
                 {topic: partitions for topic, partitions in held.items() if partitions},
             )
             exit_code = exit_code or 1
-        self._leave()
-        log.info("closed and deregistered after %.1f s", time.monotonic() - began)
         exit_after(SPARK_STOP, exit_code)
         guard.stop()
+        left = closed and self._agent.idle
+        if left:
+            self._leave()
+            log.info("closed and deregistered after %.1f s", time.monotonic() - began)
         if self._supervisor is not None:
             self._supervisor.stop()
-        for loop in self._loops:
-            if loop.name == "query":
-                loop.join(SPARK_STOP / 2)
+        for loop in self._queries():
+            loop.join(SPARK_STOP / 2)
         self._watch.stop()
         self._committer.stop()
         try:
             spark.stop()
         except Py4JError as error:
             log.warning("Spark did not stop in order: %s", error)
+        if not left:
+            self._leave_if_ended()
         self._page.stop()
         log.info("ended after %.1f s, exit code %d", time.monotonic() - began, exit_code)
         return exit_code
@@ -236,6 +254,19 @@ class Job:
 
     def _held(self) -> int:
         return len(self._agent.view().held)
+
+    def _queries(self) -> list[Loop]:
+        return [loop for loop in self._loops if loop.name == QUERY]
+
+    def _leave_if_ended(self) -> None:
+        """Deregister once Spark has stopped, unless a handler is still at work, which may write until the end.
+
+        Then nothing listens at its address any more, which Consul and the coordinator take for gone.
+        """
+        if all(loop.join(QUERY_END) for loop in self._queries()):
+            self._leave()
+        else:
+            log.error("the handler is still at work; ending the process without deregistering")
 
     def _leave(self) -> None:
         try:

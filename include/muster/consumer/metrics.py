@@ -106,7 +106,25 @@ class ConsumerMetrics(Collector):
                     lag.add_metric(labels, max(0, end - report.position))
             if (topic, partition) in view.seconds_behind:
                 seconds.add_metric(labels, view.seconds_behind[topic, partition])
-        yield from (lag, seconds, offset, latest, rate)
+        yield from (lag, seconds, offset, latest, rate, *self._trouble(view))
+
+    def _trouble(self, view: View) -> Iterator[Metric]:
+        stalled = GaugeMetricFamily(
+            "muster_consumer_stalled_seconds",
+            "For how long a partition with lag, or whose lag is not known, has made no progress",
+            labels=[*_OWN, "topic", "partition"],
+        )
+        for (topic, partition), seconds in view.stalled.items():
+            stalled.add_metric([*self._me, topic, str(partition)], seconds)
+        lost = CounterMetricFamily(
+            "muster_consumer_lost_records",
+            "Offsets that Kafka had no more when they were to be read, or after they were read",
+            labels=[*_OWN, "topic", "partition", "reason"],
+        )
+        for (topic, partition), reasons in view.lost.items():
+            for reason, count in reasons.items():
+                lost.add_metric([*self._me, topic, str(partition), reason], count)
+        yield from (stalled, lost)
 
     def _partitions(self, view: View) -> Iterator[Metric]:
         partitions = GaugeMetricFamily(
@@ -144,6 +162,11 @@ class ConsumerMetrics(Collector):
                 counters.refused_commits,
             ),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
+            (
+                "recreated_partitions",
+                "Partitions that began at the first record of a topic that was created again",
+                view.recreated,
+            ),
         ):
             counter = CounterMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
             counter.add_metric(self._me, value)
@@ -177,6 +200,11 @@ class ConsumerMetrics(Collector):
         yield barred
         for name, text, value in (
             ("query_running", "Whether the Spark query runs", view.query_running),
+            (
+                "query_failures_in_a_row",
+                "Failures of the query since a batch came through; from 10 on /health fails",
+                view.counters.failures_in_a_row,
+            ),
             ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
         ):
             gauge = GaugeMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)

@@ -34,6 +34,7 @@ from muster.sinks import batch_of
 log = logging.getLogger(__name__)
 
 PROBLEM = "query"
+ENDED = "it ended without an error"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
 IDLE_WAIT = 0.75
@@ -111,7 +112,7 @@ class QuerySupervisor:
         token = self._agent.query_started()
         scratch = Path(tempfile.mkdtemp(prefix="muster-query-"))
         self._error = None
-        failed = True
+        failure: str | None = ENDED
         try:
             query = self._start(token, scratch)
             while not query.awaitTermination(0.5):  # type: ignore[arg-type]  # seconds, fractions are fine
@@ -119,14 +120,13 @@ class QuerySupervisor:
                 if self._stopped.is_set():
                     query.stop()
         except (PySparkException, Py4JError) as error:
-            failed = True
-            return self._error or cause(error)
+            failure = self._error or cause(error)
         else:
-            failed = not self._stopped.is_set()
-            return "it ended without an error" if failed else None
+            failure = None if self._stopped.is_set() else ENDED
         finally:
-            self._agent.query_ended(failed)
+            self._agent.query_ended(failure is not None, failure or "")
             shutil.rmtree(scratch, ignore_errors=True)
+        return failure
 
     def _start(self, token: str, scratch: Path) -> StreamingQuery:
         shares = scratch / "shares"
@@ -177,7 +177,7 @@ class QuerySupervisor:
                     for topic, partitions in plan.offsets.items()
                     for partition, bounds in partitions.items()
                 }
-                with batch_of(ranges):
+                with batch_of(ranges, plan.topic_ids):
                     self._handler(frame, batch_id)
             processed = True
         except Exception as error:

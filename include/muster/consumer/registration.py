@@ -2,26 +2,32 @@
 
 - *isolated* (a key, or maintenance mode): everything is closed; it stays registered and takes up again when restored;
 - *stop request* for this incarnation: the end in order;
-- *another incarnation* under its id: the newer registration wins, so this process closes and leaves, without
-  deregistering the newer one.
+- *replaced*: a newer process has its id, so this one closes and ends.
+
+A process is its generation: a number that only grows, taken by compare-and-set before it first registers, and part of
+its registration. Of several processes with one id the one with the highest generation is the consumer. A process that
+was replaced announces nothing: it does not register again, does not say that it leaves, and at its end takes only its
+own registration away, from its own agent.
 
 A consumer that is to stop says so first (metadata `leaving`), and reads on while the others take over.
 
-Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read anew:
-until then its partitions may be on their way to somebody else. Whoever takes over an id that is live registers as
-live itself, so that the id is not taken for gone in between.
+Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read
+again: until then its partitions may be on their way to another consumer. A process that takes over an id that is live
+registers as live itself, so that the id is not taken for gone in between.
 
-While Consul is out of reach the consumer goes on as it is.
+What it asks of Consul while nothing happens does not depend on how many consumers there are
+(`muster.edges.consul_own`). While Consul is out of reach the consumer goes on as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import muster
@@ -29,9 +35,9 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
-from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest, WaitIndex
-from muster.edges.consul_keys import UnreadableKeyError
-from muster.edges.consul_members import LEAVING
+from muster.edges.consul import ConsulError, Discovery, Own, Registration, StopRequest
+from muster.edges.consul_keys import UnreadableKeyError, read_generation
+from muster.edges.consul_members import GENERATION, LEAVING
 from muster.settings.consumer import ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -40,14 +46,20 @@ PROBLEM = "consul"
 ISOLATED, TAKING_OVER, JOINING = "isolated", "taking over", "not live yet"
 PREDECESSOR = "predecessor"
 STOP_REQUEST = "stop request"
-LONGEST_WAIT = 5.0
-"""Seconds after which Consul is asked again though nothing seems to have changed."""
-RETRY = 1.0
-ELSEWHERE = 10.0
-"""Seconds for which Consul's servers must name another incarnation, registered with another agent, until it is
-believed to be the newer one: our own registration takes a moment to get there."""
+LONGEST_WAIT = 60.0
+"""Seconds that one wait for a change takes at most."""
+AGENT_LOOK = 5.0
+"""Seconds between two questions to the local agent while this consumer is live: within them it notices that its
+registration was forgotten, or put into maintenance mode."""
+JOINING_LOOK = 0.25
+"""The same while it is not live yet, at least; an eighth of the check's interval if that is more."""
+RETRY, LONGEST_RETRY = 1.0, 5.0
+"""Seconds until Consul is asked again after an error, at first and at most; half of it is left to chance, so that a
+thousand consumers do not come back at once."""
+OTHERS_LOOK = 2.0
+"""Seconds between two looks at all the others, while this consumer leaves."""
 DEREGISTER_AFTER = 3600.0
-"""Seconds for which the check must fail until Consul forgets a consumer that died without a word."""
+"""Seconds for which the check must fail until Consul forgets a consumer that died without deregistering."""
 
 
 class Registrar:
@@ -75,14 +87,26 @@ class Registrar:
         self._clock = clock
         self._opened = threading.Event()
         self._stopped = threading.Event()
+        self._generation = 0
         self._registered = False
+        self._live = False
         self._anyone_asked = False
-        self._elsewhere_since: float | None = None
+        self._others: tuple[float, bool] | None = None
         self._waiting: predecessor.Waiting | None = None
         self._takeover: threading.Thread | None = None
         self._leaving = False
         self._lock = threading.Lock()
         agent.bar(JOINING)
+
+    @property
+    def generation(self) -> int:
+        """The number of this process among all that had its id, 0 before it first registers."""
+        return self._generation
+
+    @property
+    def live(self) -> bool:
+        """Whether this process was live when it last looked."""
+        return self._live
 
     def open(self) -> None:
         """From now on the consumer can take partitions."""
@@ -90,17 +114,32 @@ class Registrar:
 
     def run(self, beat: Beat) -> None:
         """Register and listen."""
-        index = WaitIndex()
+        own: Own | None = None
+        pause = RETRY
+        joining = max(JOINING_LOOK, self._settings.check_interval / 8)
+
+        def interrupted() -> bool:
+            beat()
+            to_register = self._may_register() and not self._registered
+            return self._stopped.is_set() or to_register or self._asks_elsewhere()
+
         while not self._stopped.is_set():
             beat()
             try:
-                index = self._discovery.wait(index, LONGEST_WAIT if self._registered else RETRY / 2)
-                self.look()
+                if own is not None:
+                    poll = joining if self._registered and not self._live else AGENT_LOOK
+                    own = self._discovery.wait_own(own, LONGEST_WAIT, poll, interrupted)
+                own = self.look() if own is None or self._asks_elsewhere() else self._heed(own)
+                if own is None:
+                    self._stopped.wait(joining)
             except ConsulError as error:
+                own = None
                 self._agent.problem(PROBLEM, f"{error}; consuming goes on")
-                self._stopped.wait(RETRY)
+                self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311  to spread load
+                pause = min(LONGEST_RETRY, 2 * pause)
             else:
                 self._agent.problem(PROBLEM, None)
+                pause = RETRY
             if self._waiting is not None and self._takeover is None:
                 self._takeover = threading.Thread(
                     target=self._wait_for_predecessors, name="muster-takeover", daemon=True
@@ -108,75 +147,117 @@ class Registrar:
                 self._takeover.start()
 
     def announce_leaving(self) -> bool:
-        """Say that this consumer is about to leave; returns whether somebody is there to take over from it.
+        """Say that this consumer is about to leave; returns whether another one is there to take over from it.
 
-        Raises `ConsulError`.
+        A process that was replaced says nothing. Raises `ConsulError`.
         """
-        consumer, incarnation = self._settings.consumer, self._settings.incarnation
         with self._lock:
-            own = self._discovery.own_registration(consumer) if self._registered else None
-            if self._stopped.is_set() or own is None or own.incarnation != incarnation or not own.passing:
+            own = self._discovery.own(self._settings.consumer)
+            self._heed_newer(own)
+            there = own.registration
+            mine = there is not None and there.incarnation == self._settings.incarnation
+            if there is None or not mine or not there.passing or not self._may_register():
                 return False
+            self._others = None
             if not self.others_stay():
                 return False
             self._leaving = True
-            self._register(own)
+            self._register(there)
             return True
 
     def others_stay(self) -> bool:
-        """Whether another consumer is live that is not about to leave as well. Raises `ConsulError`."""
-        membership = self._discovery.members().membership
-        there = () if membership is None else membership.live.values()
-        return any(other.id != self._settings.consumer and not other.leaving for other in there)
+        """Whether another consumer is live that is not about to leave as well, as seen at most `OTHERS_LOOK` seconds
+        ago. Raises `ConsulError`."""
+        now = self._clock()
+        if self._others is None or now - self._others[0] >= OTHERS_LOOK:
+            self._others = now, self._discovery.others_stay(self._settings.consumer)
+        return self._others[1]
 
     def leave(self) -> None:
         """Deregister, unless the registration is another incarnation's. Nothing is registered any more afterwards.
 
-        A request to stop stays: it is what tells whoever watches this consumer that somebody wanted it to end. One
-        that is meant for any incarnation is from now on meant for this one. Raises `ConsulError`.
+        A request to stop stays: it tells whatever watches this consumer that its end was wanted. One that is meant
+        for any incarnation is from now on meant for this one, unless a newer one has to hear it. Raises
+        `ConsulError`.
         """
         with self._lock:
             self._stopped.set()
             consumer, incarnation = self._settings.consumer, self._settings.incarnation
-            if self._anyone_asked and (request := self._stop_request()) is not None:
-                self._discovery.request_stop(consumer, incarnation, request.by, request.why, request.at)
+            if self._anyone_asked and not self._ending.replaced:
+                request = self._stop_request(self._discovery.own(consumer))
+                if request is not None:
+                    self._discovery.request_stop(consumer, incarnation, request.by, request.why, request.at)
             self._discovery.deregister(consumer, incarnation)
 
-    def look(self) -> None:
-        """One round of the loop: hear what Consul says, register if need be. Raises `ConsulError`."""
-        consumer, incarnation = self._settings.consumer, self._settings.incarnation
-        request = self._stop_request()
-        if request is not None and request.incarnation in {"", incarnation}:
+    def look(self) -> Own | None:
+        """Read what concerns this consumer and do what follows from it: hear, register if need be.
+
+        Returns what was read, None if it has registered since. Raises `ConsulError`.
+        """
+        asked = self._agent.clock()
+        own = self._heed(self._discovery.own(self._settings.consumer))
+        if self._asks_elsewhere():
+            self._look_elsewhere(asked)
+        return own
+
+    def _heed(self, own: Own) -> Own | None:
+        """Do what follows from what was read; returns it, or None if this has registered."""
+        request = self._stop_request(own)
+        if request is not None and request.incarnation in {"", self._settings.incarnation}:
             self._anyone_asked = self._anyone_asked or not request.incarnation
             self._ending.ask(f"{request.by} asked for it: {request.why}")
-        isolated = consumer in self._discovery.isolated()
         with self._lock:
-            if self._stopped.is_set() or not self._opened.is_set():
-                self._isolate(isolated)
-                return
-            own = self._discovery.own_registration(consumer)
-            self._isolate(isolated or (own is not None and own.maintenance))
-            mine = own if own is not None and own.incarnation == incarnation else None
-            if (mine is None or not mine.passing) and self._agent.wait_closed(0.0):
+            self._isolate(own.isolated)
+            self._heed_newer(own)
+            if not self._may_register():
+                return own
+            self._keep_generation(own)
+            there = own.registration
+            mine = there is not None and there.incarnation == self._settings.incarnation
+            self._live = mine and there is not None and there.passing
+            if not self._live and self._agent.wait_closed(0.0):
                 # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
                 # something goes on with it.
                 self._agent.bar(JOINING)
-            if mine is not None:
-                self._registered = True
-                if mine.passing:
-                    self._agent.lift_once_read(JOINING)
-                    self._look_elsewhere()
-                if self._waiting is None and predecessor.KEY in mine.meta:
-                    self._register(mine)
-            elif own is not None and self._registered:
-                self._replaced_by(own)
-            else:
-                self._register(own)
+            if not mine:
+                self._register(there)
+                return None
+            self._registered = True
+            if self._live:
+                self._agent.lift_once_read(JOINING)
+            if there is not None and self._waiting is None and predecessor.KEY in there.meta:
+                self._register(there)
+                return None
+            return own
 
-    def _stop_request(self) -> StopRequest | None:
-        """What this consumer was asked. Rubbish in its key must not keep it from registering, or from isolation."""
+    def _heed_newer(self, own: Own) -> None:
+        """See whether a newer process has this id: by its number, or by its registration with the same agent."""
+        if not self._generation:
+            return
+        newest = read_generation(own.generation.key)
+        there = own.registration
+        if there is not None and there.generation > self._generation:
+            self._replaced_by(there)
+        elif newest.number > self._generation:
+            self._replaced(f"incarnation {newest.incarnation} (generation {newest.number})")
+
+    def _keep_generation(self, own: Own) -> None:
+        """Write this process's number again if its key was deleted or set back: the next one must get a higher."""
+        key = own.generation.key
+        if self._generation > read_generation(key).number:
+            settings = self._settings
+            self._discovery.keep_generation(settings.consumer, settings.incarnation, self._generation, key)
+
+    def _asks_elsewhere(self) -> bool:
+        return self._live and not self._ending.replaced and self._agent.asks_discovery
+
+    def _may_register(self) -> bool:
+        return self._opened.is_set() and not self._stopped.is_set() and not self._ending.replaced
+
+    def _stop_request(self, own: Own) -> StopRequest | None:
+        """What this consumer was asked. A malformed key must not keep it from registering, or from isolation."""
         try:
-            request = self._discovery.stop_request(self._settings.consumer)
+            request = self._discovery.read_stop(self._settings.consumer, own.stop.key)
         except UnreadableKeyError as error:
             self._agent.problem(STOP_REQUEST, str(error))
             return None
@@ -206,13 +287,13 @@ class Registrar:
         else:
             self._agent.lift_once_read(ISOLATED)
 
-    def _register(self, known: Registration | None) -> None:
+    def _register(self, there: Registration | None) -> None:
+        """Register; `there` is what the local agent has under this id now."""
         settings = self._settings
+        passing = there is not None and there.passing
         if not self._registered:
-            known = known or self._discovery.members().registered.get(settings.consumer)
-            if known is not None and known.incarnation != settings.incarnation:
-                self._take_over(known)
-        elif known is None:
+            passing = self._take_over(there)
+        elif there is None:
             log.warning("Consul has forgotten this consumer; registering again")
         host = f"[{settings.advertise}]" if ":" in settings.advertise else settings.advertise
         self._discovery.register(
@@ -224,6 +305,7 @@ class Registrar:
                 **predecessor.to_meta(self._waiting.older if self._waiting is not None else ()),
                 **({LEAVING: "true"} if self._leaving else {}),
                 "incarnation": settings.incarnation,
+                GENERATION: str(self._generation),
                 "pid": str(os.getpid()),
                 "host": socket.gethostname(),
                 "version": muster.__version__,
@@ -231,31 +313,55 @@ class Registrar:
             f"http://{host}:{self._port}/health",
             settings.check_interval,
             DEREGISTER_AFTER,
-            passing=known is not None and known.passing,
+            passing=passing,
         )
         if not self._registered:
-            log.info("registered as %s of service %s", settings.consumer, settings.consul_service)
+            log.info(
+                "registered as %s of service %s, generation %d",
+                settings.consumer,
+                settings.consul_service,
+                self._generation,
+            )
         self._registered = True
 
-    def _take_over(self, known: Registration) -> None:
-        self._agent.bar(TAKING_OVER, mute=True)
-        log.info("incarnation %s is registered as %s; replacing it", known.incarnation, known.id)
-        older = predecessor.olders(known, self._settings.incarnation)
-        self._waiting = predecessor.Waiting(older, self._clock())
+    def _take_over(self, there: Registration | None) -> bool:
+        """Take a generation, and wait for every other process that is registered under this id, with any agent.
 
-    def _look_elsewhere(self) -> None:
-        """See whether Consul's servers know a newer incarnation, registered with another agent."""
-        asked = self._agent.clock()
-        known = self._discovery.members().registered.get(self._settings.consumer)
-        if known is None or known.incarnation in {None, self._settings.incarnation}:
-            self._elsewhere_since = None
-            self._agent.is_registered(asked)
-            return
-        now = self._clock()
-        self._elsewhere_since = self._elsewhere_since or now
-        if now - self._elsewhere_since > ELSEWHERE:
+        Returns whether the id is live now.
+        """
+        consumer, incarnation = self._settings.consumer, self._settings.incarnation
+        found = self._discovery.registered_as(consumer)
+        known = [] if found is None else [found, *found.older]
+        if there is not None and there.incarnation not in {other.incarnation for other in known}:
+            known.insert(0, there)  # the servers have not heard of it yet
+        others = [other for other in known if other.incarnation != incarnation]
+        highest = max((other.generation for other in others), default=0)
+        if self._generation <= highest:
+            self._generation = self._discovery.take_generation(consumer, incarnation, highest)
+        if others:
+            self._wait_for(others)
+        return max(known, key=lambda other: other.generation).passing if known else False
+
+    def _wait_for(self, others: Sequence[Registration]) -> None:
+        self._agent.bar(TAKING_OVER, mute=True)
+        incarnation = self._settings.incarnation
+        older: dict[str, predecessor.Older] = {}
+        for other in others:
+            log.info("incarnation %s is registered as %s; replacing it", other.incarnation, other.id)
+            older |= {str(found): found for found in predecessor.olders(other, incarnation)}
+        self._waiting = predecessor.Waiting(tuple(older.values()), self._clock())
+
+    def _look_elsewhere(self, asked: float) -> None:
+        """See whether Consul's servers have this process as the newest of its id, by a question begun at `asked`."""
+        known = self._discovery.registered_as(self._settings.consumer)
+        if known is not None and known.generation > self._generation:
             self._replaced_by(known)
+        else:
+            self._agent.is_registered(asked)
 
     def _replaced_by(self, newer: Registration) -> None:
         where = newer.meta.get("host") or newer.address
-        self._ending.ask(f"incarnation {newer.incarnation} on {where} has replaced it", replaced=True)
+        self._replaced(f"incarnation {newer.incarnation} (generation {newer.generation}) on {where}")
+
+    def _replaced(self, newer: str) -> None:
+        self._ending.ask(f"{newer} has replaced it", replaced=True)

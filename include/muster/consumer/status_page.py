@@ -25,9 +25,18 @@ from muster.consumer.agent import STOPPING, Agent, View
 from muster.consumer.metrics import ConsumerMetrics
 from muster.settings.consumer import ConsumerSettings
 
+UNHEALTHY_AFTER = 10
+"""Failures of the query in a row, without a batch coming through, after which the consumer is not healthy."""
 
-def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable[[], list[str]]) -> FastAPI:
-    """The application. `trouble` says what is wrong with the agent's own threads, nothing if they are well."""
+
+def make_status_page(
+    agent: Agent,
+    settings: ConsumerSettings,
+    trouble: Callable[[], list[str]],
+    generation: Callable[[], int] = lambda: 0,
+) -> FastAPI:
+    """The application. `trouble` says what is wrong with the agent's own threads, nothing if they are well;
+    `generation` is the process's, 0 before it registered."""
     app = FastAPI(title=f"muster consumer {settings.consumer}", openapi_url=None)
     metrics = ConsumerMetrics(agent, settings.cluster, settings.incarnation)
     started = time.time()
@@ -40,6 +49,7 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
         return {
             "consumer": settings.consumer,
             "incarnation": settings.incarnation,
+            "generation": generation(),
             "epochs": True,
             "leaving": STOPPING in view.bars,
             "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
@@ -50,6 +60,7 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
             "batches": view.counters.batches,
             "refused_commits": view.counters.refused_commits,
             "query_failures": view.counters.query_failures,
+            "recreated": view.recreated,
             "last_batch": _iso(view.counters.last_batch_at),
             "started": _iso(started),
             "uptime": round(time.time() - started, 1),
@@ -61,6 +72,11 @@ def make_status_page(agent: Agent, settings: ConsumerSettings, trouble: Callable
     @app.get("/health")
     async def health() -> Response:
         wrong = trouble()
+        failures, error = agent.query_failures
+        if failures >= UNHEALTHY_AFTER:
+            wrong.append(
+                f"the query has failed {failures} times in a row without a batch coming through, last: {error}"
+            )
         return Response("\n".join(wrong) or "ok", status_code=503 if wrong else 200, media_type="text/plain")
 
     @app.get("/metrics", dependencies=guarded)
@@ -102,6 +118,12 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
             "end": (end := view.ends.get((topic, partition))),
             "lag": None if end is None or report.position is None else max(0, end - report.position),
             "rate": None if (rate := view.rates.get((topic, partition))) is None else round(rate, 3),
+            **(
+                {"stalled": round(view.stalled[key], 1)}
+                if (key := (topic, partition)) in view.stalled
+                else {}
+            ),
+            **({"lost": sum(view.lost[key].values())} if key in view.lost else {}),
         }
         for (name, partition), report in view.held.items()
         if name == topic
@@ -112,6 +134,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
         "closing": sorted(held.closing),
         "standby": sorted(held.standby),
         "epoch": held.epoch,
+        "topic.id": source.topic_id or None if source else None,
         "bootstrap.servers": source.bootstrap_servers if source else None,
         "group.id": source.group_id if source else None,
         "offsets": offsets,

@@ -7,9 +7,10 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 
 from muster.coordinator import cycle_search
 from muster.coordinator.answers import Answers
+from muster.coordinator.asking import Questions, Told, ask
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -28,17 +30,19 @@ from muster.coordinator.reports import (
     PlanReport,
 )
 from muster.coordinator.shadow import ShadowReport, shadow_report
+from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import View
 from muster.core.assignors import Assignor, AssignorError
+from muster.core.assignors.sticky import Sticky
 from muster.core.coordination import AssignorChoice
 from muster.core.decisions import Decisions
-from muster.core.diagnosis import Waiting, stuck_message, waiting_for
-from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, Transition
-from muster.core.planner import plan
+from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
+from muster.core.model import Consumer, State, TopicSnapshot, Transition
+from muster.core.patience import Patience, Policy
+from muster.core.planner import Plan, intended_owners, plan
 from muster.core.readable import readable
-from muster.core.state_machine import NO_REASONS, Policy, advance, next_expiry
+from muster.core.state_machine import NO_REASONS, advance
 from muster.core.subscription import Subscription, TopicDecision
-from muster.core.wire import WireError, check_topic
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.clusters import ClusterSettings
@@ -52,6 +56,12 @@ nothing changes."""
 POLL_GROWTH = 1.25
 """What has come about is noticed later than it could be by a quarter, at most, of the time that it took."""
 LAST_POLL = 1.0
+FALLBACK = Sticky()
+"""Replaces the dead while the cluster's own assignor fails."""
+LOOK_AT_OWNERS = 120.0
+"""Seconds within which every owner is asked how it stands, on average, while nothing moves."""
+OWNERS_AT_ONCE = 50
+"""So many owners are asked in any case at each look."""
 
 
 class Coordinator:
@@ -66,7 +76,7 @@ class Coordinator:
         discovery: Discovery,
         lister: Lister,
         poll: StatusPoller,
-        assignor: Assignor,
+        assignor: Assignor | None = None,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -79,91 +89,20 @@ class Coordinator:
         self.assignor = assignor
         self.clock = clock
         self.pause = pause
-        self.policy = Policy(rebalance_delay=cluster.rebalance_delay)
+        self.policy = Policy(cluster.rebalance_delay, cluster.closing_timeout)
         self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
         self._reader = CircumstancesReader(store, discovery, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
-        """Bring the partition children of the topics that are subscribed up to what Kafka says.
+        """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
 
-        Kafka out of reach, or silent on a topic that was there, leaves the last known partitions. Nothing is done
-        while the cluster is paused. Raises `ConsulError` if it cannot be told what is subscribed.
+        Nothing is done while the cluster is paused. Raises `ConsulError` if it is unknown what is subscribed.
         """
         decisions = self.discovery.decisions()
         if decisions.paused is not None:
             return PartitionsReport(held=f"{decisions.paused}; resume the cluster to go on")
-        reads = self.subscription(decisions)
-        # In this order: a partition that somebody else adds in between must not seem to have vanished from Kafka.
-        known = self.store.snapshots()
-        try:
-            found = self.lister.list_partitions()
-        except kafka.KafkaError as error:
-            return PartitionsReport(kafka_error=f"{error}; the last known partitions stand")
-        errors = {topic: str(read) for topic, read in known.items() if isinstance(read, WireError)}
-        wanted = {
-            topic
-            for topic in found
-            if (not reads.lets_go(topic) if topic in known else reads.takes_up(topic))
-        }
-        where = f"is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not see it"
-        for topic in sorted(reads.named() - found.keys()):
-            errors[topic] = (
-                f"topic {topic} {where}; create it there, let the user describe it, or unsubscribe cluster "
-                f"{self.cluster.name} from it"
-                + (" (its last known partitions stand)" if topic in known else "")
-            )
-        report = PartitionsReport(topics=len(wanted), errors=errors)
-        for topic in sorted(known.keys() - found.keys() - errors.keys()):
-            if not reads.lets_go(topic):
-                report.warnings.append(
-                    f"topic {topic} {where}; its last known partitions stand until cluster {self.cluster.name} is "
-                    "unsubscribed from it"
-                )
-        for topic in sorted(wanted):
-            self._bring_up_to_date(topic, found[topic], known.get(topic), report)
-        self._note_racks(wanted, report)
-        if report.added or report.removed or report.new_topics or report.racks:
-            self.store.touch()
-        return report
-
-    def _bring_up_to_date(
-        self,
-        topic: str,
-        partitions: frozenset[int],
-        known: TopicSnapshot | WireError | None,
-        report: PartitionsReport,
-    ) -> None:
-        if isinstance(known, WireError) or not partitions:
-            return
-        check_topic(topic)
-        if known is None or known.assignment is None:
-            # The clock's seconds: higher than what consumers may remember of a node that was deleted before.
-            epoch = int(self.clock())
-            self.store.create_topic(
-                topic, self.kafka_settings.bootstrap_servers, self.cluster.group_id, epoch
-            )
-            report.new_topics.append(topic)
-        before = known.partitions if known is not None else frozenset()
-        if before == partitions:
-            return
-        self.store.set_partitions(topic, partitions, before)
-        if added := sorted(partitions - before):
-            report.added[topic] = added
-        if removed := sorted(before - partitions):
-            report.removed[topic] = removed
-
-    def _note_racks(self, topics: Collection[str], report: PartitionsReport) -> None:
-        """Note in ZooKeeper where the partitions' leaders stand, for the planning that other processes do."""
-        try:
-            found = self.lister.leader_racks()
-            known = self.store.racks(topics)
-            for topic in sorted(topics):
-                racks = found.get(topic, {})
-                if racks != known.get(topic, {}):
-                    self.store.set_racks(topic, racks)
-                    report.racks.append(topic)
-        except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
-            report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
+        fetch = TopicFetch(self.cluster, self.kafka_settings, self.store, self.lister, self.clock)
+        return fetch.run(self.subscription(decisions))
 
     def fetch_consumers(self) -> ConsumersReport:
         """Say who is live, and who is isolated. Raises `ConsulError` if that cannot be told."""
@@ -200,9 +139,9 @@ class Coordinator:
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
                 return view, woke, waited
-            expiry = next_expiry(view.snapshots.values(), view.policy)
+            expiry = self._next_change(view)
             if expiry is not None:
-                left = max(min(left, expiry - self.clock()), 0.0)
+                left = max(min(left, expiry), 0.0)
             before, index = index, self._wait(index, left, woken)
             unchanged = (index.seen_health, index.seen_keys) == (before.seen_health, before.seen_keys)
             waited = self.clock() - began
@@ -211,13 +150,16 @@ class Coordinator:
                 return view, "tick", waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
-        """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too."""
-        result: list[consul.WaitIndex | consul.ConsulError] = []
+        """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too.
+
+        Raises whatever that thread raises.
+        """
+        result: list[consul.WaitIndex | Exception] = []
 
         def watch() -> None:
             try:
                 result.append(self.discovery.wait(index, timeout))
-            except consul.ConsulError as error:
+            except Exception as error:  # raised below, where it is seen
                 result.append(error)
             finally:
                 woken.set()
@@ -225,23 +167,35 @@ class Coordinator:
         threading.Thread(target=watch, daemon=True, name="consul-wait").start()
         woken.wait()
         found = result[0] if result else index
-        if isinstance(found, consul.ConsulError):
+        if isinstance(found, Exception):
             raise found
         return found
 
     def _why_act(self, view: View) -> str:
         if view.membership is None or view.held:
             return ""
-        for topic, snapshot in view.snapshots.items():
-            if snapshot.state is not None and snapshot.state.state is not State.STABLE:
-                return f"topic {topic} is {snapshot.name}"
-        for topic, reason in view.leaving.items():
-            return f"topic {topic}: {reason}"
+        for topic, step in view.under_way().items():
+            return f"topic {topic}: {step}"
         if view.asked:
             return view.asked
-        for transition in self._transitions(view, {}):
+        for transition in self._transitions(view, self._ask(view)):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
+
+    def next_change(self) -> float | None:
+        """In how many seconds the patience with a consumer ends that is away, None if none is; writes nothing."""
+        return self._next_change(self._view())
+
+    def _next_change(self, view: View) -> float | None:
+        """In how many seconds the patience with a consumer ends that is away, None if none is."""
+        if view.membership is None or not any(s.state and s.state.missing for s in view.snapshots.values()):
+            return None
+        told = self._ask(view)
+        patience = Patience(view.policy, view.membership, told.statuses, told.heard)
+        now = self._now(view, told)
+        at = patience.next_change(view.snapshots.values(), now)
+        # One that is back and does not run yet is asked again.
+        return LAST_POLL if at is None else at - now
 
     def compute_assignment(self, long_poll: float = 0.0) -> PlanReport:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
@@ -256,8 +210,8 @@ class Coordinator:
                 woke=woke,
                 waited=round(waited, 3),
             )
-        statuses, failures = self._ask(view)
-        transitions = self._transitions(view, statuses)
+        told = self._ask(view, also=self._owners(view, _share(self.cluster.tick)) if woke == "tick" else {})
+        transitions = self._transitions(view, told)
         under_way = view.under_way()
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
@@ -270,7 +224,8 @@ class Coordinator:
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
             warnings=view.warnings,
-            stuck=self._stuck(view, self._waiting(view, view.membership, statuses, failures)),
+            stuck=list(self._stuck(view, self._waiting(view, told)).values()),
+            planning_error=view.planning_error,
             assignor=str(view.decisions.assignor or ""),
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
@@ -283,6 +238,7 @@ class Coordinator:
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
         """Carry every topic on until all are Stable or `budget` seconds are over; the next run resumes.
 
+        With nothing under way and nothing to plan, the owners themselves are why this was called: all are asked.
         `on_change` is told of each transition right after it was written.
         """
         deadline = self.clock() + budget
@@ -300,8 +256,11 @@ class Coordinator:
                     errors=view.errors,
                     warnings=view.warnings,
                 )
-            statuses, failures = self._ask(view, answers)
-            transitions = self._transitions(view, statuses)
+            told = self._ask(view, answers)
+            transitions = self._transitions(view, told)
+            if not (transitions or changes or view.under_way() or view.asked):
+                told = self._ask(view, answers, self._owners(view))
+                transitions = self._transitions(view, told)
             written = [
                 self._change(transition)
                 for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
@@ -309,29 +268,31 @@ class Coordinator:
             ]
             written += [
                 self._removed(snapshot, view.leaving[topic])
-                for topic, snapshot in view.removable(self.clock()).items()
+                for topic, snapshot in view.removable().items()
                 if self.store.remove_topic(topic, snapshot, view.leaving[topic])
             ]
             for change in written:
                 log.info("%s", change)
                 changes.append(change)
                 on_change(change)
-            if written:
-                delay = FIRST_POLL
-            elif (at_rest := view.all_stable and not view.leaving) or self.clock() >= deadline:
-                waiting = self._waiting(view, view.membership, statuses, failures)
+            at_rest = view.all_stable and not view.leaving and not written
+            if at_rest or self.clock() >= deadline:
+                waiting = self._waiting(view, told)
                 request = view.decisions.rebalance
                 if at_rest and request is not None:
                     self.discovery.end_rebalance(request)
                 return AdvanceReport(
                     changes,
-                    stable=view.all_stable,
+                    stable=at_rest,
                     waiting=[str(w) for found in waiting.values() for w in found],
-                    stuck=self._stuck(view, waiting),
+                    stuck=list(self._stuck(view, waiting).values()),
+                    planning_error=view.planning_error,
                     errors=view.errors,
                     warnings=view.warnings,
                     asked=view.asked if at_rest else "",
                 )
+            if written:
+                delay = FIRST_POLL
             else:
                 # At a size where a look takes long, not more often than every other moment.
                 self.pause(max(delay, self.clock() - began))
@@ -342,15 +303,16 @@ class Coordinator:
         view = self._view()
         if view.held or view.membership is None:
             return []
-        statuses, failures = self._ask(view)
-        waiting = self._waiting(view, view.membership, statuses, failures)
-        now = self.clock()
-        return [
-            each
-            for topic, found in waiting.items()
-            for each in found
-            if stuck_message(view.snapshots[topic], found, now, self.cluster.stuck_after)
-        ]
+        waiting = self._waiting(view, self._ask(view, also=self._owners(view)))
+        return [each for topic in self._stuck(view, waiting) for each in waiting[topic]]
+
+    def waits_for(self, consumer: str) -> bool:
+        """Whether some topic waits for `consumer`; writes nothing."""
+        view = self._view()
+        owned = self._owners(view)
+        also = {consumer: owned[consumer]} if consumer in owned else {}
+        waiting = self._waiting(view, self._ask(view, also=also)).values()
+        return any(each.consumer == consumer for found in waiting for each in found)
 
     def subscription(self, decisions: Decisions) -> Subscription:
         """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
@@ -361,7 +323,7 @@ class Coordinator:
         decisions = self.discovery.decisions()
         members = self.discovery.members()
         leaving = self.subscription(decisions).leaving(snapshots)
-        policy = Policy(0.0) if decisions.rebalance is not None else self.policy
+        policy = self.policy if decisions.rebalance is None else replace(self.policy, rebalance_delay=0.0)
         view = View(
             snapshots,
             errors,
@@ -380,13 +342,40 @@ class Coordinator:
             known = self._reader.read(staying, live, assignor, decisions)
             targets = plan(staying.values(), live, assignor, known.circumstances)
         except AssignorError as error:
-            return replace(view, planning_error=f"{error}; the topics stay as they are")
+            return self._without_plan(view, staying, str(error))
         return replace(view, known=known, targets=targets)
+
+    def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
+        """The view while the assignor fails: what needs no plan goes on, and who is dead for longer than
+        `planning_error_delay` is replaced as the sticky assignor would."""
+        live = view.membership.live if view.membership is not None else {}
+        delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
+        replacements: dict[str, dict[int, str]] = {}
+        try:
+            known = self._reader.read(staying, live, FALLBACK, view.decisions)
+            planned = plan(staying.values(), live, FALLBACK, known.circumstances)
+        except AssignorError as fallback:
+            error = f"{error}; nor can the sticky assignor plan: {fallback}"
+        else:
+            for topic, snapshot in staying.items():
+                owners = intended_owners(snapshot)
+                dead = {p for p, owner in owners.items() if owner not in live}
+                replacements[topic] = {p: target for p, target in planned[topic].items() if p in dead}
+        standbys = {t: s.assignment.standbys for t, s in staying.items() if s.assignment is not None}
+        return replace(
+            view,
+            targets=Plan(replacements, standbys),
+            policy=replace(view.policy, rebalance_delay=delay),
+            planning_error=(
+                f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
+                "by the sticky assignor. Correct the assignor, or choose another one with muster_assignor"
+            ),
+        )
 
     def _assignor(self, decisions: Decisions) -> Assignor:
         """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
         choice = decisions.assignor
-        if choice is None and not decisions.assignor_error:
+        if choice is None and not decisions.assignor_error and self.assignor is not None:
             return self.assignor
         if self._chosen is None or self._chosen[0] != choice:
             self._chosen = (choice, load_in_force(self.cluster, decisions))
@@ -402,7 +391,7 @@ class Coordinator:
 
         Raises `ConsulError` if pins and exclusions cannot be read; everything else may be unknown, with a warning.
         """
-        return self._reader.read(snapshots, live, assignor or self.assignor)
+        return self._reader.read(snapshots, live, assignor or self.assignor or load_in_force(self.cluster))
 
     def _shadow(self, view: View) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None or view.membership is None:
@@ -417,48 +406,50 @@ class Coordinator:
             lambda candidate: self.circumstances(staying, live, candidate).circumstances,
         )
 
-    def _ask(
-        self, view: View, known: Answers | None = None
-    ) -> tuple[dict[str, ConsumerStatus], dict[str, str]]:
-        """Statuses, and why others could not be had. What is `known` already is not asked again."""
-        membership = view.membership
-        if membership is None:
-            return {}, {}
+    def _ask(self, view: View, known: Answers | None = None, also: Questions | None = None) -> Told:
+        """Ask all that the next step depends on, and `also` these. What is `known` already is not asked again."""
+        if view.membership is None:
+            return Told()
         kept = Answers() if known is None else known
-        asked = kept.open_questions(view.snapshots, membership)
-        answers = self.poll(
-            [membership.live[consumer] for consumer in sorted(asked)],
-            self.cluster.status_timeout,
-            topics=asked,
-        )
-        statuses: dict[str, ConsumerStatus] = {}
-        failures: dict[str, str] = {}
-        for consumer, answer in answers.items():
-            if not isinstance(answer, ConsumerStatus):
-                failures[consumer] = answer.reason
-            elif membership.live[consumer].incarnation not in {None, answer.incarnation}:
-                # What an older process under this id has closed, or runs, says nothing about the registered one.
-                failures[consumer] = (
-                    f"incarnation {answer.incarnation} answers, which is not the registered one"
-                )
-            else:
-                statuses[consumer] = answer
-        kept.take(statuses.values())
-        return kept.said(statuses), failures
+        return ask(self.poll, view.snapshots, view.membership, self.cluster.status_timeout, kept, also or {})
 
-    def _transitions(self, view: View, statuses: Mapping[str, ConsumerStatus]) -> list[Transition]:
+    @staticmethod
+    def _owners(view: View, share: float = 1.0) -> dict[str, set[str]]:
+        """The live owners and what they own; of many a random `share` (0 to 1), so that each has its turn."""
+        if view.membership is None or view.held:
+            return {}
+        owned: dict[str, set[str]] = {}
+        for topic, snapshot in view.snapshots.items():
+            if snapshot.assignment is not None:
+                for consumer in view.membership.live.keys() & set(snapshot.assignment.owners.values()):
+                    owned.setdefault(consumer, set()).add(topic)
+        many = max(OWNERS_AT_ONCE, round(share * len(owned)))
+        if many >= len(owned):
+            return owned
+        return {c: owned[c] for c in random.sample(sorted(owned), many)}
+
+    def _now(self, view: View, told: Told) -> float:
+        """The time by which patience is counted: ZooKeeper's where it counts, because clocks of workers differ."""
+        if view.membership is None:
+            return self.clock()
+        patience = Patience(view.policy, view.membership, told.statuses, told.heard)
+        counts = any(s.state is not None and s.state.missing for s in view.snapshots.values())
+        return self.store.now() if counts or any(map(patience.release, told.lost)) else self.clock()
+
+    def _transitions(self, view: View, told: Told) -> list[Transition]:
         if view.membership is None:
             return []
-        now = self.clock()
+        now = self._now(view, told)
         reasons = view.reasons()
         steps = (
             advance(
                 snapshot,
                 view.membership,
-                statuses,
+                told.statuses,
                 view.targets.get(topic, {}),
                 now,
                 view.policy,
+                heard=told.heard,
                 standbys=view.targets.standbys.get(topic, {}),
                 reasons=reasons.get(topic, NO_REASONS),
                 leaving=view.leaving.get(topic, ""),
@@ -487,25 +478,28 @@ class Coordinator:
         epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
         return Change(snapshot.topic, snapshot.name, State.INITIAL, reason, (), epoch, self.clock(), 0.0)
 
-    @staticmethod
-    def _waiting(
-        view: View,
-        membership: Membership,
-        statuses: Mapping[str, ConsumerStatus],
-        failures: Mapping[str, str],
-    ) -> dict[str, list[Waiting]]:
+    def _waiting(self, view: View, told: Told) -> dict[str, list[Waiting]]:
+        if view.membership is None:
+            return {}
         return {
-            topic: waiting_for(snapshot, membership, statuses, failures)
+            topic: waiting_for(snapshot, view.membership, told.statuses, told.failures)
+            + stalled(snapshot, view.membership, told.statuses, self.cluster.stuck_after)
             for topic, snapshot in view.snapshots.items()
         }
 
-    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> list[str]:
+    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
+        """The topics that are held up for too long, with the message for people."""
         now = self.clock()
-        messages = (
-            stuck_message(snapshot, waiting[topic], now, self.cluster.stuck_after)
-            for topic, snapshot in view.snapshots.items()
-        )
-        return [message for message in messages if message]
+        messages = {
+            topic: stuck_message(view.snapshots[topic], found, now, self.cluster.stuck_after)
+            for topic, found in waiting.items()
+        }
+        return {topic: message for topic, message in messages.items() if message}
+
+
+def _share(tick: float) -> float:
+    """Which part of the owners is asked at each look, when one comes every `tick` seconds."""
+    return min(1.0, tick / LOOK_AT_OWNERS)
 
 
 @contextmanager
@@ -524,10 +518,9 @@ def open_coordinator(
 
     It is for a process that coordinates and does little else: see `muster.coordinator.cycle_search`.
 
-    Raises `ZooKeeperError` if ZooKeeper is out of reach, `AssignorError` if the assignor cannot be loaded.
-    Kafka and Consul are contacted when they are first needed.
+    Raises `ZooKeeperError` if ZooKeeper is out of reach. The assignor is loaded, and Kafka and Consul are contacted,
+    when they are first needed.
     """
-    assignor = load_in_force(cluster)
     lister = kafka.TopicLister(kafka_settings)
     try:
         with (
@@ -536,6 +529,6 @@ def open_coordinator(
         ):
             discovery = consul.Discovery.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
-            yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll, assignor)
+            yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll)
     finally:
         lister.close()

@@ -21,7 +21,9 @@ class Store(Protocol):
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         """Read every topic of the cluster."""
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+    def create_topic(
+        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
+    ) -> bool:
         """Make a topic known from `epoch` on, without owners; False if it already is."""
 
     def set_partitions(
@@ -44,6 +46,9 @@ class Store(Protocol):
 
     def touch(self) -> None:
         """Wake whoever waits for a change of partitions."""
+
+    def now(self) -> float:
+        """ZooKeeper's clock, in seconds since the epoch: the same for all that coordinate."""
 
     def watch_changes(self, event: threading.Event) -> None:
         """Set `event` at the next `touch`."""
@@ -70,6 +75,9 @@ class Lister(Protocol):
 
     def list_partitions(self) -> Mapping[str, frozenset[int]]:
         """All topics with their partitions."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of those of `topics` that Kafka has and tells of; some 20 us of CPU a partition."""
 
     def leader_racks(self) -> Mapping[str, Racks]:
         """The racks of the partitions' leaders, where Kafka has racks."""

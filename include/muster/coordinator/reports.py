@@ -79,11 +79,12 @@ class Change(_Report):
 class PartitionsReport(_Report):
     """Result of `fetch_partitions`. `errors` is by topic; with `kafka_error` the last known ones stand.
 
-    `racks` are the topics whose leaders' racks were noted anew; `warnings` is what is wrong and does no harm. `held`
-    says why nothing was looked at."""
+    `recreated` are the topics that were deleted and created again in Kafka. `racks` are the topics whose leaders'
+    racks have changed; `warnings` is what is wrong and does no harm. `held` says why nothing was looked at."""
 
     topics: int = 0
     new_topics: list[str] = field(default_factory=list)
+    recreated: list[str] = field(default_factory=list)
     added: dict[str, list[int]] = field(default_factory=dict)
     removed: dict[str, list[int]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -110,7 +111,8 @@ class PlanReport(_Report):
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
     `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
     place of clusters.yaml's, and `asked` who asked for a rebalance now; '' if nobody did. `states` is how many topics
-    are in which state. `woke` says what ended the long poll; `waited` is how long it took, in seconds."""
+    are in which state. `woke` says what ended the long poll; `waited` is how long it took, in seconds.
+    `planning_error` says why there is no plan: what needs none is done, and the run fails."""
 
     needed: bool = False
     topics: dict[str, str] = field(default_factory=dict)
@@ -126,12 +128,19 @@ class PlanReport(_Report):
     states: dict[str, int] = field(default_factory=dict)
     woke: str = ""
     waited: float = 0.0
+    planning_error: str = ""
+
+    @property
+    def trouble(self) -> list[str]:
+        """Why the run is to fail."""
+        return [*self.errors.values(), *([self.planning_error] if self.planning_error else [])]
 
 
 @dataclass(frozen=True)
 class AdvanceReport(_Report):
     """Result of `advance`. `waiting` names who holds up what, `stuck` holds full messages for people, `warnings` is
-    as in `PlanReport`. `asked` says who asked for a rebalance now, if that was carried out."""
+    as in `PlanReport`, and so is `planning_error`. `asked` says who asked for a rebalance now, if that was carried
+    out."""
 
     changes: list[Change] = field(default_factory=list)
     stable: bool = True
@@ -141,6 +150,12 @@ class AdvanceReport(_Report):
     errors: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     asked: str = ""
+    planning_error: str = ""
+
+    @property
+    def trouble(self) -> list[str]:
+        """Why the run is to fail."""
+        return [*self.stuck, *self.errors.values(), *([self.planning_error] if self.planning_error else [])]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
@@ -153,4 +168,5 @@ class AdvanceReport(_Report):
             "errors": self.errors,
             "warnings": self.warnings,
             "asked": self.asked,
+            "planning_error": self.planning_error,
         }

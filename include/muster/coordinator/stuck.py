@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import AssignorError
 from muster.core.diagnosis import Waiting
-from muster.core.model import Membership, State, TopicSnapshot
+from muster.core.model import Membership, TopicSnapshot
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
 from muster.core.readable import readable
 from muster.levers.partition_list import format_partitions
@@ -58,16 +58,6 @@ def questions(coordinator: Coordinator) -> list[Question]:
         for consumer in culprits
         if consumer in membership.live
     ]
-
-
-def holds_up(snapshots: Iterable[TopicSnapshot], consumer: str) -> bool:
-    """Whether some topic still waits for `consumer` to close or to start something."""
-    return any(
-        snapshot.state is not None
-        and snapshot.state.state is not State.STABLE
-        and (consumer in snapshot.state.to_close or consumer in snapshot.state.to_start)
-        for snapshot in snapshots
-    )
 
 
 def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSnapshot]) -> str:

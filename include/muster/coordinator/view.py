@@ -11,15 +11,16 @@ from muster.coordinator.circumstances import Known
 from muster.core.assignors.pins import impossible_pins
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Membership, State, TopicSnapshot
+from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners
-from muster.core.state_machine import Policy, may_be_removed
+from muster.core.state_machine import may_be_removed
 from muster.edges.consul import Members
 
 
 @dataclass(frozen=True)
 class View:
     """Without `membership`, `members.doubt` says why. `leaving` are the topics that are not subscribed any more, with
-    the reason; `targets` is the plan for the others."""
+    the reason; `targets` is the plan for the others. With a `planning_error` it holds only who replaces the dead."""
 
     snapshots: dict[str, TopicSnapshot]
     errors: dict[str, str]
@@ -45,15 +46,12 @@ class View:
             return self.members.doubt
         if not self.membership.live:
             return "no consumer is live: the assignment stays as it is until one appears"
-        return self.planning_error
+        return ""
 
     @property
     def all_stable(self) -> bool:
-        """Whether no topic is in mid-rebalance."""
-        return all(
-            snapshot.state is None or snapshot.state.state is State.STABLE
-            for snapshot in self.snapshots.values()
-        )
+        """Whether no topic is in mid-rebalance, or still to be begun with."""
+        return not any(map(_under_way, self.snapshots.values()))
 
     @property
     def asked(self) -> str:
@@ -93,12 +91,12 @@ class View:
             found[topic] = found.get(topic, {}) | decided
         return found
 
-    def removable(self, now: float) -> dict[str, TopicSnapshot]:
-        """The topics whose nodes may go, at `now` (seconds since the epoch)."""
+    def removable(self) -> dict[str, TopicSnapshot]:
+        """The topics whose nodes may go."""
         return {
             topic: self.snapshots[topic]
             for topic in sorted(self.leaving)
-            if may_be_removed(self.snapshots[topic], now)
+            if may_be_removed(self.snapshots[topic])
         }
 
     def states(self) -> dict[str, int]:
@@ -110,15 +108,21 @@ class View:
         found = {
             topic: f"{snapshot.name} -> ..."
             for topic, snapshot in self.snapshots.items()
-            if snapshot.state is not None and snapshot.state.state is not State.STABLE
+            if _under_way(snapshot)
         }
-        at_rest = {
+        leaving = {
             topic: f"{self.snapshots[topic].name} -> closed and removed: {reason}"
             for topic, reason in self.leaving.items()
             if topic not in found
         }
-        return found | at_rest
+        return found | leaving
 
     def _decided(self) -> list[tuple[str, TopicSnapshot]]:
         staying = self.snapshots.keys() - self.leaving.keys()
         return [(topic, self.snapshots[topic]) for topic in sorted(self.known.decisions.topics() & staying)]
+
+
+def _under_way(snapshot: TopicSnapshot) -> bool:
+    if snapshot.state is None:
+        return snapshot.assignment is not None and bool(snapshot.partitions)
+    return snapshot.state.state is not State.STABLE

@@ -1,27 +1,53 @@
-"""Why a topic is not Stable yet, in words: who holds up which partitions, for how long, and what a person can do."""
+"""Who holds up a topic: which partitions, for how long, and what a person can do.
+
+A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
+owner that makes no progress though there is lag.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot
+
+SHOWN_ERRORS = 2
+"""So many of a consumer's own errors are shown."""
+LONGEST_ERROR = 300
+"""Characters of each."""
+
+
+class Phase(StrEnum):
+    """What a consumer does not do."""
+
+    ANSWER = "answer"
+    CLOSE = "close"
+    START = "start"
+    PROGRESS = "make progress on"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A consumer that holds up partitions of a topic; `phase` is 'close' or 'start'."""
+    """A consumer that holds up partitions of a topic; none are named while it is waited for to say what it holds."""
 
     topic: str
     consumer: str
-    phase: str
+    phase: Phase
     partitions: tuple[int, ...]
     why: str
 
+    @property
+    def lacking(self) -> str:
+        """What it does not do, for messages."""
+        if self.phase is Phase.ANSWER:
+            return "say what it holds"
+        many = "s" if len(self.partitions) > 1 else ""
+        return f"{self.phase} partition{many} {', '.join(map(str, self.partitions))}"
+
     def __str__(self) -> str:
         """One line for logs and run pages."""
-        partitions = ", ".join(map(str, self.partitions))
-        return f"topic {self.topic}: waiting for {self.consumer} to {self.phase} {partitions} ({self.why})"
+        return f"topic {self.topic}: waiting for {self.consumer} to {self.lacking} ({self.why})"
 
 
 def waiting_for(
@@ -30,27 +56,58 @@ def waiting_for(
     statuses: Mapping[str, ConsumerStatus],
     failures: Mapping[str, str],
 ) -> list[Waiting]:
-    """Everybody who holds up this topic. `failures` says why a consumer's status could not be had."""
+    """All consumers that hold up this topic. `failures` says why a consumer's status is unavailable."""
     state, assignment = snapshot.state, snapshot.assignment
-    if state is None or assignment is None or state.state is State.STABLE:
+    topic = snapshot.topic
+    if assignment is None or (state is not None and state.state is State.STABLE):
         return []
+    if state is None:
+        return [
+            Waiting(topic, consumer, Phase.ANSWER, (), why)
+            for consumer in sorted(membership.live)
+            if (status := statuses.get(consumer)) is None or not status.has_seen(topic, assignment.epoch)
+            if (
+                why := _why(consumer, membership, status, failures, "has not read the topic's assignment yet")
+            )
+        ]
     found: list[Waiting] = []
     for consumer in sorted(state.to_close):
         status = statuses.get(consumer)
         held = state.to_close[consumer]
-        if status is not None and status.has_seen(snapshot.topic, assignment.epoch):
-            held = held & status.on(snapshot.topic).held
+        if status is not None and status.has_seen(topic, assignment.epoch):
+            held = held & status.on(topic).held
         if held:
             why = _why(consumer, membership, status, failures, "still reports them")
-            found.append(Waiting(snapshot.topic, consumer, "close", tuple(sorted(held)), why))
+            found.append(Waiting(topic, consumer, Phase.CLOSE, tuple(sorted(held)), why))
     for consumer in sorted(state.to_start):
         status = statuses.get(consumer)
         given = {p for p in state.to_start[consumer] if assignment.owners.get(p) == consumer}
-        if status is not None and status.has_seen(snapshot.topic, assignment.epoch):
-            given -= status.on(snapshot.topic).running
+        if status is not None and status.has_seen(topic, assignment.epoch):
+            given -= status.on(topic).running
         if given:
             why = _why(consumer, membership, status, failures, "does not report them running yet")
-            found.append(Waiting(snapshot.topic, consumer, "start", tuple(sorted(given)), why))
+            found.append(Waiting(topic, consumer, Phase.START, tuple(sorted(given)), why))
+    return found
+
+
+def stalled(
+    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
+) -> list[Waiting]:
+    """The live owners of a Stable topic that report no progress for more than `limit` seconds."""
+    state, assignment = snapshot.state, snapshot.assignment
+    if assignment is None or state is None or state.state is not State.STABLE:
+        return []
+    found = []
+    for consumer in sorted(membership.live.keys() & statuses.keys()):
+        status = statuses[consumer]
+        slow = {
+            partition: seconds
+            for partition, seconds in status.on(snapshot.topic).stalled.items()
+            if seconds > limit and assignment.owners.get(partition) == consumer
+        }
+        if slow:
+            why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)
+            found.append(Waiting(snapshot.topic, consumer, Phase.PROGRESS, tuple(sorted(slow)), why))
     return found
 
 
@@ -63,29 +120,45 @@ def _why(
 ) -> str:
     if consumer in membership.isolated:
         return "it is isolated"
-    if consumer not in membership.live:
+    if consumer not in membership.live and status is None:
         return "it is not live in Consul"
     if status is None:
-        return f"its status cannot be had: {failures.get(consumer, 'not asked yet')}"
-    return f"it {otherwise}"
+        return f"its status is unavailable: {failures.get(consumer, 'not asked yet')}"
+    return _with_errors(f"it {otherwise}", status)
+
+
+def _with_errors(why: str, status: ConsumerStatus) -> str:
+    """`why`, and what the consumer itself reports to be wrong."""
+    errors = [error[:LONGEST_ERROR] for error in status.details.errors[:SHOWN_ERRORS]]
+    return "; it reports: ".join([why, " | ".join(errors)]) if errors else why
 
 
 def stuck_message(
-    snapshot: TopicSnapshot, waiting: list[Waiting], now: float, stuck_after: float
+    snapshot: TopicSnapshot, waiting: Iterable[Waiting], now: float, stuck_after: float
 ) -> str | None:
-    """What a person needs to know of a topic that is not Stable for longer than `stuck_after` seconds, else None."""
-    state = snapshot.state
-    if state is None or state.state is State.STABLE or state.since <= 0:
+    """What a person needs to know of a topic that is held up for longer than `stuck_after` seconds, else None.
+
+    `waiting` is what `waiting_for` and `stalled` found.
+    """
+    state, assignment = snapshot.state, snapshot.assignment
+    waiting = list(waiting)
+    if state is None:
+        # A topic's first epoch is the clock's seconds.
+        if not waiting or assignment is None or now - assignment.epoch <= stuck_after:
+            return None
+        lasting = (
+            f"is {State.INITIAL}: nothing of it is given before all live consumers have said what they hold"
+        )
+    elif any(each.phase is Phase.PROGRESS for each in waiting):
+        lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
+    elif state.state is State.STABLE or not 0 < state.since < now - stuck_after:
         return None
-    lasting = now - state.since
-    if lasting <= stuck_after:
-        return None
-    who = "; ".join(
-        f"consumer {w.consumer} does not {w.phase} partition{'s' if len(w.partitions) > 1 else ''} "
-        f"{', '.join(map(str, w.partitions))} ({w.why})"
-        for w in waiting
-    )
-    culprits = sorted({w.consumer for w in waiting})
+    else:
+        lasting = (
+            f"is {state.state} for {now - state.since:.0f} s, longer than stuck_after ({stuck_after:.0f} s)"
+        )
+    who = "; ".join(f"consumer {each.consumer} does not {each.lacking} ({each.why})" for each in waiting)
+    culprits = sorted({each.consumer for each in waiting})
     step = (
         f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it with the DAG muster_isolate "
         "and its partitions go to the others"
@@ -93,6 +166,5 @@ def stuck_message(
         else "look at whether any consumer that subscribes to this topic is live"
     )
     return (
-        f"topic {snapshot.topic} is {state.state} for {lasting:.0f} s, longer than stuck_after "
-        f"({stuck_after:.0f} s): {who or 'its partitions have no live owner'}. What to do: {step}."
+        f"topic {snapshot.topic} {lasting}: {who or 'its partitions have no live owner'}. What to do: {step}."
     )

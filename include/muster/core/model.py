@@ -64,6 +64,8 @@ class Consumer:
     incarnation: str | None = None
     leaving: bool = False
     """It is about to leave, and reads on until its partitions are taken from it: it is given nothing more."""
+    generation: int = 0
+    """The place of this process among all that ever had this id, 0 if it does not say (foreign consumers)."""
 
     def subscribes(self, topic: str) -> bool:
         """Whether this consumer takes partitions of `topic`."""
@@ -78,11 +80,19 @@ class Membership:
     took out (a key in the KV, or Consul's maintenance mode), whether or not they are registered. A consumer
     in neither has left or is missing. `isolated_by` says who isolated those that were by a key, and why, in words on
     one line without semicolons.
+
+    Every consumer that is registered is in exactly one of `live`, `failing` (its check does not pass) and `outside`
+    (isolated); those of the latter two may still hold partitions, and can be asked. An id that is registered more
+    than once (with several agents of Consul) counts by its newest process; `older` has the others, newest first,
+    whether or not they pass.
     """
 
     live: Mapping[str, Consumer]
     isolated: frozenset[str] = frozenset()
     isolated_by: Mapping[str, str] = field(default_factory=dict)
+    failing: Mapping[str, Consumer] = field(default_factory=dict)
+    outside: Mapping[str, Consumer] = field(default_factory=dict)
+    older: Mapping[str, tuple[Consumer, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,9 @@ class TopicAssignment:
     """The assignment node of a topic: where its records are, whose offsets count, and who reads what.
 
     A partition on the move is in nobody's hands and therefore absent from `owners`. `standbys` are those who are
-    to take a partition over when its owner leaves; a partition without any is absent from it.
+    to take a partition over when its owner leaves; a partition without any is absent from it. `topic_id` is the id
+    that Kafka gave the topic when it was created, '' where it is unknown: a topic that is deleted and created again
+    under its name has another one.
     """
 
     bootstrap_servers: str
@@ -98,6 +110,7 @@ class TopicAssignment:
     owners: Owners = field(default_factory=dict)
     epoch: int = 0
     standbys: PartitionStandbys = field(default_factory=dict)
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,9 @@ class TopicStatus:
 
     `epoch` is the newest assignment epoch that the consumer has acted upon, None from consumers that do not
     report it. `standby` are the partitions that it stands by for and does not read. `loads` holds the partitions of
-    which something was measured, none from consumers that do not measure.
+    which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
+    partition that is held made no progress although it is not known to be without lag; a partition that progresses,
+    or has nothing to read, is absent.
     """
 
     running: frozenset[int] = frozenset()
@@ -166,6 +181,7 @@ class TopicStatus:
     epoch: int | None = None
     standby: frozenset[int] = frozenset()
     loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
+    stalled: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:
@@ -249,4 +265,9 @@ class Transition:
     @property
     def reason(self) -> str:
         """Why, in words, '' if there is nothing to say; a step that leaves the state as it is changes standbys."""
-        return "standbys changed" if self.state == self.before.state else self.state.reason
+        if self.state != self.before.state:
+            return self.state.reason
+        same = (
+            self.before.assignment is not None and self.assignment.standbys == self.before.assignment.standbys
+        )
+        return "topic id noted" if same else "standbys changed"

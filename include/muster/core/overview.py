@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.core.decisions import NOTHING_DECIDED, Decisions
-from muster.core.diagnosis import Waiting, stuck_message, waiting_for
+from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 
 
@@ -118,6 +118,7 @@ def overview(read: Reading, now: float, stuck_after: float) -> Overview:
         if read.membership is None:
             break  # who is to be waited for depends on who is live
         of_topic = waiting_for(snapshot, read.membership, read.statuses, read.failures)
+        of_topic += stalled(snapshot, read.membership, read.statuses, stuck_after)
         waiting += of_topic
         if (message := stuck_message(snapshot, of_topic, now, stuck_after)) is not None:
             stuck.append(message)

@@ -12,9 +12,10 @@ Each partition is *closed* (not held), *starting*, *running* or *closing*:
 - closed -> starting: the newest assignment names this consumer, and it is not barred (isolated, or stopping).
 - starting -> running: the planner planned a batch that holds the partition.
 - running -> starting: the planner planned without it, or the query ended.
-- starting, running -> closing: the newest assignment names somebody else, or reads from another place, or the
-  consumer was barred.
-- closing -> closed: nothing of it can be read any more, and what was processed is committed (see below).
+- starting, running -> closing: the newest assignment names another consumer, or reads from another place or another
+  topic, or the topic is gone from Kafka, or the consumer was barred.
+- closing -> closed: nothing of it can be read any more, what was processed is committed, and no claim is under way
+  (see below).
 
 Invariants
 ----------
@@ -31,6 +32,9 @@ Invariants
    removal is still unknown.
 5. With `claims`, a partition that was just taken up is not offered until it is *claimed*: until whatever keeps a
    former owner's late commit from landing is in place. So the committed offset it starts from is read after that.
+   A claim begins only for a partition that is held and not closing, in the same step that notes it, and a partition
+   whose claim has begun is not closed before that claim has ended: if it landed later, it would fence off the next
+   owner.
 6. A partition whose commit was *refused* (somebody else has taken it over) is closed without committing, and not
    taken up again, whatever the assignment says, until it is allowed: the assignment that names this consumer may
    be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
@@ -38,6 +42,13 @@ Invariants
    accepted only if the other one has not begun.
 7. Assignments are taken in the order of ZooKeeper's `mzxid`; an older one, from a server that lags behind, is
    ignored. A node that was deleted and made again has a higher `mzxid`, so it is taken though its epoch is lower.
+   An older one that was read *after a sync* is no lagging server's: ZooKeeper was restored from a backup. It is taken
+   if its epoch is higher than the known one, which only a coordinator that knows of this consumer has written.
+8. A topic is its id, not its name. When the assignment names another id, the partitions of the old topic are closed
+   without committing, and nothing that is known of them counts for the new ones. While Kafka has the topic under
+   another id than the assignment, it is neither offered nor committed. A topic whose id is not known is whatever has
+   its name; it gets the id that the assignment first names.
+9. A plan goes on where the one before ended, or says that and why it does not (a *jump*): there is no silent gap.
 """
 
 from __future__ import annotations
@@ -46,6 +57,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.core.model import TopicAssignment, TopicStatus
+from muster.core.positions import Jump
 
 Range = tuple[int, int]
 """Offsets `[from, to)` of one partition in one batch."""
@@ -59,11 +71,34 @@ class PlanRefusedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a topic's records are and where the offsets of the cluster live."""
+class Place:
+    """A Kafka cluster, and the group in it whose offsets count."""
 
     bootstrap_servers: str
     group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a topic's records are, where the offsets of the cluster live, and which topic it is ('': not known)."""
+
+    bootstrap_servers: str
+    group_id: str
+    topic_id: str = ""
+
+    @property
+    def place(self) -> Place:
+        """The Kafka cluster and the group."""
+        return Place(self.bootstrap_servers, self.group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An offset to commit, of which topic it is, and for which term (see `_Partition`)."""
+
+    offset: int
+    topic_id: str = ""
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +122,11 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A batch as it was planned: topic to partition to offsets."""
+    """A batch as it was planned: topic to partition to offsets; `topic_ids` are those that are known."""
 
     asked: int
     offsets: Mapping[str, Mapping[int, Range]]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -114,11 +150,15 @@ class _Partition:
     term: int = 0
     """Numbers the times that the topic's partitions were taken up."""
     claimed: bool = True
+    claiming: bool = False
+    """A claim has begun and has not ended: it may still fence off whoever has the partition then."""
     refused: bool = False
     """What was processed is not to be committed."""
     closing: bool = False
     offered: bool = False
     """The newest offer holds it and has not been answered with a plan: a plan with it may come any moment."""
+    start: int | None = None
+    """Where its first batch began, or the first one since it was planned without."""
     planned: int | None = None
     """End of its range in the planner's last plan; None if that plan does not hold it."""
     processed: int | None = None
@@ -135,6 +175,11 @@ class _Partition:
     def may_be_read(self) -> bool:
         """Whether Spark may hold a batch with it, or be about to plan one."""
         return self.offered or self.planned is not None
+
+    @property
+    def position(self) -> int | None:
+        """The next offset to process, None as long as it was not planned."""
+        return self.start if self.processed is None else self.processed
 
     @property
     def offerable(self) -> bool:
@@ -159,6 +204,10 @@ class TopicConsumer:
     """Partitions that the newest assignment gives to other consumers."""
     held_off: set[int] = field(default_factory=set)
     """Partitions that were refused, and have not been allowed since."""
+    kafka_id: str = ""
+    """The id under which Kafka has the topic, as last seen; '' if that is not known."""
+    gone: bool = False
+    """The topic is not in Kafka any more."""
     taken_up: int = 0
     held: dict[int, _Partition] = field(default_factory=dict)
 
@@ -167,14 +216,39 @@ class TopicConsumer:
         what was taken before."""
         if zxid < self.zxid:
             return False
+        self._take(assignment, zxid)
+        return True
+
+    def read_restored(self, assignment: TopicAssignment, zxid: int) -> bool:
+        """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
+        was restored from a backup; False if it is not to be obeyed: the status quo stays."""
+        if self.epoch is not None and assignment.epoch <= self.epoch:
+            owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
+            same = owners == self.assigned and frozenset(assignment.owners) - owners == self.elsewhere
+            if assignment.epoch < self.epoch or not same or self._source_of(assignment) != self.source:
+                return False
+        self._take(assignment, zxid)
+        return True
+
+    def _source_of(self, assignment: TopicAssignment) -> Source:
+        source = Source(assignment.bootstrap_servers, assignment.group_id, assignment.topic_id)
+        if self.source is not None and not source.topic_id and source.place == self.source.place:
+            return self.source  # a coordinator that knows no ids has written it
+        return source
+
+    def _take(self, assignment: TopicAssignment, zxid: int) -> None:
         self.zxid = zxid
         self.epoch = assignment.epoch
-        self.source = Source(assignment.bootstrap_servers, assignment.group_id)
+        source = self._source_of(assignment)
+        if source != self.source:
+            self.gone = False
+            if self.source is not None and source.place != self.source.place:
+                self.kafka_id = ""
+        self.source = source
         self.assigned = frozenset(p for p, consumer in assignment.owners.items() if consumer == self.owner)
         self.standby = frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys)
         self.elsewhere = frozenset(assignment.owners) - self.assigned
         self.settle()
-        return True
 
     def vanish(self, zxid: int) -> bool:
         """Take the removal of the topic's node, seen in a list that stands since transaction `zxid`; False if
@@ -187,8 +261,21 @@ class TopicConsumer:
         self.assigned = frozenset()
         self.standby = frozenset()
         self.elsewhere = frozenset()
+        self.gone = False
         self.settle()
         return True
+
+    @property
+    def recreated(self) -> bool:
+        """Whether Kafka has the topic under another id than the assignment."""
+        known = self.source.topic_id if self.source is not None else ""
+        return bool(known and self.kafka_id) and known != self.kafka_id
+
+    def identify(self, kafka_id: str, gone: bool = False) -> None:
+        """Kafka has the topic under `kafka_id` now ('': it does not tell), or it is `gone` from Kafka."""
+        self.kafka_id = kafka_id
+        self.gone = gone or (self.gone and not kafka_id)
+        self.settle()
 
     def forget_assigned(self) -> None:
         """Nothing is known to be assigned until the assignment is read again; what is held is closed."""
@@ -203,12 +290,12 @@ class TopicConsumer:
     def offer(self) -> frozenset[int]:
         """The partitions that the planner may put in the next batch; replaces the offer made before."""
         for partition in self.held.values():
-            partition.offered = partition.offerable
+            partition.offered = partition.offerable and not self.recreated
         self.settle()
         return frozenset(p for p, partition in self.held.items() if partition.offered)
 
-    def check(self, ranges: Mapping[int, Range]) -> None:
-        """Raise `PlanRefusedError` if `ranges` does not follow from the newest offer."""
+    def check(self, ranges: Mapping[int, Range], jumps: Mapping[int, Jump]) -> None:
+        """Raise `PlanRefusedError` if `ranges` does not follow from the newest offer and the plan before."""
         for number in sorted(ranges):
             begin, end = ranges[number]
             name = f"topic {self.topic!r}, partition {number}"
@@ -217,7 +304,9 @@ class TopicConsumer:
                 raise PlanRefusedError(f"{name}: planned, but it was not in the offer; ask again")
             if not 0 <= begin <= end:
                 raise PlanRefusedError(f"{name}: offsets {begin} to {end} are no range")
-            if partition.planned is not None and begin != partition.planned:
+            jump = jumps.get(number)
+            told = jump is not None and (jump.before, jump.after) == (partition.planned, begin)
+            if partition.planned is not None and begin != partition.planned and not told:
                 raise PlanRefusedError(
                     f"{name}: planned from offset {begin}, but the last plan ended at {partition.planned}"
                 )
@@ -233,6 +322,7 @@ class TopicConsumer:
                 # It starts anew from what the group had committed, so what was known before no longer counts.
                 partition.processed = None
                 partition.committed = None
+                partition.start = ranges[number][0]
             partition.planned = ranges[number][1]
         self.settle()
 
@@ -243,20 +333,46 @@ class TopicConsumer:
                 partition.processed = end
         self.settle()
 
-    def due(self) -> dict[Source, dict[int, int]]:
+    def due(self) -> dict[Place, dict[int, Due]]:
         """The offsets to commit, by where they belong."""
-        offsets: dict[Source, dict[int, int]] = {}
+        offsets: dict[Place, dict[int, Due]] = {}
         for number, partition in self.held.items():
-            if partition.outstanding and partition.processed is not None:
-                offsets.setdefault(partition.source, {})[number] = partition.processed
+            if partition.outstanding and partition.processed is not None and not self.recreated:
+                due = Due(partition.processed, partition.source.topic_id, partition.term)
+                offsets.setdefault(partition.source.place, {})[number] = due
         return offsets
 
-    def committed(self, source: Source, offsets: Mapping[int, int]) -> None:
-        """Kafka acknowledged these offsets."""
-        for number, offset in offsets.items():
+    def renewable(self) -> dict[Place, dict[int, Due]]:
+        """What is committed of the partitions that are read, and may be committed again."""
+        offsets: dict[Place, dict[int, Due]] = {}
+        for number, partition in self.held.items():
+            idle = not partition.outstanding and not partition.refused and not partition.closing
+            if idle and partition.committed is not None and not self.recreated:
+                due = Due(partition.committed, partition.source.topic_id, partition.term)
+                offsets.setdefault(partition.source.place, {})[number] = due
+        return offsets
+
+    def committed(self, offsets: Mapping[int, Due]) -> None:
+        """Kafka acknowledged these offsets; a term that is over no longer counts."""
+        for number, due in offsets.items():
             partition = self.held.get(number)
-            if partition is not None and partition.source == source:
-                partition.committed = offset
+            if partition is not None and partition.term == due.term:
+                partition.committed = due.offset
+        self.settle()
+
+    def begin_claim(self, number: int, term: int) -> bool:
+        """Note that a claim begins; False if it must not, because the partition is closing or the term is over."""
+        partition = self.held.get(number)
+        if partition is None or partition.term != term or partition.closing:
+            return False
+        partition.claiming = True
+        return True
+
+    def claim_ended(self, number: int, term: int) -> None:
+        """A claim that had begun can no longer take effect, or has been given up."""
+        partition = self.held.get(number)
+        if partition is not None and partition.term == term:
+            partition.claiming = False
         self.settle()
 
     def claimed(self, terms: Mapping[int, int]) -> None:
@@ -265,6 +381,7 @@ class TopicConsumer:
             partition = self.held.get(number)
             if partition is not None and partition.term == term:
                 partition.claimed = True
+                partition.claiming = False
         self.settle()
 
     def refuse(self, number: int, term: int) -> bool:
@@ -292,19 +409,37 @@ class TopicConsumer:
 
     def settle(self) -> None:
         """Close what is not wanted, drop what is closed, take up what is wanted and closed; in that order."""
-        wanted = frozenset[int]() if self.barred else self.assigned
+        wanted = frozenset[int]() if self.barred or self.gone else self.assigned
         for number in list(self.held):
             partition = self.held[number]
-            if number not in wanted or partition.source != self.source:
+            self._follow_source(partition)
+            if number not in wanted:
                 partition.closing = True
-            if number in self.elsewhere and not self.fencing:
+            if self.gone or (number in self.elsewhere and not self.fencing):
                 partition.refused = True
-            if partition.closing and not partition.may_be_read and not partition.outstanding:
+            if partition.closing and self.recreated:
+                partition.refused = True
+            if partition.closing and not (
+                partition.may_be_read or partition.outstanding or partition.claiming
+            ):
                 del self.held[number]
         if self.source is not None:
             for number in wanted - self.held.keys() - self.held_off:
                 self.taken_up += 1
                 self.held[number] = _Partition(self.source, self.taken_up, claimed=not self.claims)
+
+    def _follow_source(self, partition: _Partition) -> None:
+        """Close a partition that is not where the assignment says. What was processed of another topic is not
+        committed; what was read at another place is, there."""
+        if self.source is None or partition.source == self.source:
+            return
+        if partition.source.place == self.source.place:
+            if not partition.source.topic_id:
+                partition.source = self.source
+            if not self.source.topic_id or partition.source == self.source:
+                return
+            partition.refused = True
+        partition.closing = True
 
     def status(self) -> TopicStatus:
         """What the status page says on this topic."""
@@ -350,6 +485,31 @@ class Ownership:
                 topic, self.owner, barred=bool(self.bars), claims=self._claims, fencing=self._fencing
             )
         return self.topics[topic].read(assignment, zxid)
+
+    def read_restored(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
+        """Take an assignment that went back though it was read after a sync, see `TopicConsumer.read_restored`."""
+        return self.topics[topic].read_restored(assignment, zxid)
+
+    def identify(self, topic: str, kafka_id: str, gone: bool = False) -> None:
+        """Kafka has `topic` under this id, or it is gone, see `TopicConsumer.identify`."""
+        if topic in self.topics:
+            self.topics[topic].identify(kafka_id, gone)
+
+    def watched(self) -> dict[Place, set[str]]:
+        """The topics of which this consumer has partitions, or is assigned some, by where they are."""
+        found: dict[Place, set[str]] = {}
+        for name, topic in self.topics.items():
+            places = {partition.source.place for partition in topic.held.values()}
+            if topic.source is not None and topic.assigned:
+                places.add(topic.source.place)
+            for place in places:
+                found.setdefault(place, set()).add(name)
+        return found
+
+    def missing(self, topics: Iterable[str], zxid: int) -> list[str]:
+        """The topics that are known and not in this list, which is older than their nodes."""
+        gone = self.topics.keys() - set(topics)
+        return sorted(n for n in gone if self.topics[n].source is not None and zxid < self.topics[n].zxid)
 
     def keep_only(self, topics: Iterable[str], zxid: int) -> list[str]:
         """Take the list of the topics there are, as it stands since `zxid`; returns those that vanished."""
@@ -408,24 +568,38 @@ class Ownership:
     @property
     def has_something_to_offer(self) -> bool:
         """Whether an offer made now would hold a partition."""
-        return any(p.offerable for topic in self.topics.values() for p in topic.held.values())
+        return any(
+            p.offerable for topic in self.topics.values() if not topic.recreated for p in topic.held.values()
+        )
 
     def nearby(self) -> dict[str, TopicOffer]:
         """Of each source the first topic that has partitions assigned, to whomever, with the first of them."""
-        found: dict[Source, tuple[str, int]] = {}
+        found: dict[Place, tuple[str, TopicOffer]] = {}
         for name, topic in sorted(self.topics.items()):
             if topic.source is not None and (partitions := topic.assigned | topic.elsewhere):
-                found.setdefault(topic.source, (name, min(partitions)))
-        return {name: TopicOffer(source, frozenset({first})) for source, (name, first) in found.items()}
+                offer = TopicOffer(topic.source, frozenset({min(partitions)}))
+                found.setdefault(topic.source.place, (name, offer))
+        return dict(found.values())
 
-    def planned(self, asked: int, offsets: Mapping[str, Mapping[int, Range]]) -> None:
+    def planned(
+        self,
+        asked: int,
+        offsets: Mapping[str, Mapping[int, Range]],
+        jumps: Mapping[TopicPartition, Jump] | None = None,
+    ) -> None:
         """The planner planned a batch from the offer numbered `asked`, which must be the newest.
+
+        `jumps` are the partitions that do not go on where they were read up to.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
         been processed.
         """
-        plan = Plan(asked, {name: dict(ranges) for name, ranges in offsets.items() if ranges})
+        plan = Plan(
+            asked,
+            {name: dict(ranges) for name, ranges in offsets.items() if ranges},
+            {name: s.topic_id for name, s in self._given.items() if s.topic_id and offsets.get(name)},
+        )
         if not self._running or asked != self._asked or asked == self._answered:
             raise PlanRefusedError(
                 f"plan made from offer {asked} is refused, the newest open offer is {self._asked}; ask again"
@@ -441,7 +615,8 @@ class Ownership:
         for name, ranges in plan.offsets.items():
             if name not in self.topics:
                 raise PlanRefusedError(f"topic {name!r}: planned, but it was not in the offer; ask again")
-            self.topics[name].check(ranges)
+            told = {number: jump for (topic, number), jump in (jumps or {}).items() if topic == name}
+            self.topics[name].check(ranges, told)
         self._answered = asked
         self._plan = plan
         self._first = False
@@ -471,26 +646,43 @@ class Ownership:
         for name, ranges in plan.offsets.items():
             self.topics[name].processed(ranges)
 
-    def due(self) -> dict[Source, dict[TopicPartition, int]]:
+    def due(self) -> dict[Place, dict[TopicPartition, Due]]:
         """The offsets to commit now, by where they belong."""
-        offsets: dict[Source, dict[TopicPartition, int]] = {}
+        return self._offsets(TopicConsumer.due)
+
+    def renewable(self) -> dict[Place, dict[TopicPartition, Due]]:
+        """What is committed and may be committed again, by where it belongs."""
+        return self._offsets(TopicConsumer.renewable)
+
+    def _offsets(
+        self, which: Callable[[TopicConsumer], dict[Place, dict[int, Due]]]
+    ) -> dict[Place, dict[TopicPartition, Due]]:
+        offsets: dict[Place, dict[TopicPartition, Due]] = {}
         for name, topic in self.topics.items():
-            for source, due in topic.due().items():
-                offsets.setdefault(source, {}).update({(name, p): offset for p, offset in due.items()})
+            for place, found in which(topic).items():
+                offsets.setdefault(place, {}).update({(name, p): due for p, due in found.items()})
         return offsets
 
-    def committed(self, source: Source, offsets: Mapping[TopicPartition, int]) -> None:
+    def committed(self, offsets: Mapping[TopicPartition, Due]) -> None:
         """Kafka acknowledged these offsets."""
-        for (name, number), offset in offsets.items():
-            self.topics[name].committed(source, {number: offset})
+        for (name, number), due in offsets.items():
+            self.topics[name].committed({number: due})
 
-    def unclaimed(self) -> dict[Source, dict[TopicPartition, int]]:
+    def unclaimed(self) -> dict[Place, dict[TopicPartition, int]]:
         """The partitions that have to be claimed before they can start, with their terms, by where they are."""
         return self._terms(lambda partition: not partition.claimed and not partition.closing)
 
-    def terms(self) -> dict[Source, dict[TopicPartition, int]]:
-        """All that is held, with its terms, by where it is."""
-        return self._terms(lambda _: True)
+    def claims_in_use(self) -> dict[Place, dict[TopicPartition, int]]:
+        """All that is held and claimed, or is to be, with its terms, by where it is. Other claims are given up."""
+        return self._terms(lambda partition: partition.claimed or not partition.closing)
+
+    def begin_claim(self, key: TopicPartition, term: int) -> bool:
+        """Note that a claim begins; False if it must not."""
+        return self.topics[key[0]].begin_claim(key[1], term)
+
+    def claim_ended(self, key: TopicPartition, term: int) -> None:
+        """A claim that had begun can no longer take effect."""
+        self.topics[key[0]].claim_ended(key[1], term)
 
     def claimed(self, terms: Mapping[TopicPartition, int]) -> None:
         """These partitions are claimed for these terms."""
@@ -505,12 +697,12 @@ class Ownership:
         """A partition that was refused may be taken up again."""
         self.topics[key[0]].allow(key[1])
 
-    def _terms(self, which: Callable[[_Partition], bool]) -> dict[Source, dict[TopicPartition, int]]:
-        found: dict[Source, dict[TopicPartition, int]] = {}
+    def _terms(self, which: Callable[[_Partition], bool]) -> dict[Place, dict[TopicPartition, int]]:
+        found: dict[Place, dict[TopicPartition, int]] = {}
         for name, topic in self.topics.items():
             for number, partition in topic.held.items():
                 if which(partition):
-                    found.setdefault(partition.source, {})[name, number] = partition.term
+                    found.setdefault(partition.source.place, {})[name, number] = partition.term
         return found
 
     def status(self) -> dict[str, TopicStatus]:
@@ -525,20 +717,12 @@ class Ownership:
         """Offsets of all that is not closed."""
         return {
             (name, number): PartitionReport(
-                position=partition.processed,
+                position=partition.position,
                 committed=partition.committed,
             )
             for name, topic in sorted(self.topics.items())
             for number, partition in sorted(topic.held.items())
         }
-
-    def sources(self) -> dict[Source, set[TopicPartition]]:
-        """What is held, by where it is read from."""
-        found: dict[Source, set[TopicPartition]] = {}
-        for name, topic in self.topics.items():
-            for number, partition in topic.held.items():
-                found.setdefault(partition.source, set()).add((name, number))
-        return found
 
     @property
     def closed(self) -> bool:

@@ -78,6 +78,10 @@ class Refusals:
             self._refusals[key] = replace(self._refusals[key], over=True)
         return ready
 
+    def wait_for_discovery(self, now: float) -> bool:
+        """Whether a partition could be taken up again if discovery still had this incarnation registered."""
+        return any(r.read and not r.over and now >= r.at + r.pause for r in self._refusals.values())
+
     @property
     def to_be_read(self) -> bool:
         """Whether some assignment has to be read again."""

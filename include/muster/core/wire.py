@@ -10,12 +10,14 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5}}`, for assignors that go by load. A status may
-hold `host`, `version`, `state`, `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40}}`, for assignors that go by load,
+and for the search for what makes no progress. A status may hold `host`, `version`, `state`, `started`, `errors`,
+`records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
-(ISO 8601, UTC), `reason` and `missing`, and `standbys` into the assignment node (`{"45": ["id-2", "id-3"]}`, absent
-when there are none). A consumer that reads epochs says `"epochs": true` in its status and
+(ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
+when there are none) and `topic.id` (the topic's UUID as Kafka's own tools print it, absent while it is unknown). A
+consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted upon; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
@@ -26,7 +28,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any
@@ -148,6 +150,7 @@ class _AssignmentNode(_Node):
     assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
     epoch: _Epoch = 0
     standbys: dict[Annotated[str, AfterValidator(_partition_key)], list[_Id]] = Field(default_factory=dict)
+    topic_id: Annotated[StrictStr, Field(alias="topic.id", pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
 
 
 class _StateNode(_Node):
@@ -224,11 +227,13 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
         standbys={
             int(p): tuple(dict.fromkeys(standbys)) for p, standbys in node.standbys.items() if standbys
         },
+        topic_id=node.topic_id,
     )
 
 
 def format_assignment(assignment: TopicAssignment) -> bytes:
     """Write an assignment node, partitions in ascending order, standbys in the order of their promotion."""
+    absent = {key for key in ("standbys", "topic_id") if not getattr(assignment, key)}
     return (
         _AssignmentNode(
             bootstrap_servers=assignment.bootstrap_servers,
@@ -236,8 +241,9 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
             assignments={str(p): assignment.owners[p] for p in sorted(assignment.owners)},
             epoch=assignment.epoch,
             standbys={str(p): list(assignment.standbys[p]) for p in sorted(assignment.standbys)},
+            topic_id=assignment.topic_id,
         )
-        .model_dump_json(by_alias=True, exclude=None if assignment.standbys else {"standbys"})
+        .model_dump_json(by_alias=True, exclude=absent)
         .encode()
     )
 
@@ -328,6 +334,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 epoch=status.epoch,
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
+                stalled=_stalled(status.offsets),
             )
             for topic, status in node.topics.items()
         },
@@ -374,13 +381,27 @@ def _since_epoch(value: object) -> float | None:
 def _loads(offsets: object) -> dict[int, PartitionLoad]:
     """What `offsets` says of loads. Anything else counts as unknown: a measurement never spoils a status."""
     loads = {}
-    for key, entry in offsets.items() if isinstance(offsets, dict) else ():
-        if not (isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict)):
-            continue
+    for partition, entry in _offsets(offsets):
         load = PartitionLoad(_measure(entry.get("lag")), _measure(entry.get("rate")))
         if load != PartitionLoad():
-            loads[int(key)] = load
+            loads[partition] = load
     return loads
+
+
+def _stalled(offsets: object) -> dict[int, float]:
+    """The seconds without progress of each partition that makes none, as lenient as `_loads`."""
+    return {
+        partition: seconds
+        for partition, entry in _offsets(offsets)
+        if (seconds := _measure(entry.get("stalled")))
+    }
+
+
+def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:
+    """The entries of `offsets` that are about a partition."""
+    for key, entry in offsets.items() if isinstance(offsets, dict) else ():
+        if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict):
+            yield int(key), entry
 
 
 def _measure(value: object) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.diagnosis import Waiting, stuck_message
-from muster.core.model import ConsumerStatus, State, TopicSnapshot, TopicStatus, by_partition
+from muster.core.model import ConsumerStatus, TopicSnapshot, TopicStatus, by_partition
 from muster.core.overview import ConsumerLine, Overview, Reading, overview
 from muster.core.readable import readable
 from muster.dashboard.collector import Collected
@@ -163,14 +163,12 @@ class Board:
 
     @cached_property
     def stuck(self) -> dict[str, str]:
-        """Topic to the full message, of those that are not Stable for too long."""
+        """Topic to the full message, of those that are held up for too long."""
         consul = self.collected.consul
         if consul is None or consul.members.membership is None:
             return {}
         found = {}
         for topic, snapshot in self.snapshots.items():
-            if snapshot.name is State.STABLE:
-                continue
             message = stuck_message(
                 snapshot, self.waiting.get(topic, []), self.collected.at, self.collected.settings.stuck_after
             )

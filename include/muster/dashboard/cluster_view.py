@@ -151,12 +151,12 @@ def _assignor(board: Board) -> AssignorInForce:
 
 
 def waiting_entry(board: Board, waiting: Waiting) -> WaitingEntry:
-    """Somebody who holds up a topic."""
+    """A consumer that holds up a topic."""
     state = board.snapshots[waiting.topic].state
     return WaitingEntry(
         topic=waiting.topic,
         consumer=waiting.consumer,
-        phase="close" if waiting.phase == "close" else "start",
+        phase=waiting.phase.name.lower(),
         partitions=ranges(waiting.partitions),
         why=waiting.why,
         since=state.since or None if state is not None else None,

@@ -193,7 +193,7 @@ class WaitingEntry(_Answer):
 
     topic: str
     consumer: str
-    phase: Literal["close", "start"]
+    phase: Literal["answer", "close", "start", "progress"]
     partitions: Ranges
     why: str
     since: Moment | None = Field(None, description="When the topic's rebalance began.")

@@ -15,6 +15,8 @@ from http import HTTPStatus
 from muster.doctor.findings import Check, Part
 from muster.edges.consul import Discovery
 from muster.edges.consul_http import ConsulApi, ConsulError, address, check_status, not_understood
+from muster.edges.consul_keys import key_prefix
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 SKEW = 5.0
@@ -31,8 +33,7 @@ LEVERS = ("isolated", "pinned", "excluded", "coordination", "topics")
 def check_consul(
     part: Part,
     settings: ConsulSettings,
-    cluster: str,
-    service: str,
+    cluster: ClusterSettings,
     needed: tuple[str, ...],
     levers: tuple[str, ...],
 ) -> Iterator[Check]:
@@ -64,9 +65,10 @@ def check_consul(
             "wait, or look at the servers: consul operator raft list-peers",
         )
     yield _told(part, "token", lambda: _token(part, api))
-    yield _told(part, "services", lambda: _services(part, Discovery(settings, cluster, service)))
-    yield _told(part, "read keys", lambda: _readable(part, api, cluster))
-    yield _told(part, "write keys", lambda: _writable(part, api, cluster, needed, levers))
+    yield _told(part, "services", lambda: _services(part, Discovery.of(settings, cluster)))
+    prefix = key_prefix(cluster.name, cluster.consul_prefix)
+    yield _told(part, "read keys", lambda: _readable(part, api, prefix))
+    yield _told(part, "write keys", lambda: _writable(part, api, prefix, needed, levers))
     yield _clock(part, response.headers.get("Date", ""), began, ended)
 
 
@@ -112,8 +114,7 @@ def _services(part: Part, discovery: Discovery) -> Check:
     return part.ok("services", f"service {discovery.service}: {len(members.registered)} registered")
 
 
-def _readable(part: Part, api: ConsulApi, cluster: str) -> Check:
-    prefix = f"muster/{cluster}/"
+def _readable(part: Part, api: ConsulApi, prefix: str) -> Check:
     answer = api.read(f"/v1/kv/{prefix}", [("keys", "1")])
     if not answer.data:
         api.require_key_read(prefix)
@@ -123,15 +124,15 @@ def _readable(part: Part, api: ConsulApi, cluster: str) -> Check:
 
 
 def _writable(
-    part: Part, api: ConsulApi, cluster: str, needed: tuple[str, ...], levers: tuple[str, ...]
+    part: Part, api: ConsulApi, prefix: str, needed: tuple[str, ...], levers: tuple[str, ...]
 ) -> Check:
     own = f"doctor-{uuid.uuid4()}"
     refused: dict[str, str] = {}
     for kind in (*needed, *levers):
-        path = f"/v1/kv/muster/{cluster}/{kind}/{own}"
+        path = f"/v1/kv/{prefix}{kind}/{own}"
         response = api.http.send("PUT", path, api.params([("cas", _NO_VERSION)]), "")
         if response.status_code == HTTPStatus.FORBIDDEN:
-            refused[kind] = f"muster/{cluster}/{kind}/"
+            refused[kind] = f"{prefix}{kind}/"
         else:
             check_status(api.settings, f"PUT {path}", response.status_code, response.text)
     step = (
@@ -149,7 +150,7 @@ def _writable(
             refused.values(),
         )
     kinds = ", ".join(f"{kind}/" for kind in (*needed, *levers))
-    return part.ok("write keys", f"may write below muster/{cluster}/: {kinds}")
+    return part.ok("write keys", f"may write below {prefix}: {kinds}")
 
 
 def _clock(part: Part, date: str, began: float, ended: float) -> Check:

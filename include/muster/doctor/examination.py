@@ -19,6 +19,7 @@ from muster.doctor.findings import Check, Part
 from muster.doctor.kafka import check_brokers, check_group, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
+from muster.edges.consul_keys import GENERATIONS, STOP
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -118,7 +119,6 @@ class _Finder:
 def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[tuple[str, _Job]]:
     """What is to be looked at side by side, by part; what has no connection is skipped."""
     own = cluster.consumers
-    service = cluster.consul_service
 
     def zookeeper(name: str, settings: ZooKeeperSettings | None, writes: bool) -> tuple[str, _Job]:
         part = Part(name)
@@ -133,9 +133,7 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         part = Part(name)
         if settings is None:
             return name, partial(_skipped, part)
-        return name, partial(
-            check_consul, part, _quick(settings, timeout), cluster.name, service, needed, levers
-        )
+        return name, partial(check_consul, part, _quick(settings, timeout), cluster, needed, levers)
 
     def kafka(settings: KafkaSettings | None, check: _KafkaCheck) -> tuple[str, _Job]:
         part = Part("kafka")
@@ -154,7 +152,7 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
     if own.zookeeper:
         yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
     if own.consul:
-        yield consul("consumers.consul", found.jobs_consul, ("stop",), ())
+        yield consul("consumers.consul", found.jobs_consul, (STOP, GENERATIONS), ())
     decisions = Part("decisions")
     if found.consul is None:
         yield decisions.name, partial(_skipped, decisions)

@@ -7,6 +7,7 @@ Consul's `consistent` mode and some time apart, and believes it only when all ag
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -14,15 +15,16 @@ from typing import Any, TypeVar
 
 from muster.core.wire import check_id
 from muster.edges.consul_decisions import DecisionKeys
-from muster.edges.consul_http import Answer, ConsulApi, ConsulError, not_understood
-from muster.edges.consul_keys import IsolationEntry, StopRequest
+from muster.edges.consul_http import Answer, ConsulApi, ConsulError, Params, not_understood
+from muster.edges.consul_keys import GENERATIONS, ISOLATED, PREFIX, STOP, IsolationEntry, StopRequest
 from muster.edges.consul_members import (
+    LEAVING,
     Members,
     Registration,
-    parse_agent_registration,
     parse_registrations,
     to_membership,
 )
+from muster.edges.consul_own import Own, read_key, read_registration, wait_for_own
 from muster.edges.consul_wait import WaitIndex, wait_for_change
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
@@ -32,6 +34,7 @@ __all__ = [
     "Discovery",
     "IsolationEntry",
     "Members",
+    "Own",
     "Registration",
     "StopRequest",
     "WaitIndex",
@@ -60,15 +63,16 @@ class Discovery(DecisionKeys):
         cluster: str,
         service: str,
         pause: Callable[[float], None] = time.sleep,
+        prefix: str = PREFIX,
     ) -> None:
-        super().__init__(ConsulApi(settings), cluster)
+        super().__init__(ConsulApi(settings), cluster, prefix)
         self.service = check_id(service, "Consul service")
         self._pause = pause
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> Discovery:
         """The consumers and keys of a cluster of clusters.yaml."""
-        return cls(settings, cluster.name, cluster.consul_service)
+        return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
     def members(self) -> Members:
         """Who is registered, live and isolated, or why that cannot be told. See the module on empty lists."""
@@ -141,14 +145,63 @@ class Discovery(DecisionKeys):
 
     def own_registration(self, consumer: str) -> Registration | None:
         """The registration that the local agent holds under this id, None if it holds none."""
-        data = self._api.agent_health(check_id(consumer))
-        if data is None:
-            return None
-        return self._understood(parse_agent_registration, data, "own registration")
+        return read_registration(self._api, check_id(consumer))
 
-    def _health(self, consistent: bool = False) -> tuple[Answer, dict[str, Registration]]:
+    def registered_as(self, consumer: str) -> Registration | None:
+        """What Consul's servers know under this id, None if nothing: its newest process, with the others as `older`.
+
+        Raises `ConsulError` also if the answer is not to be trusted.
+        """
+        quoted = json.dumps(check_id(consumer))
+        only: Params = [("filter", f"Service.ID == {quoted}")]
+        answer, registered = self._health(only)
+        if not registered and not answer.doubt:
+            self._look_again()
+            path = f"/v1/catalog/service/{self.service}"
+            catalog = self._api.read(path, [("filter", f"ServiceID == {quoted}")], consistent=True)
+            self._look_again()
+            answer, registered = self._health(only, consistent=True)
+            if not registered and catalog.data:
+                raise self._error(
+                    f"its catalog knows {consumer}, and its health endpoint does not; ask again"
+                )
+        if answer.doubt:
+            raise ConsulError(answer.doubt)
+        return registered.get(consumer)
+
+    def others_stay(self, consumer: str) -> bool:
+        """Whether another consumer is live that is not about to leave as well; False if that cannot be told."""
+        only: Params = [
+            ("filter", f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta")
+        ]
+        answer, registered = self._health(only)
+        if answer.doubt:
+            return False
+        live = to_membership(registered.values(), dict.fromkeys(self.isolated(), "")).live
+        return any(other.id != consumer and not other.leaving for other in live.values())
+
+    def own(self, consumer: str) -> Own:
+        """What concerns this consumer alone: its registration with the local agent, and its keys."""
+        return Own(
+            check_id(consumer),
+            read_registration(self._api, consumer),
+            stop=read_key(self._api, self._name(STOP, consumer)),
+            isolation=read_key(self._api, self._name(ISOLATED, consumer)),
+            generation=read_key(self._api, self._name(GENERATIONS, consumer)),
+        )
+
+    def wait_own(self, own: Own, timeout: float, poll: float, interrupted: Callable[[], bool]) -> Own:
+        """Return at the first change of `own`, after `timeout` seconds, or when `interrupted` says so.
+
+        Keys are heard of at once, the rest within `poll` seconds. Not to be called from within a running event loop.
+        """
+        return wait_for_own(self._api, own, timeout, poll, interrupted)
+
+    def _health(
+        self, params: Params | None = None, consistent: bool = False
+    ) -> tuple[Answer, dict[str, Registration]]:
         path = f"/v1/health/service/{self.service}"
-        answer = self._api.read(path, consistent=consistent)
+        answer = self._api.read(path, params, consistent=consistent)
         return answer, self._understood(parse_registrations, answer.data, f"GET {path}")
 
     def _confirm_empty(self, isolated: Mapping[str, str], index: int) -> Members:

@@ -75,6 +75,24 @@ def read_answer(
     return Answer(index, data, doubt)
 
 
+def agent_health_path(service_id: str) -> str:
+    """Where the local agent says how one of its services fares."""
+    return f"/v1/agent/health/service/id/{service_id}"
+
+
+def read_agent_health(settings: ConsulSettings, what: str, status: int, text: str) -> Any:
+    """Take the local agent's answer on a service apart: None if it does not know it. Raises `ConsulError`."""
+    if status == HTTPStatus.NOT_FOUND:
+        return None
+    # The HTTP status says how the service fares: 429 with a warning, 503 when critical.
+    with suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        if isinstance(data, dict) and "AggregatedStatus" in data:
+            return data
+    check_status(settings, what, status, text)
+    raise not_understood(settings, what, text)
+
+
 def check_status(settings: ConsulSettings, what: str, status: int, text: str) -> None:
     """Raise `ConsulError` for an HTTP status other than 200 and 404."""
     if status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
@@ -279,14 +297,6 @@ class ConsulApi:
 
     def agent_health(self, service_id: str) -> Any:
         """What the local agent knows of one of its services, None if it does not know it."""
-        path = f"/v1/agent/health/service/id/{service_id}"
+        path = agent_health_path(service_id)
         response = self.http.send("GET", path, None)
-        if response.status_code == HTTPStatus.NOT_FOUND:
-            return None
-        # The HTTP status says how the service fares: 429 with a warning, 503 when critical.
-        with suppress(ValueError, RecursionError):
-            data = response.json()
-            if isinstance(data, dict) and "AggregatedStatus" in data:
-                return data
-        check_status(self.settings, f"GET {path}", response.status_code, response.text)
-        raise not_understood(self.settings, f"GET {path}", response.text)
+        return read_agent_health(self.settings, f"GET {path}", response.status_code, response.text)

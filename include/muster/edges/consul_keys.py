@@ -2,12 +2,14 @@
 
 - `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
 - `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
+- `muster/[CLUSTER]/generations/[CONSUMER]`: `{"generation": 7, "incarnation": ...}`; how many processes had this id
+  so far, and the newest of them
 - `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
 - `muster/[CLUSTER]/coordination/...`: see `muster.edges.consul_coordination`
 - `muster/[CLUSTER]/topics/...`: see `muster.edges.consul_subscriptions`
 - `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
 
-`when` is ISO 8601 in UTC.
+`when` is ISO 8601 in UTC. Instead of `muster` the keys begin with the cluster's `consul_prefix`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ from typing import Any
 from muster.core.decided import LAST_MOMENT, Decided
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
+from muster.edges.consul_members import MOST_GENERATIONS
+from muster.settings.connections import ConsulSettings
+
+PREFIX = "muster"
+"""What all keys begin with, unless `consul_prefix` in clusters.yaml says otherwise."""
 
 
 class UnreadableKeyError(ConsulError):
@@ -56,21 +63,39 @@ class Key:
     modified: int
 
 
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """How many processes had a consumer's id so far, and the newest one's incarnation; 0 and '' if none had it."""
+
+    number: int = 0
+    incarnation: str = ""
+
+
+STOP, ISOLATED, GENERATIONS = "stop", "isolated", "generations"
+TAKES = 10
+"""How many times a number is tried to be taken while others take one as well."""
+
+
+def key_prefix(cluster: str, prefix: str = PREFIX) -> str:
+    """What the keys of `cluster` begin with."""
+    return f"{prefix}/{check_id(cluster, 'cluster name')}/"
+
+
 class Keys:
     """The keys of one cluster. Raises `ConsulError` when Consul cannot be asked or does not answer in time."""
 
-    def __init__(self, api: ConsulApi, cluster: str) -> None:
+    def __init__(self, api: ConsulApi, cluster: str, prefix: str = PREFIX) -> None:
         self._api = api
-        self.prefix = f"muster/{check_id(cluster, 'cluster name')}/"
+        self.prefix = key_prefix(cluster, prefix)
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Isolate a consumer. False if it already is: then who did it first, and why, stays."""
         value = json.dumps({"who": by, "when": iso(at), "why": why})
-        return self._api.put_key(self._name("isolated", consumer), value, cas=0)
+        return self._api.put_key(self._name(ISOLATED, consumer), value, cas=0)
 
     def restore(self, consumer: str) -> bool:
         """End a consumer's isolation; False if it is not isolated (by a key; maintenance mode is another thing)."""
-        return self._remove(self._name("isolated", consumer))
+        return self._remove(self._name(ISOLATED, consumer))
 
     def isolated(self) -> dict[str, IsolationEntry]:
         """Every isolated consumer. One whose key holds rubbish is isolated all the same: somebody meant it."""
@@ -93,11 +118,14 @@ class Keys:
         """Ask this incarnation of a consumer to stop. A request for another incarnation is replaced."""
         moment = time.time() if at is None else at
         value = {"incarnation": incarnation, "who": by, "when": iso(moment), "why": why}
-        self._put("stop", consumer, value)
+        self._put(STOP, consumer, value)
 
     def stop_request(self, consumer: str) -> StopRequest | None:
         """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` if the key holds rubbish."""
-        key = self._key(self._name("stop", consumer))
+        return self.read_stop(consumer, self._key(self._name(STOP, consumer)))
+
+    def read_stop(self, consumer: str, key: Key | None) -> StopRequest | None:
+        """The same, of a key that was read already."""
         if key is None:
             return None
         value = _object(key.value)
@@ -120,9 +148,34 @@ class Keys:
 
     def clear_stop(self, consumer: str) -> bool:
         """Delete a request to stop, also one that cannot be read. False if there was none, or a newer one came."""
-        name = self._name("stop", consumer)
+        name = self._name(STOP, consumer)
         key = self._key(name)
         return key is not None and self._api.delete_key(name, cas=key.modified)
+
+    def take_generation(self, consumer: str, incarnation: str, above: int = 0) -> int:
+        """Take the next number for a process of this consumer: higher than any taken before, and than `above`.
+
+        A number that this incarnation has taken already is the same one again, if it is higher than `above`.
+        """
+        name = self._name(GENERATIONS, consumer)
+        for _ in range(TAKES):
+            key = self._key(name)
+            known = read_generation(key)
+            if known.incarnation == incarnation and known.number > above:
+                return known.number
+            number = max(known.number, above) + 1
+            if self.keep_generation(consumer, incarnation, number, key):
+                return number
+        raise self._error(
+            f"key {name} was written by others {TAKES} times while a number was taken; try again"
+        )
+
+    def keep_generation(self, consumer: str, incarnation: str, number: int, key: Key | None) -> bool:
+        """Name the newest process in `key`, which was read so (None: not there); False if it has changed since."""
+        value = json.dumps({"generation": number, "incarnation": incarnation})
+        return self._api.put_key(
+            self._name(GENERATIONS, consumer), value, cas=0 if key is None else key.modified
+        )
 
     def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
         """Note what was submitted for a consumer, in place of what was noted before."""
@@ -187,16 +240,30 @@ class Keys:
         if answer.doubt:
             # Not to see an isolation would be to take the consumer for live.
             raise ConsulError(answer.doubt)
-        try:
-            return [
-                Key(_text(entry["Key"]), base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
-                for entry in answer.data or []
-            ]
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise not_understood(self._api.settings, f"GET /v1/kv/{path}", answer.data) from error
+        return read_keys(self._api.settings, path, answer.data)
 
     def _error(self, problem: str) -> ConsulError:
         return ConsulError(f"Consul at {address(self._api.settings)}: {problem}")
+
+
+def read_keys(settings: ConsulSettings, path: str, data: Any) -> list[Key]:
+    """The keys in an answer of `/v1/kv/[PATH]`. Raises `ConsulError` if it is none."""
+    try:
+        return [
+            Key(_text(entry["Key"]), base64.b64decode(entry["Value"] or ""), int(entry["ModifyIndex"]))
+            for entry in data or []
+        ]
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise not_understood(settings, f"GET /v1/kv/{path}", data) from error
+
+
+def read_generation(key: Key | None) -> Generation:
+    """What a key says; what is no number from 1 counts as none, because the next process corrects it."""
+    value = {} if key is None else _object(key.value)
+    number, incarnation = value.get("generation"), value.get("incarnation")
+    if type(number) is not int or not 0 < number < MOST_GENERATIONS:
+        return Generation()
+    return Generation(number, incarnation if isinstance(incarnation, str) else "")
 
 
 def _text(value: object) -> str:

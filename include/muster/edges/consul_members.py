@@ -2,6 +2,11 @@
 
 Metadata is written by consumers, so it can be wrong. One bad value counts as not given, with a warning; it never
 takes the other consumers with it.
+
+Each agent of Consul has registrations of its own, so one id can be registered with several agents. Its processes are
+ranked by their generation (metadata `generation`, which only grows): neither a check nor the time of a registration
+decides what is newer, because an older process may register again. Of several without a generation one that passes
+its check comes first, then the one that Consul's index names the newer, as there is nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -23,9 +28,15 @@ log = logging.getLogger(__name__)
 
 LEAVING = "leaving"
 """The metadata key by which a consumer says, with any value, that it is about to leave."""
+GENERATION = "generation"
+"""The metadata key of the process's place among all that ever had its id: a whole number from 1."""
 NODE_MAINTENANCE = "_node_maintenance"
 SERVICE_MAINTENANCE = "_service_maintenance:"
 LONGEST_OUTPUT = 500
+REFUSED = "connection refused"
+"""What the agent says of a check at an address where nothing listens."""
+MOST_GENERATIONS = 10**15
+"""No counter of processes gets there."""
 LEAST_WEIGHT, GREATEST_WEIGHT = 0.001, 1_000_000.0
 """Beyond these a weight is a slip of the finger, and shares that are counted with it are no numbers any more."""
 
@@ -35,7 +46,8 @@ class Registration:
     """A consumer as it is registered, whether or not it is live.
 
     `passing`: all checks of the service and its node pass. `maintenance`: somebody put the service or the node into
-    Consul's maintenance mode. `output` is what the checks that do not pass say.
+    Consul's maintenance mode. `output` is what the checks that do not pass say. `older` are the other registrations
+    of the id, newest first.
     """
 
     id: str
@@ -47,7 +59,14 @@ class Registration:
     output: str = ""
     incarnation: str | None = None
     modified: int = 0
-    """Consul's index of the last change to the registration: of two, the newer one has the higher."""
+    """Consul's index of the last change to the registration."""
+    generation: int = 0
+    older: tuple[Registration, ...] = ()
+
+    @property
+    def nothing_listens(self) -> bool:
+        """Whether a check was refused a connection: the process has ended."""
+        return not self.passing and REFUSED in self.output
 
 
 @dataclass(frozen=True)
@@ -99,26 +118,23 @@ _ENTRIES = TypeAdapter(list[_Entry])
 def parse_registrations(data: Any) -> dict[str, Registration]:
     """Read an answer of `/v1/health/service`.
 
-    An id that is registered on several nodes counts once: a passing registration before one that is not, then the
-    newer one. Ids that cannot stand in ZooKeeper are left out with a warning. Raises ValueError if the answer as a
-    whole is not understood.
+    An id that is registered with several agents counts once, by its newest process (see the module), which has the
+    others as `older`. Ids that cannot stand in ZooKeeper are left out with a warning. Raises ValueError if the answer
+    as a whole is not understood.
     """
     try:
         entries = _ENTRIES.validate_python(data)
     except ValidationError as error:
         raise ValueError(error.errors(include_url=False)[0]["msg"]) from error
-    found: dict[str, Registration] = {}
+    found: dict[str, list[Registration]] = {}
     for entry in entries:
         try:
             check_id(entry.service.id)
         except WireError as error:
             _warn(f"a consumer in Consul is left out: {error}; register it under another id")
             continue
-        registration = _registration(entry)
-        other = found.get(registration.id)
-        if other is None or _rank(registration) > _rank(other):
-            found[registration.id] = registration
-    return found
+        found.setdefault(entry.service.id, []).append(_registration(entry))
+    return {consumer: _newest(registrations) for consumer, registrations in found.items()}
 
 
 def parse_agent_registration(data: Any) -> Registration:
@@ -130,8 +146,11 @@ def parse_agent_registration(data: Any) -> Registration:
     return _registration(entry)
 
 
-def _rank(registration: Registration) -> tuple[bool, int]:
-    return registration.passing, registration.modified
+def _newest(registrations: list[Registration]) -> Registration:
+    if len(registrations) == 1:
+        return registrations[0]
+    newest, *older = sorted(registrations, key=lambda r: (r.generation, r.passing, r.modified), reverse=True)
+    return replace(newest, older=tuple(older))
 
 
 def _registration(entry: _Entry) -> Registration:
@@ -152,6 +171,7 @@ def _registration(entry: _Entry) -> Registration:
         ],
         incarnation=meta.get("incarnation") or None,
         modified=entry.service.modified,
+        generation=_generation(entry.service.id, meta.get(GENERATION, "")),
     )
 
 
@@ -159,11 +179,16 @@ def to_membership(registered: Iterable[Registration], isolated: Mapping[str, str
     """Who is live: passing, and neither isolated by a key (`isolated`: with who did it, and why) nor in
     maintenance."""
     registrations = list(registered)
+    consumers = {r.id: to_consumer(r) for r in registrations}
     out = frozenset(isolated) | {r.id for r in registrations if r.maintenance}
+    passing = {r.id for r in registrations if r.passing}
     return Membership(
-        live={r.id: to_consumer(r) for r in registrations if r.passing and r.id not in out},
+        live={c: consumer for c, consumer in consumers.items() if c in passing and c not in out},
         isolated=out,
         isolated_by=dict(isolated),
+        failing={c: consumer for c, consumer in consumers.items() if c not in passing and c not in out},
+        outside={c: consumer for c, consumer in consumers.items() if c in out},
+        older={r.id: tuple(map(to_consumer, r.older)) for r in registrations if r.older},
     )
 
 
@@ -180,7 +205,17 @@ def to_consumer(registration: Registration) -> Consumer:
         topics=_topics(registration.id, meta.get("topics", "")),
         incarnation=registration.incarnation,
         leaving=bool(meta.get(LEAVING)),
+        generation=registration.generation,
     )
+
+
+def _generation(consumer: str, text: str) -> int:
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) >= len(str(MOST_GENERATIONS)):
+        _warn_metadata(consumer, GENERATION, text, "a whole number from 1", "0, the oldest of its id")
+        return 0
+    return int(text)
 
 
 def _priority(consumer: str, text: str) -> int:
@@ -241,6 +276,7 @@ def fingerprint(registered: Mapping[str, Registration]) -> str:
     """
     seen = [
         [r.id, r.address, r.port, sorted(r.meta.items()), r.passing, r.maintenance]
-        for r in sorted(registered.values(), key=lambda r: r.id)
+        for newest in sorted(registered.values(), key=lambda r: r.id)
+        for r in (newest, *newest.older)
     ]
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest()

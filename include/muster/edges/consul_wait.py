@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -47,14 +47,16 @@ class WaitIndex:
 
 
 @dataclass
-class _Track:
-    """One thing that is watched: where to read it, and what was seen of it last."""
+class Track:
+    """One thing that is watched: where to read it, and what was seen of it last; `index` 0 is before everything."""
 
     path: str
     params: Params
     digest: Callable[[Any], str]
     index: int
     seen: str
+    answer: Answer | None = None
+    """The last answer that brought something new."""
     cost: float = 0.0
     """Seconds that it took to take the last answer apart."""
 
@@ -65,35 +67,40 @@ def wait_for_change(api: ConsulApi, service: str, prefix: str, index: WaitIndex,
     With a `timeout` of 0 it says where things stand. Raises `ConsulError` when Consul cannot be asked.
     Not to be called from within a running event loop.
     """
-    health = _Track(f"/v1/health/service/{service}", [], _health_digest, index.health, index.seen_health)
-    keys = _Track(f"/v1/kv/{prefix}", [("recurse", "1")], _keys_digest, index.keys, index.seen_keys)
+    health = Track(f"/v1/health/service/{service}", [], _health_digest, index.health, index.seen_health)
+    keys = Track(f"/v1/kv/{prefix}", [("recurse", "1")], keys_digest, index.keys, index.seen_keys)
     if timeout <= 0:
         asyncio.run(_read_both(api, health, keys))
     else:
-        asyncio.run(_first_change(api, health, keys, timeout))
+        asyncio.run(_first_of_both(api, health, keys, timeout))
     return WaitIndex(health.index, keys.index, health.seen, keys.seen)
 
 
-async def _read_both(api: ConsulApi, *tracks: _Track) -> None:
+async def _read_both(api: ConsulApi, *tracks: Track) -> None:
     async with async_client(api.settings) as client:
         await asyncio.gather(*(_read(api, client, track, 0, 0.0) for track in tracks))
 
 
-async def _first_change(api: ConsulApi, health: _Track, keys: _Track, seconds: float) -> None:
+async def _first_of_both(api: ConsulApi, health: Track, keys: Track, seconds: float) -> None:
     end = asyncio.get_running_loop().time() + seconds
     async with async_client(api.settings) as client:
-        tasks = [asyncio.create_task(_follow(api, client, track, end)) for track in (health, keys)]
-        done, waiting = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        # Every error is looked at, lest asyncio complain of those that are not; one of them is told.
-        failures = [failure for task in done if (failure := task.exception()) is not None]
-        if failures:
-            raise failures[0]
+        await first_done([follow(api, client, track, end) for track in (health, keys)], seconds)
 
 
-async def _follow(api: ConsulApi, client: httpx.AsyncClient, track: _Track, end: float) -> None:
+async def first_done(works: Iterable[Coroutine[Any, Any, None]], seconds: float) -> None:
+    """Return when one of `works` is done or after `seconds`; the others are cancelled. Raises what one raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    done, waiting = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    # Every error is looked at, or asyncio complains of those that are not; one of them is raised.
+    failures = [failure for task in done if (failure := task.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+async def follow(api: ConsulApi, client: httpx.AsyncClient, track: Track, end: float) -> None:
     """Return when `track` has changed or its time is over."""
     loop = asyncio.get_running_loop()
     while (left := end - loop.time()) > 0:
@@ -102,7 +109,7 @@ async def _follow(api: ConsulApi, client: httpx.AsyncClient, track: _Track, end:
         await asyncio.sleep(max(UNCHANGED_PAUSE, REST * track.cost))
 
 
-async def _read(api: ConsulApi, client: httpx.AsyncClient, track: _Track, index: int, wait: float) -> bool:
+async def _read(api: ConsulApi, client: httpx.AsyncClient, track: Track, index: int, wait: float) -> bool:
     """Read once, blocking up to `wait` seconds unless `index` is 0; say whether something changed."""
     what = f"GET {track.path}"
     params = api.params(track.params)
@@ -127,6 +134,7 @@ async def _read(api: ConsulApi, client: httpx.AsyncClient, track: _Track, index:
         raise not_understood(api.settings, what, response.text) from error
     track.cost = time.perf_counter() - began
     changed = seen != track.seen
+    track.answer = answer
     track.index = 0 if answer.index < track.index else answer.index
     track.seen = seen
     return changed
@@ -136,6 +144,7 @@ def _health_digest(data: Any) -> str:
     return fingerprint(parse_registrations(data or []))
 
 
-def _keys_digest(data: Any) -> str:
+def keys_digest(data: Any) -> str:
+    """What a change of means: a key was written, made or deleted."""
     keys = sorted((entry["Key"], entry["ModifyIndex"]) for entry in data or [])
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()

@@ -40,10 +40,13 @@ class KafkaError(RuntimeError):
 
 
 class PartitionError(KafkaError):
-    """Some partitions could not be had. `errors` says why for each of them, `offsets` holds those that could."""
+    """Some partitions failed. `errors` says why for each of them, `offsets` holds the others."""
 
     def __init__(
-        self, message: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, str]
+        self,
+        message: str,
+        offsets: Mapping[TopicPartition, Any],
+        errors: Mapping[TopicPartition, str],
     ) -> None:
         super().__init__(message)
         self.offsets = dict(offsets)

@@ -30,8 +30,10 @@ import confluent_kafka
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
-from muster.edges.kafka import GroupOffsets
+from muster.core.positions import of_another_topic, parse_stamp
+from muster.edges.kafka import NO_METADATA, GroupOffsets
 from muster.edges.kafka_admin import Failure, KafkaError, TopicPartition, client_config, librdkafka_logger
+from muster.edges.kafka_group import item_to_commit
 from muster.settings.connections import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,18 @@ def transactional_id(cluster: str, group_id: str, topic: str, partition: int) ->
     return f"muster/{cluster}/{topic}/{partition}/{group_id}"
 
 
+Begin = Callable[[TopicPartition], bool]
+"""Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What became of claims: made, or failed for now and why. One in neither was not begun, because not wanted."""
+
+    done: frozenset[TopicPartition] = frozenset()
+    failed: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a commit, by partition: acknowledged (the offset), refused for good, or to be tried again."""
@@ -76,6 +90,10 @@ class Outcome:
     done: dict[TopicPartition, int] = field(default_factory=dict)
     refused: dict[TopicPartition, str] = field(default_factory=dict)
     failed: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+class _UnwantedError(Exception):
+    """A call was not begun, because nothing wants it any more."""
 
 
 class _RefusedError(Exception):
@@ -134,9 +152,15 @@ class _Fence:
         try:
             self.initialise(timeout)
             if self.replaces:
-                present = group.committed([(item.topic, item.partition)])[item.topic, item.partition]
-                if present is not None and present > item.offset:
-                    raise _RefusedError(f"another consumer has committed offset {present} since")
+                present = group.positions([(item.topic, item.partition)])[item.topic, item.partition]
+                stamp = parse_stamp(item.metadata or "")
+                topic_id = stamp.topic_id if stamp is not None else ""
+                if (
+                    present is not None
+                    and present.offset > item.offset
+                    and not of_another_topic(present.metadata, topic_id)
+                ):
+                    raise _RefusedError(f"another consumer has committed offset {present.offset} since")
                 self.replaces = False
             if self.phase is _Phase.ABORT:
                 self.producer.abort_transaction(timeout)
@@ -188,11 +212,11 @@ class FencedCommits:
         }
         self._config.pop("isolation.level", None)  # of consumers only
 
-    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Fence off whoever had these partitions; returns those that could not be claimed, and why.
+    def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
+        """Fence off whoever had these partitions, those of them that `begin` still wants when it is their turn.
 
-        Asking again for one of those resumes. Asking for one that is claimed begins anew. Only of use before the
-        group's committed offset is read.
+        Asking again for one that failed resumes. Asking for one that is claimed begins again. Only of use before the
+        group's committed offset is read. A claim that failed may still take effect until it is released.
         """
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
@@ -201,18 +225,29 @@ class FencedCommits:
                 if fence is None or fence.phase is not _Phase.INITIALISE:
                     fence = self._fences[key] = _Fence(self._open(key), key[0])
                 fences[key] = fence
-        ends = self._call({key: (fence, fence.initialise, (self._timeout,)) for key, fence in fences.items()})
+
+        def initialise(key: TopicPartition, fence: _Fence) -> None:
+            if not begin(key):
+                raise _UnwantedError
+            fence.initialise(self._timeout)
+
+        ends = self._call({key: (fence, initialise, (key, fence)) for key, fence in fences.items()})
         failures: dict[TopicPartition, str] = {}
         for key, end in ends.items():
             if end is None:
+                continue
+            if isinstance(end, _UnwantedError):
+                self.release([key])
                 continue
             failures[key] = _why(end)
             reason = end.args[0] if isinstance(end, KafkaException) else None
             if reason is not None and (reason.fatal() or not reason.retriable()):
                 self.release([key])
-        return failures
+        return Claims(frozenset(key for key, end in ends.items() if end is None), failures)
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
+    ) -> Outcome:
         """Commit the next offset to read of each partition, each on its own. They must be claimed."""
         outcome = Outcome()
         fences: dict[TopicPartition, _Fence] = {}
@@ -228,7 +263,15 @@ class FencedCommits:
                 fences[key] = fence
         ends = self._call(
             {
-                key: (fence, fence.commit, (_TopicPartition(*key, offsets[key]), self._group, self._timeout))
+                key: (
+                    fence,
+                    fence.commit,
+                    (
+                        item_to_commit(key, offsets[key], metadata.get(key, "")),
+                        self._group,
+                        self._timeout,
+                    ),
+                )
                 for key, fence in fences.items()
             }
         )
@@ -242,13 +285,24 @@ class FencedCommits:
                 outcome.failed[key] = _why(end)
         return outcome
 
-    def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Give up the producers of these partitions; whoever claims them next is not affected."""
+    def release(
+        self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None] = lambda _: None
+    ) -> None:
+        """Give up the producers of these partitions; the consumer that claims them next is not affected.
+
+        `ended` is called for each of them, from a thread of its own, as soon as its last call has ended and its
+        producer is gone: from then on nothing of it can take effect.
+        """
         with self._lock:
-            gone = [self._fences.pop(key) for key in partitions if key in self._fences]
+            gone = {key: self._fences.pop(key, None) for key in partitions}
         # Ending a producer may take a moment, and must not wait for others to begin.
-        for fence in gone:
-            threading.Thread(target=_end, args=(fence,), name="muster-fence-end", daemon=True).start()
+        for key, fence in gone.items():
+            if fence is None:
+                ended(key)
+                continue
+            threading.Thread(
+                target=_end, args=(fence, key, ended), name="muster-fence-end", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Give up all producers."""
@@ -325,8 +379,9 @@ def _words(reason: confluent_kafka.KafkaError) -> str:
     return str(reason.str())
 
 
-def _end(fence: _Fence) -> None:
+def _end(fence: _Fence, key: TopicPartition, ended: Callable[[TopicPartition], None]) -> None:
     """Let go of a producer, once its last call has ended."""
     if fence.call is not None:
         concurrent.futures.wait([fence.call])
     del fence.producer
+    ended(key)

@@ -17,6 +17,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
 
+from muster.core.positions import Committed
 from muster.edges.kafka_admin import (
     SILENCE,
     Failure,
@@ -31,6 +32,11 @@ _Found = dict[TopicPartition, int | Failure]
 
 POLL = 0.005
 """Seconds between looks for the answer to a commit; librdkafka takes the callback in, but does not end its wait."""
+
+
+def item_to_commit(key: TopicPartition, offset: int, metadata: str) -> _TopicPartition:
+    """An offset as librdkafka takes it to commit."""
+    return _TopicPartition(*key, offset, metadata)
 
 
 class GroupClient:
@@ -72,19 +78,21 @@ class GroupClient:
 
     def committed(
         self, asked: Collection[TopicPartition], timeout: float
-    ) -> dict[TopicPartition, int | Failure | None]:
-        """The committed offset of each partition, None if there is none. Raises confluent-kafka's KafkaException."""
-        found: dict[TopicPartition, int | Failure | None] = {}
+    ) -> dict[TopicPartition, Committed | Failure | None]:
+        """What is committed of each partition, None if nothing is. Raises confluent-kafka's KafkaException."""
+        found: dict[TopicPartition, Committed | Failure | None] = {}
         for item in self._open().committed([_TopicPartition(*key) for key in asked], timeout=timeout):
-            offset = item.offset if item.offset >= 0 else None
-            found[item.topic, item.partition] = offset if item.error is None else Failure.of(item.error)
+            there = Committed(item.offset, item.metadata or "") if item.offset >= 0 else None
+            found[item.topic, item.partition] = there if item.error is None else Failure.of(item.error)
         self._trouble = ""
         return found
 
-    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> _Found:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str], timeout: float
+    ) -> _Found:
         """Commit, and wait for the acknowledgement. Raises confluent-kafka's KafkaException."""
         end = time.monotonic() + timeout
-        wanted = [_TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        wanted = [item_to_commit(key, offset, metadata.get(key, "")) for key, offset in offsets.items()]
         if not self._lock.acquire(timeout=timeout):
             return dict.fromkeys(offsets, SILENCE)
         try:
@@ -123,11 +131,12 @@ class GroupClient:
 
         librdkafka gives the first partition's error to all of them, so the group is asked what it has.
         """
-        present: Mapping[TopicPartition, int | Failure | None] = {}
+        present: Mapping[TopicPartition, Committed | Failure | None] = {}
         if len(offsets) > 1:
             with suppress(KafkaException):
                 present = self.committed(offsets.keys(), max(0.1, end - time.monotonic()))
-        return {key: offset if present.get(key) == offset else failure for key, offset in offsets.items()}
+        there = {key: found.offset for key, found in present.items() if isinstance(found, Committed)}
+        return {key: offset if there.get(key) == offset else failure for key, offset in offsets.items()}
 
     def _open(self) -> Consumer:
         if self._consumer is None:

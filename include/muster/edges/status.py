@@ -32,10 +32,11 @@ _PORTS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class StatusFailure:
-    """A status that could not be had, and why. Whoever needs it asks again."""
+    """A status that is unavailable, and why. `refused`: nothing listens there, so the process is gone."""
 
     consumer: str
     reason: str
+    refused: bool = False
 
 
 class _UselessAnswerError(Exception):
@@ -121,7 +122,8 @@ async def _ask(
         return _too_late(consumer, seconds)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         problem = str(error)[:LONGEST_PROBLEM] or type(error).__name__
-        return StatusFailure(consumer.id, f"its status page {_url(consumer)} cannot be reached: {problem}")
+        reason = f"its status page {_url(consumer)} is out of reach: {problem}"
+        return StatusFailure(consumer.id, reason, was_refused(error))
     except (WireError, _UselessAnswerError) as error:
         return StatusFailure(consumer.id, str(error))
 
@@ -151,6 +153,15 @@ async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection
     if status.consumer != consumer.id:
         raise _UselessAnswerError(f"at {url} answers consumer {status.consumer}, not {consumer.id}")
     return status
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """Whether a host answered that nothing listens there. Any other error says nothing about the process."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def page_url(address: str, port: int) -> str:

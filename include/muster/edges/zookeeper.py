@@ -129,7 +129,9 @@ class TopicStore:
 
     # Topics and partitions
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+    def create_topic(
+        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
+    ) -> bool:
         """Make `topic` known from `epoch` on, with nobody owning anything. False if it is known already.
 
         A node that is there without data gets it; a state that an earlier topic of that name left is deleted.
@@ -137,7 +139,7 @@ class TopicStore:
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
         what = f"creating topic {topic}"
         deadline = self._session.deadline()
-        data = format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch))
+        data = format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch, topic_id=topic_id))
         present = self._client.get_async(path)
         old_state = self._client.exists_async(state)
         transaction = self._client.transaction()
@@ -292,6 +294,15 @@ class TopicStore:
             self._assignments,
             b"",
         )
+
+    def now(self) -> float:
+        """The clock of ZooKeeper's leader, in seconds since the epoch: the same for all that coordinate.
+
+        A write tells it; the node has nothing in it and no watches.
+        """
+        deadline = self._session.deadline()
+        stat = self._session.call("asking for the time", deadline, self._client.set_async, self._states, b"")
+        return float(stat.mtime / 1000)
 
     def watch_changes(self, event: threading.Event) -> None:
         """Set `event` at the next `touch`, or when the connection is lost. Once: call it again for the next.

@@ -31,6 +31,8 @@ READ_AT_ONCE = 100
 """So many entries are asked for together, about 100 kB each at most."""
 PRUNED_AT_ONCE = 500
 """So many entries are looked at, or deleted, together."""
+PRUNED_AT_MOST = 2_000
+"""Entries that one call deletes, the oldest; the next call goes on."""
 
 
 def append_entry(session: Session, cluster: str, entry: Entry, deadline: Deadline) -> int:
@@ -89,7 +91,8 @@ def prune_history(
 ) -> int:
     """Delete what is older than `keep_seconds`, and the oldest beyond `keep_entries` entries or `keep_bytes` bytes.
 
-    Returns how many were deleted. Raises `ZooKeeperError`; then some may be deleted, and doing it again does no harm.
+    Returns how many were deleted, at most `PRUNED_AT_MOST`. Raises `ZooKeeperError`; then some may be deleted, and
+    doing it again does no harm.
     """
     oldest = (time.time() if now is None else now) - keep_seconds
     parent = history_path(cluster)
@@ -104,7 +107,7 @@ def prune_history(
                 continue
             size += stat.data_length
             if stat.created < oldest or place >= keep_entries or size > keep_bytes:
-                return _delete(session, parent, numbers[place:], deadline)
+                return _delete(session, parent, numbers[place:][-PRUNED_AT_MOST:], deadline)
     return 0
 
 

@@ -10,7 +10,8 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from pydantic import (
 
 from muster.core.subscription import Subscription, TopicDecision, check_pattern
 from muster.core.wire import check_id, check_topic
+from muster.settings.connection_variable import connection_in_environment
 from muster.settings.duration import Duration
 from muster.settings.retention import RetentionSettings
 
@@ -42,6 +44,12 @@ class SettingsError(ValueError):
 
 def _identifier(value: str) -> str:
     return check_id(value, "name")
+
+
+def _prefix(value: str) -> str:
+    for part in value.split("/"):
+        check_id(part, "prefix")
+    return value
 
 
 def _dotted(value: str) -> str:
@@ -191,6 +199,8 @@ class ClusterSettings(_Settings):
     kafka: Plain = "muster_kafka"
     zookeeper: Plain = "muster_zookeeper"
     consul: Plain = "muster_consul"
+    consul_prefix: Annotated[str, Field(max_length=200), AfterValidator(_prefix)] = "muster"
+    """What the cluster's keys in Consul begin with; see `muster.edges.consul_keys`."""
     status: Plain | None = None
     """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
     assignor: AssignorSettings = AssignorSettings()
@@ -203,8 +213,13 @@ class ClusterSettings(_Settings):
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
     on_stuck: tuple[NotifierSettings, ...] = ()
-    """Who is told when `advance_state`, `fetch_partitions` or `fetch_consumers` fails."""
+    """What is called when `advance_state`, `fetch_partitions`, `fetch_consumers` or, for good, a consumer fails."""
     rebalance_delay: Duration = 0.0
+    closing_timeout: Duration = 30.0
+    """How long a consumer that is isolated or fails its check, and still answers, may take to close partitions."""
+    planning_error_delay: Duration = 60.0
+    """How long the partitions of a consumer that is gone wait for the assignor, if that fails, before the sticky one
+    replaces it."""
     fencing: bool = True
     """Whether Kafka refuses the commits of consumers that were replaced."""
     status_timeout: Annotated[Duration, Field(gt=0)] = 2.0
@@ -253,6 +268,39 @@ class Clusters:
             raise SettingsError(self.errors[name])
         known = ", ".join(sorted(self.clusters)) or "none"
         raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}")
+
+
+class _Accepted:
+    """What the clusters of a file share with no other: a Consul service, and a group on one Kafka."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, str] = {}
+        self._groups: dict[tuple[str, str], str] = {}
+
+    def conflict(self, cluster: ClusterSettings) -> str:
+        """Why `cluster` must not stand beside those accepted before; '' if it may, and then it is accepted."""
+        if other := self._services.get(cluster.consul_service):
+            return (
+                f"key 'consul_service': {cluster.consul_service!r} is already that of cluster {other!r}; each "
+                "cluster needs its own"
+            )
+        groups = {(place, cluster.group_id) for place in _kafka_places(cluster.kafka)}
+        if others := sorted(self._groups[group] for group in groups if group in self._groups):
+            return (
+                f"key 'group_id': {cluster.group_id!r} is already that of cluster {others[0]!r} on the same Kafka, "
+                "and each would set back the other's committed offsets; give one of the two another group_id"
+            )
+        self._services[cluster.consul_service] = cluster.name
+        self._groups |= dict.fromkeys(groups, cluster.name)
+        return ""
+
+
+def _kafka_places(conn_id: str) -> set[str]:
+    """What tells one Kafka from another without asking it: the connection's id, and its brokers where an environment
+    variable has them. A connection that cannot be read has its id only."""
+    extra = connection_in_environment(conn_id)
+    servers = str(extra.get("bootstrap.servers") or "").lower().split(",")
+    return {conn_id} | {f"{s if ':' in s else f'{s}:9092'}" for server in servers if (s := server.strip())}
 
 
 def clusters_path() -> Path:
@@ -307,11 +355,21 @@ def load_clusters(path: Path | None = None) -> Clusters:
     """
     path = path or clusters_path()
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a safe loader
+        text = path.read_bytes()
     except OSError as error:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); create it, or set MUSTER_CLUSTERS"
         ) from error
+    found = _parse(path, text)
+    return replace(found, clusters=dict(found.clusters), errors=dict(found.errors))
+
+
+@lru_cache(maxsize=1)
+def _parse(path: Path, text: bytes) -> Clusters:
+    """What the file holds. Kept, because a task needs it twice, and a file of a hundred clusters takes 0.2 s; what
+    Airflow's scheduler has read by then, the tasks' processes inherit."""
+    try:
+        content = yaml.load(text.decode(), _Loader)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: of bytes that are no UTF-8, and of a date that there is not.
         raise SettingsError(f"{path}: not YAML: {str(error)[:1000]}; correct the file") from error
@@ -325,7 +383,7 @@ def load_clusters(path: Path | None = None) -> Clusters:
             "the others out"
         )
     result = _with_retention(path, content.get("retention"))
-    services: dict[str, str] = {}
+    accepted = _Accepted()
     for key, entry in content["clusters"].items():
         name = str(key)[:LONGEST_NAME]
         if name in result.clusters or name in result.errors:
@@ -349,12 +407,8 @@ def load_clusters(path: Path | None = None) -> Clusters:
         except ValidationError as error:
             result.errors[name] = _explain(path, name, error)
             continue
-        if other := services.get(cluster.consul_service):
-            result.errors[name] = (
-                f"{path}: cluster {name!r}, key 'consul_service': {cluster.consul_service!r} is already "
-                f"that of cluster {other!r}; each cluster needs its own"
-            )
+        if conflict := accepted.conflict(cluster):
+            result.errors[name] = f"{path}: cluster {name!r}, {conflict}"
             continue
-        services[cluster.consul_service] = name
         result.clusters[name] = cluster
     return result

@@ -42,6 +42,7 @@ class ConsumerSettings(BaseModel):
     consumer: Annotated[str, AfterValidator(check_id)]
     incarnation: Annotated[str, Field(min_length=1, max_length=128)]
     consul_service: Annotated[str, AfterValidator(check_id)]
+    consul_prefix: str = "muster"
     zookeeper: ZooKeeperSettings
     consul: ConsulSettings
     kafka: KafkaSettings
@@ -61,6 +62,8 @@ class ConsumerSettings(BaseModel):
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     hand_over: Annotated[float, Field(ge=0)] = 5.0
     """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""
+    log_file: str = ""
+    """Where this machine keeps the driver's output, for it to be rotated; empty where the cluster keeps it."""
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
 

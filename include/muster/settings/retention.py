@@ -1,4 +1,7 @@
-"""`retention` in `clusters.yaml`: for how long the DAG `muster_pruning` keeps what Muster's DAGs leave behind."""
+"""`retention` in `clusters.yaml`: for how long what Muster leaves behind is kept.
+
+The DAG `muster_pruning` deletes what Airflow has of it, each coordinator its history in ZooKeeper.
+"""
 
 from __future__ import annotations
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 
 from muster.sinks.ranges import Range
 
 TopicPartition = tuple[str, int]
 """Topic and partition number."""
 
+NO_IDS: Mapping[str, str] = MappingProxyType({})
+
 _RANGES: ContextVar[Mapping[TopicPartition, Range] | None] = ContextVar("muster_batch_ranges", default=None)
+_TOPIC_IDS: ContextVar[Mapping[str, str]] = ContextVar("muster_batch_topic_ids", default=NO_IDS)
 
 
 def batch_ranges() -> dict[TopicPartition, Range]:
@@ -32,11 +36,21 @@ def batch_ranges() -> dict[TopicPartition, Range]:
     return {key: (begin, end) for key, (begin, end) in ranges.items() if begin < end}
 
 
+def batch_topic_ids() -> dict[str, str]:
+    """Kafka's ids of the topics in the batch, as far as they are known.
+
+    A topic that is deleted and created again under its name has another id, and its offsets begin again: they are no
+    range of the old topic. To be called in the handler's own thread.
+    """
+    return dict(_TOPIC_IDS.get())
+
+
 @contextmanager
-def batch_of(ranges: Mapping[TopicPartition, Range]) -> Iterator[None]:
-    """Within this block `batch_ranges` gives `ranges`."""
-    token = _RANGES.set(ranges)
+def batch_of(ranges: Mapping[TopicPartition, Range], topic_ids: Mapping[str, str] = NO_IDS) -> Iterator[None]:
+    """Within this block `batch_ranges` gives `ranges`, and `batch_topic_ids` gives `topic_ids`."""
+    tokens = _RANGES.set(ranges), _TOPIC_IDS.set(topic_ids)
     try:
         yield
     finally:
-        _RANGES.reset(token)
+        _RANGES.reset(tokens[0])
+        _TOPIC_IDS.reset(tokens[1])

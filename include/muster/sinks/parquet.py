@@ -14,9 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muster.sinks.batch import TopicPartition, batch_ranges
+from muster.sinks.batch import TopicPartition, batch_ranges, batch_topic_ids
 from muster.sinks.location import local_folder
-from muster.sinks.partition_folder import PartitionFolder, SinkError, incoming_file, partition_folder, sync
+from muster.sinks.partition_folder import (
+    PartitionFolder,
+    SinkError,
+    incoming_file,
+    partition_folder,
+    sync,
+    topic_folder,
+)
 from muster.sinks.ranges import Range
 
 if TYPE_CHECKING:
@@ -42,7 +49,8 @@ class ParquetSink:
 
     A batch that comes again is left out as far as it stands there, by its offsets, whoever wrote it and wherever
     that batch began and ended. For what that takes of the file system see `muster.sinks.partition_folder`. A topic
-    that is deleted and made anew begins again with offset 0, so it needs another `path`.
+    that is deleted and created again begins with offset 0 once more; where Kafka tells the ids of topics its files
+    are kept apart, in `topic=[TOPIC]/partition=[N]/id-[ID]/`, else it needs another `path`.
 
     `${VAR}` in `path` is taken from the environment of the driver. Raises ValueError for a path of no use.
     """
@@ -50,7 +58,7 @@ class ParquetSink:
     def __init__(self, path: str, compression: str = "snappy") -> None:
         self.path = local_folder(path)
         self.compression = compression
-        self._folders: dict[TopicPartition, PartitionFolder] = {}
+        self._folders: dict[tuple[TopicPartition, str], PartitionFolder] = {}
 
     def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
         """Write one batch."""
@@ -62,9 +70,10 @@ class ParquetSink:
         Raises `SinkError` if it cannot be written, and what Spark raises if `frame` cannot be computed.
         """
         pieces: dict[TopicPartition, list[Range]] = {}
-        ranges = batch_ranges()
+        ranges, topic_ids = batch_ranges(), batch_topic_ids()
+        folders = {key: self._folder(key, topic_ids.get(key[0], "")) for key in ranges}
         for key, held in ranges.items():
-            missing = self._folder(key).missing(held)
+            missing = folders[key].missing(held)
             if missing != [held]:
                 log.info(
                     "topic %r, partition %d: of offsets %d to %d, only %s are written", *key, *held, missing
@@ -74,7 +83,11 @@ class ParquetSink:
         if not pieces:
             return
         task = partial(
-            _write_task, root=str(self.path), ranges=ranges, pieces=pieces, compression=self.compression
+            _write_task,
+            folders={key: str(folders[key].path) for key in pieces},
+            ranges=ranges,
+            pieces=pieces,
+            compression=self.compression,
         )
         written: Written = {}
         for row in frame.mapInArrow(task, _WRITTEN).collect():
@@ -85,15 +98,15 @@ class ParquetSink:
             for (key, piece), files in sorted(written.items()):
                 of_partition.setdefault(key, []).append((piece, files))
             # The partitions at the same time, the pieces of each one after the other.
-            list(pool.map(lambda item: self._publish(*item), of_partition.items()))
+            list(pool.map(lambda item: self._publish(folders[item[0]], item[1]), of_partition.items()))
 
-    def _folder(self, key: TopicPartition) -> PartitionFolder:
-        if key not in self._folders:
-            self._folders[key] = PartitionFolder(partition_folder(self.path, *key), SUFFIX)
-        return self._folders[key]
+    def _folder(self, key: TopicPartition, topic_id: str) -> PartitionFolder:
+        if (key, topic_id) not in self._folders:
+            path = topic_folder(partition_folder(self.path, *key), topic_id)
+            self._folders[key, topic_id] = PartitionFolder(path, SUFFIX)
+        return self._folders[key, topic_id]
 
-    def _publish(self, key: TopicPartition, pieces: list[tuple[Range, list[Path]]]) -> None:
-        folder = self._folder(key)
+    def _publish(self, folder: PartitionFolder, pieces: list[tuple[Range, list[Path]]]) -> None:
         for piece, files in pieces:
             file = files[0] if len(files) == 1 else self._rewrite(files, piece, folder)
             self._place(folder, piece, file)
@@ -128,7 +141,7 @@ class ParquetSink:
 
 def _write_task(
     batches: Iterable[pa.RecordBatch],
-    root: str,
+    folders: Mapping[TopicPartition, str],
     ranges: Mapping[TopicPartition, Range],
     pieces: Pieces,
     compression: str,
@@ -142,8 +155,7 @@ def _write_task(
                 for piece in pieces.get(key, []):
                     if held := _within(rows, piece):
                         if (key, piece) not in writers:
-                            folder = partition_folder(Path(root), *key)
-                            writers[key, piece] = _Writer(incoming_file(folder), compression)
+                            writers[key, piece] = _Writer(incoming_file(Path(folders[key])), compression)
                         writers[key, piece].add(held)
         for writer in writers.values():
             writer.close()

@@ -3,6 +3,13 @@
     topic=flights/partition=3/00000000000000000100-00000000000000000199.parquet    offsets 100 to 199
     topic=flights/partition=3/_incoming/                                           being written
     topic=flights/partition=3/_claims/00000000000000000017                         the 18th file is that one
+    topic=flights/partition=3/_topic_id                                            of which topic these files are
+    topic=flights/partition=3/id-qpJaokkrTr2QutpwMVdOOw/                           files of another topic of that name
+
+Offsets say nothing without the topic that they are of: one that is deleted and created again begins with offset 0
+once more. The folder belongs to the first topic whose id is known when it is written to (`_topic_id`, made once),
+with the files that were there before; each later topic of that name has a folder of its own in it. Readers find all
+of them.
 
 Several processes may write to it at once, and each may die or be frozen at any moment: a consumer that was
 replaced does not know it yet. A file gets its place in three steps:
@@ -37,7 +44,7 @@ from pathlib import Path
 
 from muster.sinks.ranges import Coverage, Range
 
-INCOMING, CLAIMS = "_incoming", "_claims"
+INCOMING, CLAIMS, TOPIC_ID = "_incoming", "_claims", "_topic_id"
 KEPT = 100
 """Claims that are kept before the last one."""
 ABANDONED_AFTER = 24 * 3600.0
@@ -53,6 +60,30 @@ class SinkError(RuntimeError):
 def partition_folder(root: Path, topic: str, partition: int) -> Path:
     """Where a partition's files are below `root`."""
     return root / f"topic={topic}" / f"partition={partition}"
+
+
+def topic_folder(folder: Path, topic_id: str) -> Path:
+    """Where the files of the topic with this id are that belong into the partition's `folder`. Raises OSError.
+
+    '' is a topic whose id is not known: it is taken for the one that the folder belongs to.
+    """
+    if not topic_id:
+        return folder
+    marker = folder / TOPIC_ID
+    if not marker.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{uuid.uuid4().hex}"
+        draft.write_text(topic_id)
+        sync(draft)
+        try:
+            os.link(draft, marker)
+        except FileExistsError:
+            pass  # another consumer was there first; what it wrote counts
+        else:
+            sync(folder)
+        finally:
+            draft.unlink()
+    return folder if marker.read_text() == topic_id else folder / f"id-{topic_id}"
 
 
 def incoming_file(folder: Path) -> Path:

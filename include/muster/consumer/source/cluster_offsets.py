@@ -12,10 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
 from muster.consumer.source.offsets import TopicPartition
+from muster.core.positions import Committed
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 
@@ -26,14 +28,17 @@ class Offsets(Protocol):
     Calls raise `PartitionError` if they cannot answer for some partitions, `KafkaError` if for none.
     """
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """The group's committed offsets, None where there is none."""
+    def positions(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Committed | None]:
+        """The group's committed offsets with their metadata, None where there is none."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The first offsets that Kafka still has."""
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offsets after the last records that may be read."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids under which Kafka has these topics now, as far as it tells."""
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -51,22 +56,26 @@ class Question:
     """What a planning wants to know of a cluster.
 
     `partitions` by group id: their ends are asked for. `unchecked` are those whose committed offset and
-    beginning are asked for as well; `doubtful` those whose beginning is.
+    beginning are asked for as well; `behind` those whose beginning is; `doubtful` those whose beginning and topic's
+    id are.
     """
 
     partitions: Mapping[str, Collection[TopicPartition]]
     unchecked: frozenset[TopicPartition] = frozenset()
     doubtful: frozenset[TopicPartition] = frozenset()
+    behind: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the cluster said; `errors` says why it could not answer for a partition at present."""
+    """What the cluster said; `errors` says why it could not answer for a partition at present. `topic_ids` are those
+    under which it has the topics now."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
-    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, Committed | None] = field(default_factory=dict)
     errors: Mapping[TopicPartition, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class ClusterOffsets:
@@ -149,14 +158,19 @@ class ClusterOffsets:
         ends_of = self._group(next(iter(groups)))
         asked = frozenset(tp for partitions in groups.values() for tp in partitions)
         ends = _partly(ends_of.end_offsets, sorted(asked), failed)
-        committed: dict[TopicPartition, int | None] = {}
+        committed: dict[TopicPartition, Committed | None] = {}
         for group, partitions in groups.items():
             if unchecked := [tp for tp in partitions if tp in question.unchecked and tp not in failed]:
-                committed.update(_partly(self._group(group).committed, unchecked, failed))
-        doubtful = (question.unchecked | question.doubtful) & asked - failed.keys()
+                committed.update(_partly(self._group(group).positions, unchecked, failed))
+        doubtful = (question.unchecked | question.doubtful | question.behind) & asked - failed.keys()
         # Last, so that retention between two calls shows as a later beginning rather than as a lost one.
         earliest = _partly(ends_of.beginning_offsets, sorted(doubtful), failed) if doubtful else {}
-        return Answer(ends, earliest, committed)
+        topics = {topic for topic, _ in question.doubtful & asked}
+        ids: Mapping[str, str] = {}
+        if topics:
+            with suppress(KafkaError):  # whatever is not known of them waits
+                ids = ends_of.topic_ids(sorted(topics))
+        return Answer(ends, earliest, committed, topic_ids=ids)
 
     def _group(self, group: str) -> Offsets:
         if group not in self._groups:
@@ -169,7 +183,7 @@ class ClusterOffsets:
         self._groups.clear()
 
 
-Value = TypeVar("Value", int, int | None)
+Value = TypeVar("Value", int, Committed | None)
 
 
 def _partly(

@@ -90,7 +90,7 @@ class MusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parallelism = max(1, int(_number(options, "parallelism", 1)))
         self._read_timeout = _number(options, "read_timeout", 120.0)
         self._idle_wait = _number(options, "idle_wait", 0.0)
-        self._shares = options.get("shares") or ""
+        self._shares = options.get("shares", "")
         self._made: Planner | None = None
 
     @property

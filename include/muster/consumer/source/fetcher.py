@@ -43,6 +43,10 @@ _PASS_OVER = 1_000
 batches in turns both stay with all partitions, and each passes over what the other has read."""
 _KEEP_RECORDS = 320_000
 _KEEP_BYTES = 256 * 1024 * 1024
+"""How much of what comes beyond a range is kept at most, for all partitions together: about what one fetch of 50
+partitions brings when producers send batches of 1 MB. Less would have to be fetched again, most of it."""
+_KEEP_UNTUNED = 3_200
+"""The records of it as long as it is not known how large they are."""
 _SHORT_WAIT, _LONG_WAIT = 0.01, 0.1
 _LOOKUP_TIMEOUT = 10.0
 _GONE_AFTER = 10.0
@@ -119,7 +123,7 @@ class RangeFetcher:
         self._last_error = ""
         self._refused = False
         self._chunk = 100
-        self._keep = 32 * self._chunk
+        self._keep = _KEEP_UNTUNED
         self._one_topic = True
         try:
             self._consumer = Consumer(

@@ -8,7 +8,6 @@ batch that is planned again is the same batch; the `to` of one batch is the `fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from muster.consumer.source.protocol import Offsets
 
@@ -104,29 +103,6 @@ def moves(before: Ranges, after: Ranges) -> bool:
     return before.keys() != after.keys() or any(
         after[tp][0] != before[tp][1] or after[tp][1] != after[tp][0] for tp in after
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a partition begins to be read, and `skipped`: records that retention deleted before they were."""
-
-    position: int
-    skipped: int = 0
-
-
-def begin(position: int | None, committed: int | None, earliest: int) -> Beginning:
-    """Where to begin a partition that this planner has not read yet.
-
-    `position` is where Spark's last batch ended, None for a partition just added; `committed` the group's
-    committed offset, None if there is none; `earliest` the first offset that Kafka still has. The group's offset
-    is the truth: it is only behind `position` while the last batch's commit is under way, and only ahead of it if
-    somebody else has read on since. Without either the partition is read from its beginning.
-    """
-    known = [offset for offset in (position, committed) if offset is not None]
-    if not known:
-        return Beginning(earliest)
-    at = max(known)
-    return Beginning(max(at, earliest), max(0, earliest - at))
 
 
 def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, Range]]]:

@@ -9,8 +9,9 @@ moment fails the query:
 - the agent: the offset stays as it is, no batch is planned. The agent lives in the driver, so if it is gone for
   longer than `agent_patience`, the driver is dying and the query ends with an error.
 
-A partition that ends before the position it was read to was deleted and created anew (or truncated). If that
-is still so after a while it is read from its beginning, like `auto.offset.reset=earliest`, with a warning.
+Where a partition goes on whose records are gone (deleted by retention, truncated, or of a topic that was created
+again) `muster.core.positions` decides. One that ends before the position it was read to waits for a while first, and
+the agent is told of each such jump.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from muster.consumer.source.protocol import (
     LONGEST_WAIT,
     AgentClient,
     AgentUnreachableError,
+    Jumps,
     SourcePartitions,
     SourcePlanned,
     TopicSource,
 )
 from muster.consumer.source.reader import ClusterRanges, Share, Task
 from muster.consumer.source.shares import ShareBooks
+from muster.core import positions
+from muster.core.positions import Jump, Start
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.settings.connections import KafkaSettings
 
@@ -43,9 +47,9 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-_RECREATED_AFTER = 10.0
-"""Seconds for which a partition must end before its position until it counts as created anew: a leader that has
-just changed may for a moment know less."""
+_GONE_AFTER = 10.0
+"""Seconds for which a partition must end before its position until that is believed: a leader that has just changed
+may for a moment know less."""
 
 _REHEARSAL_TIMEOUT = 5.0
 """Seconds for which a partition may give nothing in a rehearsal."""
@@ -61,6 +65,7 @@ class _Plan:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     waiting: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+    jumps: dict[TopicPartition, Jump] = field(default_factory=dict)
 
 
 class Planner:
@@ -95,7 +100,10 @@ class Planner:
         self._kafka: dict[str, str] = {}
         # Partitions in Spark's offset whose position was compared with the group's in this process.
         self._checked: set[TopicPartition] = set()
-        self._ends_early: dict[TopicPartition, float] = {}
+        # Partitions that end before their position: since when, and the least end since.
+        self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
+        # Partitions of which the last plan did not take all there is; retention may overtake them.
+        self._behind: frozenset[TopicPartition] = frozenset()
         self._target: Mapping[TopicPartition, int] | None = None
         self._newest: Mapping[TopicPartition, int] = {}
         self._agent_lost: float | None = None
@@ -130,6 +138,7 @@ class Planner:
                     offsets=offsets.format_offsets(offsets.parse_offsets(end)),
                     ends=offsets.nest(plan.ends),
                     problems=plan.problems,
+                    jumps=_format_jumps(plan.jumps),
                 )
             )
         except AgentUnreachableError as error:
@@ -139,6 +148,7 @@ class Planner:
         self._size.planned(0 if end is start else offsets.count(ranges.values()), self._clock())
         self._checked &= ranges.keys()
         self._newest = plan.ends
+        self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._say(plan.problems)
         return end
 
@@ -167,7 +177,8 @@ class Planner:
     def tasks(self, end: dict[str, Any]) -> list[Task]:
         """The tasks of the batch that ends with `end`. The same `end` always gives the same records.
 
-        Raises ValueError if `end` holds a topic of which the agent does not know where it is.
+        Raises ValueError if `end` holds a topic of which the agent does not know where it is, and OSError if the
+        folder in which tasks choose cannot be written to.
         """
         self._rehearsed = True
         held = offsets.parse_offsets(end)
@@ -184,10 +195,7 @@ class Planner:
         shares = [self._share(dict(group), ahead) for group in offsets.tasks(known, self._parallelism)]
         if self._books is None or len(shares) < 2:  # noqa: PLR2004 - one leaves no choice
             return [Task((share,), self._read_timeout) for share in shares]
-        return [
-            Task(tuple(shares), self._read_timeout, choice.number, choice)
-            for choice in self._books.open(len(shares))
-        ]
+        return [Task(tuple(shares), self._read_timeout, choice) for choice in self._books.open(len(shares))]
 
     def rehearsal(self) -> list[Task]:
         """The tasks of a batch that nobody is given: the first time as many as there are at most, which have Spark,
@@ -236,7 +244,7 @@ class Planner:
         asked = []
         for topic, source in answer.nearby.items():
             partitions = frozenset((topic, p) for p in source.partitions)
-            question = Question({source.group_id: partitions}, doubtful=partitions)
+            question = Question({source.group_id: partitions}, behind=partitions)
             asked.append((source, partitions, clusters[source.bootstrap_servers].ask(question)))
         found = []
         for source, partitions, result in asked:
@@ -269,7 +277,12 @@ class Planner:
             partitions = frozenset(tp for of_group in groups.values() for tp in of_group)
             if not partitions:
                 continue
-            question = Question(groups, partitions - self._checked, partitions & frozenset(self._ends_early))
+            question = Question(
+                groups,
+                unchecked=partitions - self._checked,
+                doubtful=partitions & frozenset(self._ends_early),
+                behind=partitions & self._behind,
+            )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
         plan = _Plan()
         for servers, cluster, partitions, result in asked:
@@ -281,13 +294,14 @@ class Planner:
                 plan.positions.update({tp: held[tp][1] for tp in partitions if tp in held})
                 continue
             for tp in sorted(partitions):
-                self._place(tp, held[tp][1] if tp in held else None, servers, found, plan)
+                topic_id = answer.topics[tp[0]].topic_id
+                self._place(tp, held[tp][1] if tp in held else None, servers, topic_id, found, plan)
         for (servers, topic, why), numbers in plan.waiting.items():
             plan.problems.append(
                 f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets cannot be had: "
                 f"{why}; check that the topic exists and may be read"
             )
-        self._ends_early = {tp: at for tp, at in self._ends_early.items() if tp in plan.ends}
+        self._ends_early = {tp: seen for tp, seen in self._ends_early.items() if tp in plan.ends}
         return plan
 
     def _open_clusters(self, answer: SourcePartitions) -> dict[str, ClusterOffsets]:
@@ -305,9 +319,15 @@ class Planner:
         return self._clusters
 
     def _place(
-        self, tp: TopicPartition, position: int | None, servers: str, found: Answer, plan: _Plan
+        self,
+        tp: TopicPartition,
+        position: int | None,
+        servers: str,
+        topic_id: str,
+        found: Answer,
+        plan: _Plan,
     ) -> None:
-        """Put one partition into the plan: at its position, at the group's offset, or at its beginning."""
+        """Put one partition into the plan: at its position, at the group's offset, or where it goes on instead."""
         unchecked = tp not in self._checked
         end = found.ends.get(tp)
         if end is None or (unchecked and (tp not in found.committed or tp not in found.earliest)):
@@ -318,46 +338,55 @@ class Planner:
             return
         plan.ends[tp] = end
         if unchecked:
-            begin = offsets.begin(position, found.committed[tp], found.earliest[tp])
-            at = begin.position
+            start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
         else:
-            begin = None
             at = position if position is not None else end
-        if at > end:
-            earliest = self._created_anew(tp, at, end, servers, found, plan)
-            if earliest is None:
+            start = positions.go_on(at, found.earliest.get(tp, at))
+        if start.offset > end:
+            after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
+            if after is None:
                 if position is not None:
                     plan.positions[tp] = position
                 return
-            at, begin = earliest, None
+            start = after
         else:
             self._ends_early.pop(tp, None)
-        if begin is not None and begin.skipped:
-            LOG.warning(
-                "Kafka at %s: topic '%s', partition %d: %d records from offset %d on were deleted by retention "
-                "before they were read; lengthen the topic's retention, or add consumers",
-                servers, *tp, begin.skipped, at - begin.skipped,
-            )  # fmt: skip
+        if start.jump is not None:
+            plan.jumps[tp] = start.jump
         self._checked.add(tp)
-        plan.positions[tp] = at
+        plan.positions[tp] = start.offset
 
-    def _created_anew(
-        self, tp: TopicPartition, at: int, end: int, servers: str, found: Answer, plan: _Plan
-    ) -> int | None:
-        """The offset to begin a partition with that ends before its position; None: wait and see."""
+    def _after_the_end(
+        self,
+        tp: TopicPartition,
+        at: int,
+        end: int,
+        servers: str,
+        topic_id: str,
+        found: Answer,
+        plan: _Plan,
+    ) -> Start | None:
+        """Where a partition goes on that ends before its position; None: it waits."""
         now = self._clock()
-        since = self._ends_early.setdefault(tp, now)
-        where = f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}"
-        text = f"{where}: it ends at {end}, before the offset {at} it was read to"
-        if now - since < _RECREATED_AFTER or tp not in found.earliest:
-            plan.problems.append(f"{text}; was the topic created anew? It waits")
+        since, lowest = self._ends_early.get(tp, (now, end))
+        self._ends_early[tp] = (since, min(lowest, end))
+        text = f"Kafka at {servers}: topic {tp[0]!r}, partition {tp[1]}: it ends at {end}, before the offset {at}"
+        if now - since < _GONE_AFTER or tp not in found.earliest:
+            plan.problems.append(
+                f"{text} it was read to; it waits until it is known whether the topic was truncated, or deleted and "
+                "created again"
+            )
+            return None
+        kafka_id = found.topic_ids.get(tp[0], "")
+        start = positions.after_the_end(at, min(lowest, end), found.earliest[tp], topic_id, kafka_id)
+        if start is None:
+            plan.problems.append(
+                f"{text} it was read to; it waits, because Kafka has the topic under id {kafka_id or 'unknown'}, "
+                f"and the assignment under {topic_id}: the coordinator puts the new id there"
+            )
             return None
         del self._ends_early[tp]
-        LOG.warning(
-            "%s; the topic was deleted and created anew, or truncated: it is read from its beginning, offset %d",
-            text, found.earliest[tp],
-        )  # fmt: skip
-        return found.earliest[tp]
+        return start
 
     def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
         if self._target is None:
@@ -396,3 +425,10 @@ class Planner:
             LOG.warning("%s", problem)
         if not problems:
             LOG.warning("all partitions can be read again")
+
+
+def _format_jumps(jumps: Mapping[TopicPartition, Jump]) -> Jumps:
+    told: Jumps = {}
+    for (topic, partition), jump in sorted(jumps.items()):
+        told.setdefault(topic, {})[str(partition)] = (jump.before, jump.after, jump.why)
+    return told

@@ -23,6 +23,8 @@ from typing import Annotated, Self
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from muster.core.positions import Why
+
 PARTITIONS_PATH = "/source/partitions"
 PLANNED_PATH = "/source/planned"
 LONGEST_WAIT = 1.0
@@ -34,6 +36,9 @@ Offsets = dict[str, dict[PartitionText, tuple[int, int]]]
 Partition numbers are text because Spark keeps offsets as JSON."""
 
 Partition = Annotated[int, Field(ge=0)]
+
+Jumps = dict[str, dict[PartitionText, tuple[int, int, Why]]]
+"""`{topic: {"3": [before, after, why]}}`: partitions that go on at another offset than they were read up to."""
 
 
 class AgentUnreachableError(ConnectionError):
@@ -49,10 +54,11 @@ class _Message(BaseModel):
 
 
 class TopicSource(_Message):
-    """Where a topic's records are, whose offsets count, and which of its partitions may be read."""
+    """Where a topic's records are, whose offsets count, which topic it is, and which partitions may be read."""
 
     bootstrap_servers: Annotated[str, Field(alias="bootstrap.servers", min_length=1)]
     group_id: Annotated[str, Field(alias="group.id", min_length=1)]
+    topic_id: Annotated[str, Field(alias="topic.id")] = ""
     partitions: list[Partition]
 
 
@@ -83,7 +89,8 @@ class SourcePlanned(_Message):
     completed (empty before the first): its records up to each `to` are processed, whether or not a progress event
     was seen. `offsets` is the end of the batch to come, equal to `finished` when there is none to come. `ends`
     are the partitions' ends in Kafka at this moment, for the lag. `problems` are sentences for the status page,
-    empty when all is well; they replace those of the last planning.
+    empty when all is well; they replace those of the last planning. `jumps` are the partitions that do not go on
+    where they were read up to.
     """
 
     asked: int
@@ -91,6 +98,7 @@ class SourcePlanned(_Message):
     offsets: Offsets
     ends: dict[str, dict[PartitionText, int]] = Field(default_factory=dict)
     problems: list[str] = Field(default_factory=list)
+    jumps: Jumps = Field(default_factory=dict)
 
     @property
     def plans_batch(self) -> bool:
@@ -155,8 +163,13 @@ class AgentClient:
                 "says why"
             )
         if not answer.is_success:
+            refused = "check the source's options 'agent' and 'token', unless its query has ended"
+            steps: dict[int, str] = {
+                httpx.codes.UNAUTHORIZED: refused,
+                httpx.codes.CONFLICT: "the query is started again, from the committed offsets",
+            }
+            step = steps.get(answer.status_code, "check the source's option 'agent'")
             raise AgentRefusedError(
-                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; check the "
-                "source's options 'agent' and 'token'"
+                f"agent at {self._url}: {method} {path}: {answer.status_code}: {answer.text[:300]}; {step}"
             )
         return answer

@@ -52,12 +52,16 @@ class Task(InputPartition):
 
     shares: tuple[Share, ...]
     read_timeout: float = 120.0
-    number: int = 0
     choice: Choice | None = None
 
     @property
+    def number(self) -> int:
+        """Which of the shares is the task's own, if it has no other."""
+        return 0 if self.choice is None else self.choice.number
+
+    @property
     def records(self) -> int:
-        """How many offsets the task's own share spans."""
+        """How many offsets that share spans."""
         return sum(offsets.count(cluster.ranges.values()) for cluster in self.shares[self.number])
 
     def share(self, ahead: Callable[[Share], int]) -> Share:

@@ -122,6 +122,12 @@ export function pairText(pairs) {
   return pairs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
 }
 
+/** What a consumer is waited for. @param {import("./types.js").WaitingEntry} one @returns {string} "is to close partition 3" */
+export function lacking(one) {
+  if (one.phase === "answer") return "is to say what it holds";
+  return `is to ${one.phase === "progress" ? "make progress on" : one.phase} ${partitions(one.partitions)}`;
+}
+
 /** Who decided something, when and why. @param {{by: string, at: number | null, why: string}} said @param {Child} when */
 export function saidBy(said, when) {
   return h("span", { class: "said" }, h("q", { text: said.why || "no reason given" }), " ", h("span", { class: "muted" }, `${said.by || "nobody named"}, `, when));

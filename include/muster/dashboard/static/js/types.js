@@ -115,7 +115,7 @@
  * @typedef {object} WaitingEntry
  * @property {string} topic
  * @property {string} consumer
- * @property {"close" | "start"} phase
+ * @property {"answer" | "close" | "start" | "progress"} phase
  * @property {[number, number][]} partitions
  * @property {string} why
  * @property {number | null} since

@@ -5,7 +5,7 @@ import { of, read } from "../api.js";
 import { h } from "../dom.js";
 import { duration, number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { empty, figure, figures, panel, partitions, stateWords } from "../parts.js";
+import { empty, figure, figures, lacking, panel, stateWords } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
 import { sign } from "../states.js";
@@ -128,8 +128,8 @@ function troubles(known) {
       )),
       waiting.slice(0, 10).map((one) => h(
         "li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }),
-        h("span", {}, h("a", { href: href(summary.name, "consumers", one.consumer), text: one.consumer }), ` is to ${one.phase} `,
-          h("a", { href: href(summary.name, "topics", one.topic), text: one.topic }), ` ${partitions(one.partitions)}: ${one.why}`,
+        h("span", {}, h("a", { href: href(summary.name, "consumers", one.consumer), text: one.consumer }), ` ${lacking(one)} of `,
+          h("a", { href: href(summary.name, "topics", one.topic), text: one.topic }), `: ${one.why}`,
           one.since === null ? null : h("span", { class: "muted" }, " (", age(one.since, "for"), ")")),
       )),
       known.waiting_count > 10 ? h("li", { class: "muted", text: `and ${number(known.waiting_count - 10)} more that wait` }) : null,

@@ -6,7 +6,7 @@ import { whyNot } from "../context.js";
 import { h } from "../dom.js";
 import { number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { banner, button, chip, figure, figures, pairText, partitions, saidBy } from "../parts.js";
+import { banner, button, chip, figure, figures, lacking, pairText, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
@@ -73,7 +73,7 @@ function drawn(answer, cluster, known) {
       row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
       answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
         "li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }),
-        h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ` is to ${one.phase} ${partitions(one.partitions)}: ${one.why}`),
+        h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ` ${lacking(one)}: ${one.why}`),
       ))) : null,
       decisions(answer, cluster, known),
     ),

@@ -1,0 +1,89 @@
+"""Where a coordinator waits for something to do: in its task, or in the triggerer, where it holds no slot.
+
+In the task a change is acted upon soonest: the process is there and has its connections. But each cluster takes one
+of Airflow's slots (`[core] parallelism`) for it. So with more clusters than leave `SPARE` slots, tasks defer to
+`ChangeTrigger`. The triggers of a triggerer share one watch a cluster (`muster.airflow.watcher`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.sdk import Context
+from airflow.sdk.configuration import conf
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from muster.airflow.watcher import Watched, watching
+from muster.settings.clusters import Clusters, ClusterSettings
+
+SPARE = 3
+"""Slots that coordinators which wait in their tasks leave to others: to submissions, and to their own other tasks."""
+QUIET_RUN = 2.0
+"""Seconds between two quiet runs of any cluster, where they defer: a run takes a second of CPU."""
+LONGEST = 240.0
+"""Seconds from one quiet run of a cluster to the next at most, but for a longer tick. The alert
+`MusterCoordinatorNotRunning` waits for 300."""
+
+
+def in_task(clusters: Clusters) -> bool:
+    """Whether there are slots enough for each cluster to wait in its task."""
+    slots: int = conf.getint("core", "parallelism")
+    return len(clusters.clusters) + SPARE <= slots
+
+
+def longest(clusters: Clusters, cluster: ClusterSettings) -> float:
+    """Seconds that a deferred task of `cluster` waits at most."""
+    return max(cluster.tick, min(LONGEST, QUIET_RUN * len(clusters.clusters)))
+
+
+class ChangeTrigger(BaseTrigger):
+    """Fires at the first change in Consul since `seen`, else at `until` (seconds since the epoch).
+
+    `seen` is what was seen of the health of the cluster's consumers and of its keys. While Consul is out of reach
+    nothing is known to have changed. The event says why it fires.
+    """
+
+    def __init__(
+        self, cluster: str, service: str, connection: str, prefix: str, seen: list[str], until: float
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
+        self.watched = Watched(cluster, service, connection, prefix)
+        self.seen = tuple(seen)
+        self.until = until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What the triggerer makes this trigger from again."""
+        what = self.watched
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "cluster": what.cluster,
+                "service": what.service,
+                "connection": what.connection,
+                "prefix": what.prefix,
+                "seen": list(self.seen),
+                "until": self.until,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait. A restart of the triggerer begins here again, and misses nothing."""
+        async with watching(self.watched) as watch:
+            while (left := self.until - time.time()) > 0:
+                if watch.seen is not None and watch.seen != self.seen:
+                    yield TriggerEvent("Consul has news")  # type: ignore[no-untyped-call]
+                    return
+                await watch.changed(left)
+        yield TriggerEvent("tick")  # type: ignore[no-untyped-call]
+
+
+class ComputeAssignment(ShortCircuitOperator):
+    """The task `compute_assignment`. Its callable may defer; resumed, it is called with `woken`, which says why."""
+
+    def execute_complete(self, context: Context, event: str) -> Any:
+        """Look again after the wait."""
+        self.op_kwargs = {"woken": event}
+        return self.execute(context)

@@ -1,0 +1,147 @@
+"""Ask consumers how they stand, and say what follows for those that are not live.
+
+A consumer that is registered is asked before anything is taken from it on account of its absence, whether its
+check passes or not: only a refused connection, or silence past `SILENCE`, means that it is gone. Where more than
+half of all consumers are gone by that, and more than one, it is doubted for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster.coordinator.answers import Answers
+from muster.coordinator.ports import StatusPoller
+from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
+from muster.core.patience import NOTHING_HEARD, Heard
+from muster.core.state_machine import topics_ahead
+from muster.edges.status import StatusFailure
+
+SILENCE = 1.0
+"""Seconds that a consumer that is not live has for its answer. Its check has failed, so it was silent before."""
+
+Questions = Mapping[str, set[str]]
+"""Consumer id to the topics that it is asked about."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of asking: answers of registered incarnations, why others are unavailable, and what `advance` needs
+    to know besides. `lost` are the owners that are not live."""
+
+    statuses: Mapping[str, ConsumerStatus] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    heard: Heard = NOTHING_HEARD
+    lost: frozenset[str] = frozenset()
+
+
+def ask(
+    poll: StatusPoller,
+    snapshots: Mapping[str, TopicSnapshot],
+    membership: Membership,
+    timeout: float,
+    kept: Answers,
+    also: Questions,
+) -> Told:
+    """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
+
+    Where an answer shows that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
+    """
+    round_ = _Round(poll, membership, timeout)
+    round_.ask(_merged(kept.open_questions(snapshots, membership), also))
+    kept.take(round_.live_answers())
+    if ahead := topics_ahead(snapshots, round_.all_answers()):
+        round_.ask(kept.open_questions(snapshots, membership, ahead))
+        kept.take(round_.live_answers())
+    owners = _owners(snapshots.values())
+    statuses = {**round_.answers, **kept.said(round_.answers)}
+    lost = owners - membership.live.keys() - membership.isolated
+    without_sign = lost - statuses.keys() - round_.gone
+    doubted = len(without_sign) > 1 and 2 * len(without_sign) > len(owners | membership.live.keys())
+    return Told(
+        statuses,
+        round_.failures,
+        Heard(
+            older={consumer: tuple(found) for consumer, found in round_.older.items()},
+            doubted=frozenset(without_sign if doubted else ()),
+        ),
+        frozenset(owners - membership.live.keys()),
+    )
+
+
+class _Round:
+    """Answers by consumer, as they come in. `gone` are those whose process is certainly gone."""
+
+    def __init__(self, poll: StatusPoller, membership: Membership, timeout: float) -> None:
+        self._poll = poll
+        self._membership = membership
+        self._timeout = timeout
+        self.answers: dict[str, ConsumerStatus] = {}
+        self.older: dict[str, list[ConsumerStatus]] = {}
+        self.failures: dict[str, str] = {}
+        self.gone: set[str] = set()
+
+    def ask(self, questions: Questions) -> None:
+        """Ask about these topics: at first those that are not live, whose time is short."""
+        members = self._membership
+        silence = min(SILENCE, self._timeout)
+        away = {**members.failing, **members.outside}
+        self._ask(away, questions, silence)
+        older = {c: members.older[c] for c in sorted(questions.keys() & members.older.keys())}
+        for place in range(max(map(len, older.values()), default=0)):
+            once = {c: found[place] for c, found in older.items() if place < len(found)}
+            for consumer, answer in self._answers(once, questions, silence).items():
+                if isinstance(answer, ConsumerStatus) and answer.incarnation == once[consumer].incarnation:
+                    self.older.setdefault(consumer, []).append(answer)
+        self._ask(members.live, questions, self._timeout)
+
+    def live_answers(self) -> list[ConsumerStatus]:
+        """What those answered that are live."""
+        return [answer for consumer, answer in self.answers.items() if consumer in self._membership.live]
+
+    def all_answers(self) -> list[ConsumerStatus]:
+        """What all answered, older incarnations too."""
+        return [*self.answers.values(), *(answer for found in self.older.values() for answer in found)]
+
+    def _ask(self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float) -> None:
+        for consumer, answer in self._answers(consumers, questions, timeout).items():
+            if isinstance(answer, StatusFailure):
+                self.failures[consumer] = answer.reason
+                if answer.refused:
+                    self.gone.add(consumer)
+            elif consumers[consumer].incarnation not in {None, answer.incarnation}:
+                # What another process under this id has closed, or runs, says nothing about the registered one.
+                self.failures[consumer] = (
+                    f"incarnation {answer.incarnation} answers, which is not the registered one"
+                )
+                self.gone.add(consumer)
+            else:
+                self.answers[consumer] = _complete(answer, questions[consumer])
+
+    def _answers(
+        self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float
+    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+        asked = {c: questions[c] for c in sorted(questions) if c in consumers}
+        return self._poll([consumers[c] for c in asked], timeout, topics=asked) if asked else {}
+
+
+def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:
+    """An answer with every topic that was asked about: without epochs, what is not mentioned is not held."""
+    if answer.epochs:
+        return answer
+    mentioned = {topic: TopicStatus() for topic in topics} | dict(answer.topics)
+    return ConsumerStatus(
+        answer.consumer, answer.incarnation, mentioned, leaving=answer.leaving, details=answer.details
+    )
+
+
+def _merged(first: Questions, second: Questions) -> dict[str, set[str]]:
+    return {c: first.get(c, set()) | second.get(c, set()) for c in first.keys() | second.keys()}
+
+
+def _owners(snapshots: Iterable[TopicSnapshot]) -> set[str]:
+    owners: set[str] = set()
+    for snapshot in snapshots:
+        if snapshot.assignment is not None:
+            owners.update(snapshot.assignment.owners.values())
+    return owners

@@ -1,0 +1,170 @@
+"""Bring what ZooKeeper holds on topics up to what Kafka says: partitions, ids, racks; and notice what differs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+
+from muster.coordinator.ports import Lister, Store
+from muster.coordinator.reports import PartitionsReport
+from muster.core.model import TopicSnapshot
+from muster.core.state_machine import recreated
+from muster.core.subscription import Subscription
+from muster.core.wire import WireError, check_topic
+from muster.edges import kafka, zookeeper
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import KafkaSettings
+
+IDS_AT_ONCE = 5_000
+"""Partitions of the topics whose ids are asked for in one run; it takes a tenth of a second."""
+
+
+class TopicFetch:
+    """One look at the topics of a cluster. `clock` is in seconds since the epoch."""
+
+    def __init__(
+        self,
+        cluster: ClusterSettings,
+        kafka_settings: KafkaSettings,
+        store: Store,
+        lister: Lister,
+        clock: Callable[[], float],
+    ) -> None:
+        self.cluster = cluster
+        self.kafka_settings = kafka_settings
+        self.store = store
+        self.lister = lister
+        self.clock = clock
+
+    def run(self, reads: Subscription) -> PartitionsReport:
+        """Bring the topics that are subscribed (`reads`) up to what Kafka says.
+
+        Kafka out of reach, or silent on a topic that was there, leaves the last known partitions. A topic that stands
+        in ZooKeeper with another Kafka or group than the settings name stays as it is, with an error. One that Kafka
+        has under another id was created again, and is begun anew. Nothing is done while the cluster is paused. Raises
+        `ConsulError` if it cannot be told what is subscribed.
+        """
+        # In this order: a partition that is added in between must not seem to have vanished from Kafka.
+        known = self.store.snapshots()
+        try:
+            found = self.lister.list_partitions()
+        except kafka.KafkaError as error:
+            return PartitionsReport(kafka_error=f"{error}; the last known partitions stand")
+        errors = {topic: str(read) for topic, read in known.items() if isinstance(read, WireError)}
+        wanted = {
+            topic
+            for topic in found
+            if (not reads.lets_go(topic) if topic in known else reads.takes_up(topic))
+        }
+        where = f"is not in Kafka at {self.kafka_settings.bootstrap_servers}, or this user may not see it"
+        for topic in sorted(reads.named() - found.keys()):
+            errors[topic] = (
+                f"topic {topic} {where}; create it there, let the user describe it, or unsubscribe cluster "
+                f"{self.cluster.name} from it"
+                + (" (its last known partitions stand)" if topic in known else "")
+            )
+        report = PartitionsReport(topics=len(wanted), errors=errors)
+        for topic in sorted(known.keys() - found.keys() - errors.keys()):
+            if not reads.lets_go(topic):
+                report.warnings.append(
+                    f"topic {topic} {where}; its last known partitions stand until cluster {self.cluster.name} is "
+                    "unsubscribed from it"
+                )
+        for topic in sorted(wanted):
+            if difference := self._elsewhere(known.get(topic)):
+                errors[topic] = difference
+        wanted -= errors.keys()
+        ids = self._topic_ids({topic: found[topic] for topic in wanted}, known, report)
+        for topic in sorted(wanted):
+            self._bring_up_to_date(topic, found[topic], known.get(topic), ids.get(topic, ""), report)
+        self._note_racks(wanted, report)
+        if report.added or report.removed or report.new_topics or report.recreated or report.racks:
+            self.store.touch()
+        return report
+
+    def _bring_up_to_date(
+        self,
+        topic: str,
+        partitions: frozenset[int],
+        known: TopicSnapshot | WireError | None,
+        topic_id: str,
+        report: PartitionsReport,
+    ) -> None:
+        if isinstance(known, WireError) or not partitions:
+            return
+        check_topic(topic)
+        if known is None or known.assignment is None:
+            servers, group = self.kafka_settings.bootstrap_servers, self.cluster.group_id
+            # The clock's seconds as the first epoch say when a topic became known.
+            self.store.create_topic(topic, servers, group, int(self.clock()), topic_id)
+            report.new_topics.append(topic)
+        elif topic_id and (step := recreated(known, topic_id, self.clock())) is not None:
+            (written,) = self.store.apply([step])
+            if not written:
+                return  # a coordinator wrote in between: the next run looks again
+            if known.assignment.topic_id:
+                report.recreated.append(topic)
+        before = known.partitions if known is not None else frozenset()
+        if before == partitions:
+            return
+        self.store.set_partitions(topic, partitions, before)
+        if added := sorted(partitions - before):
+            report.added[topic] = added
+        if removed := sorted(before - partitions):
+            report.removed[topic] = removed
+
+    def _elsewhere(self, known: TopicSnapshot | WireError | None) -> str:
+        """How a known topic differs from the settings in where it is read and where its offsets are, '' if it does
+        not: the offsets of another group or another Kafka are others, so that is for a person to decide."""
+        if not isinstance(known, TopicSnapshot) or known.assignment is None:
+            return ""
+        present = (known.assignment.bootstrap_servers, known.assignment.group_id)
+        wanted = (self.kafka_settings.bootstrap_servers, self.cluster.group_id)
+        if present == wanted:
+            return ""
+        return (
+            f"topic {known.topic} is read at {present[0]} for group {present[1]!r}, but the settings of cluster "
+            f"{self.cluster.name} say {wanted[0]} and group {wanted[1]!r}; consumers go on as before. Put the "
+            "settings back, or move the topic: unsubscribe it, wait until its nodes are gone, and subscribe it again "
+            f"(it then begins at the offsets of group {wanted[1]!r})"
+        )
+
+    def _topic_ids(
+        self,
+        wanted: Mapping[str, frozenset[int]],
+        known: Mapping[str, TopicSnapshot | WireError],
+        report: PartitionsReport,
+    ) -> Mapping[str, str]:
+        """Kafka's ids of topics that are new or have other partitions than before, and of some of the others: asking
+        costs CPU for each partition, so with very many each topic has its turn."""
+        changed: list[str] = []
+        same: list[str] = []
+        for topic, partitions in wanted.items():
+            before = known.get(topic)
+            quiet = isinstance(before, TopicSnapshot) and before.partitions == partitions
+            (same if quiet else changed).append(topic)
+        asked = changed
+        left = IDS_AT_ONCE - sum(len(wanted[topic]) for topic in changed)
+        for topic in random.sample(same, len(same)):
+            if left <= 0:
+                break
+            asked.append(topic)
+            left -= len(wanted[topic])
+        try:
+            return self.lister.topic_ids(asked)
+        except kafka.KafkaError as error:
+            report.warnings.append(f"{error}; whether topics were created again is not known")
+            return {}
+
+    def _note_racks(self, topics: Collection[str], report: PartitionsReport) -> None:
+        """Note in ZooKeeper where the partitions' leaders stand, for the planning that other processes do."""
+        try:
+            found = self.lister.leader_racks()
+            known = self.store.racks(topics)
+            for topic in sorted(topics):
+                racks = found.get(topic, {})
+                if racks != known.get(topic, {}):
+                    self.store.set_racks(topic, racks)
+                    report.racks.append(topic)
+        except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
+            report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")

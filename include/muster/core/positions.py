@@ -1,0 +1,136 @@
+"""Where a partition goes on: what a committed offset is worth, and what becomes of a position that Kafka lost. Pure.
+
+A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
+which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`. So an offset of a topic that was deleted is not taken
+for one of the topic that has its name now, and two clusters with one group are told apart. Other metadata (none, or
+another tool's) says neither, and its offset is believed.
+
+Definitions
+-----------
+
+- *committed*: the group's offset and its metadata. It is *of another topic* if its metadata names another topic id.
+- *earliest*, *end*: the first offset that Kafka still has of the partition, and the one after the last.
+- *jump*: the partition goes on at another offset than the one it was read up to. `retention`: the records in between
+  were deleted before they were read. `truncation`: the end of the partition is gone, as after the election of a
+  leader that had not everything. `recreated`: the topic is another one now, and begins at its first record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MARK = "muster"
+"""What metadata of ours begins with."""
+
+
+class Why(StrEnum):
+    """Why a partition goes on at another offset than the one it was read up to."""
+
+    RETENTION = "retention"
+    TRUNCATION = "truncation"
+    RECREATED = "recreated"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has committed of a partition: the next offset to read, and the words that came with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What metadata of ours says; `topic_id` is '' where it was unknown."""
+
+    cluster: str
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A partition goes on at `after` instead of `before`."""
+
+    before: int
+    after: int
+    why: Why
+
+    @property
+    def lost(self) -> int:
+        """How many offsets Kafka has no more; none where the topic is another one."""
+        return 0 if self.why is Why.RECREATED else abs(self.after - self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a partition begins or goes on."""
+
+    offset: int
+    jump: Jump | None = None
+
+
+def format_stamp(cluster: str, topic_id: str) -> str:
+    """The metadata of an offset that `cluster` commits of the topic with this id ('': unknown)."""
+    return f"{MARK}:{cluster}:{topic_id}"
+
+
+def parse_stamp(metadata: str) -> Stamp | None:
+    """What metadata says, None if it is not ours."""
+    mark, _, rest = metadata.partition(":")
+    cluster, colon, topic_id = rest.partition(":")
+    return Stamp(cluster, topic_id) if mark == MARK and cluster and colon else None
+
+
+def of_another_topic(metadata: str, topic_id: str) -> bool:
+    """Whether an offset with this metadata is of another topic than the one with `topic_id` ('': unknown)."""
+    stamp = parse_stamp(metadata)
+    return stamp is not None and bool(stamp.topic_id and topic_id) and stamp.topic_id != topic_id
+
+
+def of_another_cluster(metadata: str, cluster: str) -> str | None:
+    """The cluster that has committed an offset with this metadata, None if it is `cluster` or not known."""
+    stamp = parse_stamp(metadata)
+    return stamp.cluster if stamp is not None and stamp.cluster != cluster else None
+
+
+def start(position: int | None, committed: Committed | None, topic_id: str, earliest: int) -> Start:
+    """Where to begin a partition that was not planned before.
+
+    `position` is where the last batch ended, None for a partition just added. The group's offset is the truth: it is
+    only behind `position` while the last batch's commit is under way, and only ahead of it if another consumer has
+    read on since. Without either, or if the group's offset is of another topic, the partition begins at its first
+    record.
+    """
+    if committed is not None and of_another_topic(committed.metadata, topic_id):
+        if position is None:
+            return Start(earliest, Jump(committed.offset, earliest, Why.RECREATED))
+        committed = None
+    group = None if committed is None else committed.offset
+    known = [offset for offset in (position, group) if offset is not None]
+    return go_on(max(known), earliest) if known else Start(earliest)
+
+
+def go_on(position: int, earliest: int) -> Start:
+    """Where a partition goes on whose records before `earliest` are deleted."""
+    if position >= earliest:
+        return Start(position)
+    return Start(earliest, Jump(position, earliest, Why.RETENTION))
+
+
+def after_the_end(
+    position: int, lowest_end: int, earliest: int, topic_id: str, kafka_id: str
+) -> Start | None:
+    """Where a partition goes on that ends before the `position` it was read up to; None: nowhere for now.
+
+    `lowest_end` is the least of the ends that were seen since. `kafka_id` is the id under which Kafka has the topic
+    now, `topic_id` the one that it was read under; each is '' if it is unknown. The same topic was truncated, and
+    goes on at its end. Another topic waits until its id stands in the assignment. A topic that was read without
+    knowing its id counts as another one, because then nothing is left out.
+    """
+    if topic_id:
+        if topic_id != kafka_id:
+            return None
+        at = max(lowest_end, earliest)
+        return Start(at, Jump(position, at, Why.TRUNCATION))
+    return Start(earliest, Jump(position, earliest, Why.RECREATED))

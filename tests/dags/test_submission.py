@@ -1,0 +1,50 @@
+"""What a driver in client mode is started with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+from muster.airflow.submission import consumer_settings, submit_detached
+from muster.settings.clusters import load_clusters
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.dags.conftest import WriteClusters, connection
+
+
+@pytest.fixture
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `spark-submit` that shows its environment, first on the PATH; returns an application for it."""
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nenv\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_SPARK", connection(conn_type="spark", host="local[1]"))
+    application = tmp_path / "job.py"
+    application.touch()
+    return application
+
+
+def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
+    spark_submit: Path, tmp_path: Path, cluster_name: str, write_clusters: WriteClusters
+) -> None:
+    write_clusters(cluster_name, consul_prefix="dev/muster")
+    settings = consumer_settings(
+        load_clusters()[cluster_name],
+        "one",
+        "an-incarnation",
+        ZooKeeperSettings(hosts="h"),
+        ConsulSettings(),
+        KafkaSettings(config={"bootstrap.servers": "k:1"}),
+    )
+    assert settings.consul_prefix == "dev/muster"
+    hook = SparkSubmitHook(conn_id="muster_spark", env_vars={"MY_HANDLER_KEY": "v", "PYSPARK_PYTHON": "py"})
+    _, process = submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")
+    assert process.wait(30) == 0
+    seen = (tmp_path / "driver.log").read_text().splitlines()
+    assert "MY_HANDLER_KEY=v" in seen
+    assert "PYSPARK_PYTHON=py" in seen
+    assert any(line.startswith("MUSTER_CONSUMER=") for line in seen)

@@ -1,0 +1,92 @@
+"""ZooKeeper restored from a backup under a consumer's assignment watch: a real server that goes back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from devstack.zookeeper import ZooKeeper
+from muster.consumer import assignment_watch
+from muster.consumer.agent import Agent
+from muster.consumer.assignment_watch import AssignmentWatch
+from muster.core.model import TopicAssignment
+from muster.core.wire import assignment_path, format_assignment
+from muster.settings.connections import ZooKeeperSettings
+from tests.conftest import Eventually
+
+pytestmark = pytest.mark.timeout(300)
+PATH = assignment_path("c", "t")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeper]:
+    made = ZooKeeper(tmp_path / "zookeeper", guarded=True)
+    made.start()
+    yield made
+    made.stop()
+
+
+def write(server: ZooKeeper, owners: dict[int, str], epoch: int) -> int:
+    """Write the assignment node; returns its transaction."""
+    client = KazooClient(hosts=server.address)
+    client.start(30)
+    try:
+        data = format_assignment(TopicAssignment("k:9092", "g", owners, epoch))
+        client.ensure_path(PATH)
+        zxid: int = client.set(PATH, data).mzxid
+        return zxid
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_consumer_keeps_what_it_has_until_a_higher_epoch_is_written(
+    server: ZooKeeper, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment_watch, "NEW_SESSION_AFTER", 2.0)
+    agent = Agent("me")
+    watch = AssignmentWatch(ZooKeeperSettings(hosts=server.address), "c", agent, reread_interval=1.0)
+    thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
+
+    def obeys(epoch: int, held: set[int]) -> bool:
+        status = agent.view().topics.get("t")
+        return status is not None and (status.epoch, status.held) == (epoch, held)
+
+    write(server, {0: "me", 1: "other"}, 5)
+    server.stop()
+    backup = server.data_dir / "backup"
+    shutil.copytree(server.data_dir / "data", backup)
+    server.start()
+    thread.start()
+    try:
+        eventually(lambda: obeys(5, {0}), what="the first assignment")
+        # Many writes, so that those after the restoring have lower numbers.
+        newest = [write(server, {1: "me", 0: "other"}, epoch) for epoch in (*[6] * 20, 7)][-1]
+        eventually(lambda: obeys(7, {1}), what="the newest one")
+
+        server.stop()
+        shutil.rmtree(server.data_dir / "data")
+        shutil.copytree(backup, server.data_dir / "data")
+        server.start()
+        problem = eventually(
+            lambda: agent.view().problems.get("restored t"), 60, "a session though the server has seen less"
+        )
+        assert "went back to epoch 5" in problem
+        assert obeys(7, {1}), "and what it reports lets the coordinator see it"
+
+        assert write(server, {0: "me"}, 6) < newest
+        eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
+        assert obeys(7, {1}), "of two plans with numbers that are not higher none is obeyed"
+        assert write(server, {0: "me"}, 8) < newest
+        eventually(lambda: obeys(8, {0}), what="what was planned in knowledge of it")
+        write(server, {0: "me", 1: "me"}, 9)
+        eventually(lambda: obeys(9, {0, 1}), what="and from here on as ever")
+        assert agent.view().problems == {}
+    finally:
+        watch.stop()
+        thread.join(10)

@@ -1,0 +1,300 @@
+"""What the agent tells of partitions that do not get on: stalled, lost, recreated, gone, failing, gone back."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from muster.consumer.agent import Agent
+from muster.consumer.renewals import LONGEST
+from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Place
+from muster.core.positions import Jump, Why
+from muster.core.wire import parse_status
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import ConsumerSettings
+
+PLACE = Place("k:9092", "g")
+Ranges = dict[int, tuple[int, int]]
+
+
+class Consumer:
+    """An agent whose planner and handler the test plays."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.agent = Agent("me", clock=lambda: self.now)
+        self.zxid = 0
+        self.stands: dict[str, Ranges] = {}
+        settings = ConsumerSettings(
+            cluster="c",
+            consumer="me",
+            incarnation="i",
+            consul_service="s",
+            zookeeper=ZooKeeperSettings(hosts="z:2181"),
+            consul=ConsulSettings(),
+            kafka=KafkaSettings(config={"bootstrap.servers": "k:9092"}),
+            handler="a.b",
+        )
+        self.page = TestClient(make_status_page(self.agent, settings, list))
+        self.token = self.agent.query_started()
+
+    def assign(self, partitions: set[int], epoch: int = 1, topic_id: str = "A") -> None:
+        self.zxid += 1
+        node = TopicAssignment("k:9092", "g", dict.fromkeys(partitions, "me"), epoch, topic_id=topic_id)
+        self.agent.assigned("t", node, self.zxid)
+
+    def plan(
+        self, ranges: Ranges, ends: dict[int, int], jumps: dict[tuple[str, int], Jump] | None = None
+    ) -> None:
+        asked = self.agent.offer(self.token).asked
+        after = {"t": ranges} if ranges else {}
+        known = {("t", p): end for p, end in ends.items()}
+        self.agent.planned(self.token, asked, self.stands, after, known, [], jumps)
+        self.stands = after
+
+    def process(self) -> None:
+        self.agent.batch_done(self.agent.batch_started(), processed=True)
+
+    def commit(self) -> None:
+        self.agent.committed(self.agent.due(PLACE))
+
+    def fail(self, ranges: Ranges, ends: dict[int, int]) -> None:
+        """A query whose first batch, after the rehearsal, fails."""
+        self.plan({}, {})
+        self.process()
+        self.plan(ranges, ends)
+        self.agent.batch_done(self.agent.batch_started(), processed=False)
+        self.agent.query_ended(True, "the handler failed: ValueError: no")
+        self.stands = {}
+        self.token = self.agent.query_started()
+
+    def stalled(self) -> dict[int, float]:
+        return dict(parse_status(self.page.get("/status").content, "u").on("t").stalled)
+
+    def offsets(self, partition: int) -> dict[str, object]:
+        found: dict[str, object] = self.page.get("/status").json()["topics"]["t"]["offsets"][str(partition)]
+        return found
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+def test_a_handler_that_hangs_stalls_what_has_lag_and_what_nothing_is_known_of(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (7, 7)}, {0: 9, 1: 7})
+    consumer.agent.batch_started()
+    consumer.now += 5
+    assert consumer.stalled() == {}, "batches take time"
+    consumer.now += 300
+    assert consumer.stalled() == {0: 305.0, 1: 305.0}
+    text = consumer.page.get("/metrics").text
+    assert (
+        'muster_consumer_stalled_seconds{cluster_name="c",consumer_id="me",partition="0",topic="t"} 305.0'
+        in text
+    )
+
+
+def test_what_progresses_or_has_nothing_to_read_is_not_stalled(consumer: Consumer) -> None:
+    consumer.assign({0, 1, 2})
+    consumer.plan({0: (0, 5), 1: (7, 7), 2: (0, 0)}, {0: 9, 1: 7, 2: 3})
+    consumer.now += 60
+    consumer.process()
+    assert consumer.stalled() == {1: 60.0, 2: 60.0}
+    consumer.plan({0: (5, 9), 1: (7, 7), 2: (0, 0)}, {0: 20, 1: 7, 2: 3})
+    assert consumer.stalled() == {2: 60.0}, "a planning has seen the end of 1, and 2 is starved"
+
+
+def test_what_is_closing_or_was_never_planned(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5)}, {0: 5})
+    consumer.now += 60
+    assert consumer.stalled() == {0: 60.0, 1: 60.0}, "a partition without a leader is never planned"
+    consumer.assign({1}, epoch=2)
+    assert consumer.stalled() == {1: 60.0}
+
+
+def test_a_batch_that_fails_right_after_each_start_shows_its_lag(consumer: Consumer) -> None:
+    consumer.assign({0})
+    for _ in range(3):
+        consumer.fail({0: (100, 200)}, {0: 200})
+        consumer.now += 30
+    shown = consumer.offsets(0)
+    assert (shown["position"], shown["end"], shown["lag"], shown["stalled"]) == (100, 200, 100, 90.0)
+    lag = [
+        line
+        for line in consumer.page.get("/metrics").text.splitlines()
+        if line.startswith("kafka_consumergroup_group_lag{")
+    ]
+    assert [line.rsplit(" ", 1)[1] for line in lag] == ["100.0"]
+
+
+def test_health_fails_for_a_query_that_only_fails_until_a_batch_comes_through(consumer: Consumer) -> None:
+    consumer.assign({0})
+    for _ in range(UNHEALTHY_AFTER - 1):
+        consumer.fail({0: (0, 5)}, {0: 5})
+    assert consumer.page.get("/health").status_code == 200
+    consumer.fail({0: (0, 5)}, {0: 5})
+    answer = consumer.page.get("/health")
+    assert answer.status_code == 503
+    assert f"failed {UNHEALTHY_AFTER} times in a row" in answer.text
+    assert "the handler failed: ValueError: no" in answer.text
+    consumer.plan({0: (0, 5)}, {0: 5})
+    assert consumer.page.get("/health").status_code == 503, "planned is not processed"
+    consumer.process()
+    assert consumer.page.get("/health").status_code == 200
+
+
+def test_failures_with_nothing_to_read_in_between_are_not_in_a_row(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    for _ in range(2 * UNHEALTHY_AFTER):
+        consumer.plan({0: (5, 5), 1: (5, 5)}, {0: 5, 1: 5})
+        consumer.agent.query_ended(True, "why")
+        consumer.stands = {}
+        consumer.token = consumer.agent.query_started()
+    assert consumer.page.get("/health").status_code == 200
+    for _ in range(UNHEALTHY_AFTER):
+        consumer.plan({0: (5, 5)}, {0: 5})
+        consumer.agent.query_ended(True, "why")
+        consumer.stands = {}
+        consumer.token = consumer.agent.query_started()
+    assert consumer.page.get("/health").status_code == 503, "of the other one nothing is known"
+
+
+def test_lost_records_are_counted_and_shown_by_reason(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (70, 80), 1: (0, 600)}, {0: 100, 1: 600}, {("t", 0): Jump(30, 70, Why.RETENTION)})
+    consumer.process()
+    consumer.plan({0: (80, 90), 1: (595, 600)}, {0: 100, 1: 600}, {("t", 1): Jump(600, 595, Why.TRUNCATION)})
+    assert (consumer.offsets(0)["lost"], consumer.offsets(1)["lost"]) == (40, 5)
+    text = consumer.page.get("/metrics").text
+    labels = 'cluster_name="c",consumer_id="me",partition="{}",reason="{}",topic="t"'
+    assert f"muster_consumer_lost_records_total{{{labels.format(0, 'retention')}}} 40.0" in text
+    assert f"muster_consumer_lost_records_total{{{labels.format(1, 'truncation')}}} 5.0" in text
+    assert "topic 't', partition 0: 40 records from offset 30 on were deleted by retention" in caplog.text
+    assert "topic 't', partition 1: 5 records from offset 595 on are gone from Kafka" in caplog.text
+
+
+def test_a_recreated_topic_is_told_until_the_new_id_is_assigned(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.agent.identified(PLACE, {"t": "A"}, ())
+    assert consumer.agent.view().problems == {}
+    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    (problem,) = consumer.page.get("/status").json()["errors"]
+    assert "Kafka at k:9092 has it under id B, but its assignment is for id A" in problem
+    assert consumer.agent.offer(consumer.token).topics.get("t") is None
+    consumer.assign({0}, epoch=2, topic_id="B")
+    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    assert consumer.agent.view().problems == {}
+    consumer.plan({0: (0, 5)}, {0: 9}, {("t", 0): Jump(1000, 0, Why.RECREATED)})
+    assert consumer.page.get("/status").json()["recreated"] == 1
+    assert consumer.page.get("/status").json()["topics"]["t"]["topic.id"] == "B"
+
+
+def test_a_topic_that_is_gone_is_told_and_closed(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)}, {0: 5})
+    consumer.process()
+    consumer.agent.identified(PLACE, {}, {"t"})
+    consumer.plan({}, {})
+    assert consumer.agent.view().topics["t"].held == frozenset()
+    (problem,) = consumer.page.get("/status").json()["errors"]
+    assert "does not have it any more: its partitions are closed without committing" in problem
+    assert consumer.agent.watched(PLACE) == {"t"}, "it may come back"
+    consumer.agent.listed([], 99)
+    assert consumer.agent.view().problems == {}
+
+
+def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (5, 5)}, {0: 5})
+    consumer.process()
+    consumer.commit()
+    assert not consumer.agent.wait_for_due(PLACE, 0.0)
+    consumer.now += LONGEST
+    assert consumer.agent.wait_for_due(PLACE, 0.0)
+    ((key, due),) = consumer.agent.due(PLACE).items()
+    assert (key, due.offset, due.topic_id) == (("t", 0), 5, "A")
+    consumer.commit()
+    assert not consumer.agent.wait_for_due(PLACE, 0.0)
+
+
+def test_an_older_assignment_is_looked_into_once_and_told_if_it_stays(consumer: Consumer) -> None:
+    woken: list[int] = []
+    consumer.agent.wake_for_reading(lambda: woken.append(1))
+    agent, old = consumer.agent, TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A")
+    consumer.zxid = 500
+    consumer.assign({0}, epoch=7)
+    agent.assigned("t", old, 300)
+    wanted = agent.reading_wanted()
+    assert (wanted is not None, len(woken)) == (True, 1)
+    agent.assigned("t", old, 300, synced=True)
+    agent.has_read(wanted or 0)
+    assert agent.reading_wanted() is None
+    (problem,) = agent.view().problems.values()
+    assert "went back to epoch 5 (transaction 300), from epoch 7" in problem
+    status = agent.view().topics["t"]
+    assert (status.epoch, status.held) == (7, {0}), "which the coordinator sees"
+    agent.assigned("t", old, 300)
+    assert agent.reading_wanted() is None, "not again and again"
+
+    planned = TopicAssignment("k:9092", "g", {1: "me"}, 8, topic_id="A")
+    agent.assigned("t", planned, 310)
+    wanted = agent.reading_wanted()
+    assert wanted is not None
+    agent.assigned("t", planned, 310, synced=True)
+    agent.has_read(wanted)
+    status = agent.view().topics["t"]
+    assert (status.epoch, status.starting) == (8, {1})
+    assert agent.view().problems == {}
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 9, topic_id="A"), 311)
+    assert agent.view().topics["t"].epoch == 9, "from here on as ever"
+
+
+def test_a_server_that_lags_behind_changes_and_tells_nothing(consumer: Consumer) -> None:
+    consumer.zxid = 500
+    consumer.assign({0}, epoch=7)
+    agent = consumer.agent
+    agent.assigned("t", TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A"), 300)
+    wanted = agent.reading_wanted()
+    consumer.zxid -= 1  # what the sync brings up is what is known
+    consumer.assign({0}, epoch=7)
+    agent.has_read(wanted or 0)
+    assert (agent.reading_wanted(), agent.view().problems) == (None, {})
+
+
+def test_a_list_that_went_back_closes_nothing_and_is_told(consumer: Consumer) -> None:
+    consumer.zxid = 500
+    consumer.assign({0}, epoch=7)
+    agent = consumer.agent
+    agent.listed([], 300)
+    wanted = agent.reading_wanted()
+    assert wanted is not None
+    agent.listed([], 300, synced=True)
+    agent.has_read(wanted)
+    assert agent.view().topics["t"].held == {0}
+    assert "is not in ZooKeeper any more" in agent.view().problems["restored t"]
+    agent.listed([], 300)
+    assert agent.reading_wanted() is None
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 8, topic_id="A"), 320)
+    agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, 8, topic_id="A"), 320, synced=True)
+    assert agent.view().problems == {}
+
+
+def test_what_is_not_obeyed_is_nothing_to_take_up_by_after_an_isolation(consumer: Consumer) -> None:
+    consumer.zxid = 500
+    consumer.assign({0}, epoch=7)
+    agent = consumer.agent
+    agent.bar("isolated")
+    agent.lift_once_read("isolated")
+    wanted = agent.reading_wanted() or 0
+    old = TopicAssignment("k:9092", "g", {0: "other"}, 6, topic_id="A")
+    assert not agent.assigned("t", old, 300, synced=True)
+    agent.has_read(wanted, unread={"t"})
+    assert agent.view().bars == set()
+    assert agent.view().topics["t"].held == set(), "another consumer may have it since ZooKeeper went back"

@@ -1,0 +1,268 @@
+"""Claims that take long: what closes meanwhile, and what becomes of claims that nothing wants any more.
+
+The real agent, committer and fences with their threads, over producers whose initialisation waits for the test.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError as Reason
+from confluent_kafka import KafkaException
+
+from muster.consumer.agent import STOPPING, Agent
+from muster.consumer.committer import PlaceWorker
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Place
+from muster.core.positions import Committed
+from muster.edges import kafka_fencing
+from muster.edges.kafka import Identities, KafkaError
+from muster.edges.kafka_fencing import PARALLEL, FencedCommits, transactional_id
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+
+KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
+PLACE = Place("k:9092", "g")
+
+
+class Broker:
+    """Who initialised each transactional id last. While `gate` is closed initialisations of `slow` wait at it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.epochs: dict[str, int] = {}
+        self.offsets: dict[tuple[str, int], Committed] = {}
+        self.gate = threading.Event()
+        self.slow = "x"
+        self.fails: set[str] = set()
+        self.initialising = 0
+        self.open: list[Producer] = []
+
+
+class Producer:
+    """`confluent_kafka.Producer`, as far as claims and commits need it."""
+
+    def __init__(self, broker: Broker, owner: str, key: tuple[str, int]) -> None:
+        self.broker, self.owner, self.key = broker, owner, key
+        self.name = transactional_id("c", "g", *key)
+        self.epoch = -1
+        self.item: Any = None
+        broker.open.append(self)
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        """Settled at once."""
+
+    def init_transactions(self, _timeout: float) -> None:
+        with self.broker.lock:
+            self.broker.initialising += self.owner == self.broker.slow
+        if self.owner == self.broker.slow:
+            assert self.broker.gate.wait(30)
+        if self.owner in self.broker.fails:
+            raise KafkaException(Reason(Reason._TIMED_OUT, "timed out", retriable=True))
+        with self.broker.lock:
+            self.epoch = self.broker.epochs[self.name] = self.broker.epochs.get(self.name, 0) + 1
+
+    def begin_transaction(self) -> None:
+        """Nothing to do."""
+
+    def send_offsets_to_transaction(self, items: list[Any], _metadata: object, _timeout: float) -> None:
+        self.item = items[0]
+
+    def commit_transaction(self, _timeout: float) -> None:
+        if self.broker.epochs[self.name] != self.epoch:
+            raise KafkaException(Reason(Reason._FENCED, "fenced", fatal=True))
+        self.broker.offsets[self.key] = Committed(self.item.offset, self.item.metadata)
+
+    def abort_transaction(self, _timeout: float) -> None:
+        """Nothing to do."""
+
+
+class Group:
+    """`GroupOffsets`."""
+
+    group_id = "g"
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.topics: Any = self
+
+    def identities(self, _topics: object) -> Identities:
+        return Identities()
+
+    def positions(self, keys: Any) -> dict[tuple[str, int], Committed | None]:
+        return {key: self.broker.offsets.get(key) for key in keys}
+
+    def metadata(self) -> None:
+        """Of no use here."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Fenced(FencedCommits):
+    def __init__(self, broker: Broker, owner: str, group: Any) -> None:
+        super().__init__(KAFKA, "c", group)
+        self.broker, self.owner = broker, owner
+
+    def _open(self, key: tuple[str, int]) -> Any:
+        return Producer(self.broker, self.owner, key)
+
+
+class Consumer:
+    def __init__(self, name: str, broker: Broker) -> None:
+        self.agent = Agent(name, claims=True, fencing=True)
+        group: Any = Group(broker)
+        self.commits = Fenced(broker, name, group)
+        self.stopped = threading.Event()
+        self.worker = PlaceWorker(self.agent, "c", PLACE, group, self.commits, self.stopped)
+        self.token = self.agent.query_started()
+        self.worker.start()
+
+    def assign(self, owners: dict[int, str], epoch: int) -> None:
+        self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, epoch), epoch)
+
+    def offered(self) -> frozenset[int]:
+        offer = self.agent.offer(self.token)
+        return offer.topics["t"].partitions if "t" in offer.topics else frozenset()
+
+    @property
+    def held(self) -> int:
+        return len(self.agent.view().held)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    made = Broker()
+    yield made
+    made.gate.set()
+
+
+@pytest.fixture
+def consumer(broker: Broker) -> Iterator[Callable[[str], Consumer]]:
+    made: list[Consumer] = []
+
+    def make(name: str) -> Consumer:
+        made.append(Consumer(name, broker))
+        return made[-1]
+
+    yield make
+    broker.gate.set()
+    for one in made:
+        one.stopped.set()
+        one.worker.close()
+
+
+def test_a_partition_is_closed_only_when_its_claim_has_ended_and_queued_claims_are_never_made(
+    broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    count = 6 * PARALLEL
+    x, y = consumer("x"), consumer("y")
+    x.assign(dict.fromkeys(range(count), "x"), 1)
+    eventually(lambda: broker.initialising == PARALLEL, what="as many as go at once")
+    x.agent.bar(STOPPING)
+    assert x.held == PARALLEL, "those whose claims had not begun are closed"
+    assert x.agent.view().topics["t"].closing == {key[1] for key in x.agent.view().held}
+    broker.gate.set()
+    assert x.agent.wait_closed(10)
+    assert broker.initialising == PARALLEL, "nothing landed that was queued"
+
+    y.assign(dict.fromkeys(range(count), "y"), 3)
+    eventually(lambda: len(y.offered()) == count, what="the next owner has claimed all")
+    offer = y.agent.offer(y.token)
+    planned = {"t": dict.fromkeys(offer.topics["t"].partitions, (0, 10))}
+    y.agent.planned(y.token, offer.asked, {}, planned, {}, [])
+    y.agent.batch_done(y.agent.batch_started(), processed=True)
+    eventually(lambda: len(broker.offsets) == count, what="committed")
+    assert y.agent.view().counters.refused_commits == 0
+
+
+def test_a_claim_that_timed_out_holds_its_partition_until_it_ends_and_leaves_no_producer(
+    broker: Broker,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_fencing, "ANSWER_WITHIN", 0.1)
+    x, y = consumer("x"), consumer("y")
+    x.assign({0: "x"}, 1)
+    eventually(lambda: "no answer in time" in str(x.agent.view().problems), what="it is told")
+    x.assign({0: "y"}, 3)
+    assert x.agent.view().topics["t"].closing == {0}
+    assert not x.agent.wait_closed(0.5), "its claim may still land"
+    broker.gate.set()
+    assert x.agent.wait_closed(10)
+    eventually(lambda: not x.commits._fences, what="no producer is left")
+    y.assign({0: "y"}, 3)
+    eventually(lambda: y.offered() == {0})
+    assert broker.epochs == {transactional_id("c", "g", "t", 0): 2}, "the last one is the new owner's"
+
+
+def test_a_claim_that_failed_is_released_as_soon_as_its_partition_closes(
+    broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    broker.fails.add("x")
+    broker.gate.set()
+    x = consumer("x")
+    x.assign({0: "x"}, 1)
+    # From the third attempt on the pause before the next one is longer than what closing may take here.
+    eventually(lambda: broker.initialising >= 4, what="tried again")
+    assert len(broker.open) == 1, "the same producer is tried again"
+    x.assign({}, 2)
+    assert x.agent.wait_closed(1.0)
+    assert not x.commits._fences
+
+
+def test_partitions_of_another_clusters_group_are_not_taken_up(
+    broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    broker.offsets = {("t", 0): Committed(5, "muster:other:A"), ("t", 1): Committed(5, "muster:c:A")}
+    x = consumer("y")
+    x.assign({0: "y", 1: "y", 2: "y"}, 1)
+    eventually(lambda: x.offered() == {1, 2}, what="those that are its own")
+    (problem,) = eventually(lambda: list(x.agent.view().problems.values()))
+    assert "t [0]: its offset was committed by cluster 'other'" in problem
+    assert "give cluster 'c' a 'group_id' of its own" in problem
+    x.assign({1: "y"}, 2)
+    eventually(lambda: x.agent.view().topics["t"].held == {1, 2}, what="2 is offered, so it may be read")
+    eventually(lambda: ("t", 0) not in x.commits._fences, what="and let go of")
+    broker.offsets["t", 3] = Committed(5)
+    x.assign({1: "y", 3: "y"}, 3)
+    eventually(lambda: 3 in x.offered(), what="an offset that names no cluster is anyone's")
+
+
+def test_offsets_are_committed_with_cluster_and_topic(
+    broker: Broker, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    y = consumer("y")
+    y.agent.assigned("t", TopicAssignment("k:9092", "g", {0: "y"}, 1, topic_id="A"), 1)
+    eventually(lambda: y.offered() == {0})
+    offer = y.agent.offer(y.token)
+    y.agent.planned(y.token, offer.asked, {}, {"t": {0: (0, 10)}}, {}, [])
+    y.agent.batch_done(y.agent.batch_started(), processed=True)
+    eventually(lambda: broker.offsets == {("t", 0): Committed(10, "muster:c:A")})
+
+
+def test_a_place_out_of_reach_is_tried_again_by_the_same_claim(
+    broker: Broker,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = Group.positions
+    away = threading.Event()
+
+    def positions(self: Group, keys: Any) -> dict[tuple[str, int], Committed | None]:
+        if not away.is_set():
+            away.set()
+            raise KafkaError("Kafka at k:9092: no answer")
+        return read(self, keys)
+
+    monkeypatch.setattr(Group, "positions", positions)
+    y = consumer("y")
+    y.assign({0: "y"}, 1)
+    eventually(lambda: y.offered() == {0})
+    assert away.is_set()
+    assert broker.epochs == {transactional_id("c", "g", "t", 0): 1}, "claimed once, read twice"

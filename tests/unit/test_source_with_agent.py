@@ -1,0 +1,149 @@
+"""The planner and the agent together, over a Kafka whose answers the test changes: what one plans the other
+accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+from muster.consumer.agent import Agent
+from muster.consumer.local_api import planned_by, sources
+from muster.consumer.source.planner import Planner
+from muster.consumer.source.protocol import SourcePartitions, SourcePlanned
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Place
+from muster.core.positions import Committed, Why, format_stamp
+
+TopicPartition = tuple[str, int]
+PLACE = Place("k:9092", "g")
+
+
+class Kafka:
+    """`GroupOffsets`: two partitions of a topic."""
+
+    def __init__(self) -> None:
+        self.topic_id = "A"
+        self.ends = {("t", 0): 600, ("t", 1): 50}
+        self.committed: dict[TopicPartition, Committed] = {}
+
+    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        return {key: self.committed.get(key) for key in keys}
+
+    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(keys, 0)
+
+    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.ends[key] for key in keys}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, self.topic_id)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Consumer:
+    """One query after the other; `go` is one planning, its batch and the commit."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.now = 0.0
+        self.agent = Agent("me")
+        self.read: list[tuple[int, int, int]] = []
+        self.assign("A", 1)
+        self.start()
+
+    def assign(self, topic_id: str, epoch: int) -> None:
+        node = TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch, topic_id=topic_id)
+        self.agent.assigned("t", node, epoch)
+
+    def start(self) -> None:
+        self.token = self.agent.query_started()
+        client: Any = self
+        self.planner = Planner(client, open_offsets=lambda *_: self.kafka, clock=lambda: self.now)
+        self.stands: dict[str, Any] = {}
+        self.agent.batch_done(self.agent.batch_started(), processed=True)
+
+    def partitions(self, wait: float = 0.0) -> SourcePartitions:
+        offer = self.agent.offer(self.token)
+        return SourcePartitions(asked=offer.asked, topics=sources(offer.topics))
+
+    def planned(self, plan: SourcePlanned) -> None:
+        planned_by(self.agent, self.token, plan)
+
+    def close(self) -> None:
+        """For the planner."""
+
+    def go(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        end = self.planner.latest(self.stands, 100_000)
+        if end == self.stands:
+            return
+        plan = self.agent.batch_started()
+        self.read += [(p, *held) for p, held in plan.offsets.get("t", {}).items() if held[1] > held[0]]
+        self.agent.batch_done(plan, processed=True)
+        self.stands = end
+        due = self.agent.due(PLACE)
+        for key, one in due.items():
+            self.kafka.committed[key] = Committed(one.offset, format_stamp("c", one.topic_id))
+        self.agent.committed(due)
+
+    def restart(self) -> None:
+        self.agent.query_ended(True, "why")
+        self.start()
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    made = Consumer(Kafka())
+    made.go()
+    assert made.read == [(0, 0, 600), (1, 0, 50)]
+    made.read.clear()
+    return made
+
+
+def test_a_truncated_partition_goes_on_and_stops_neither_the_query_nor_the_others(consumer: Consumer) -> None:
+    consumer.kafka.ends["t", 0] = 595
+    consumer.go()
+    consumer.kafka.ends["t", 1] = 60
+    for _ in range(5):
+        consumer.go(seconds=4)
+    consumer.kafka.ends["t", 0] = 605
+    consumer.go()
+    assert consumer.read == [(1, 50, 60), (0, 595, 605)]
+    assert consumer.kafka.committed["t", 0].offset == 605
+    assert consumer.agent.view().lost == {("t", 0): {Why.TRUNCATION: 5}}
+    assert consumer.agent.view().problems == {}
+    consumer.restart()
+    consumer.go()
+    assert consumer.stands["t"]["0"] == (605, 605), "a new query begins there, too"
+
+
+@pytest.mark.parametrize("end", [1500, 200], ids=["outgrown", "smaller"])
+def test_a_recreated_topic_is_read_from_its_beginning_once_its_id_is_assigned(
+    consumer: Consumer, end: int
+) -> None:
+    consumer.kafka.topic_id = "B"
+    consumer.kafka.ends["t", 0] = consumer.kafka.ends["t", 1] = end
+    consumer.agent.identified(PLACE, {"t": "B"}, ())
+    for _ in range(5):
+        consumer.go(seconds=4)
+    assert consumer.read == []
+    assert consumer.kafka.committed["t", 0] == Committed(600, "muster:c:A"), "as the old topic left it"
+    consumer.assign("B", 2)
+    consumer.go()
+    assert consumer.read == [(0, 0, end), (1, 0, end)]
+    assert consumer.kafka.committed["t", 0] == Committed(end, "muster:c:B")
+    assert consumer.agent.view().recreated == 2
+
+
+def test_a_new_query_does_not_begin_a_recreated_topic_at_the_old_offset(consumer: Consumer) -> None:
+    consumer.kafka.topic_id = "B"
+    consumer.kafka.ends["t", 0] = 1800
+    consumer.agent.query_ended(True, "why")
+    consumer.assign("B", 2)
+    consumer.start()
+    consumer.go()
+    assert (0, 0, 1800) in consumer.read

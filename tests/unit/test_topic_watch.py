@@ -1,0 +1,73 @@
+"""When a topic counts as gone from Kafka, and how often Kafka is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from muster.consumer.topic_watch import GONE_AFTER, INTERVAL, SHARE, Seen, TopicWatch
+from muster.edges.kafka import Identities, KafkaError, TopicListing
+
+
+class Kafka:
+    def __init__(self) -> None:
+        self.ids = {"t": "A", "u": "B"}
+        self.listed: dict[str, frozenset[int]] = {"u": frozenset({0})}
+        self.errors: dict[str, str] = {}
+        self.away = False
+        self.lists = 0
+
+    def identities(self, topics: Collection[str]) -> Identities:
+        if self.away:
+            raise KafkaError("away")
+        ids = {topic: self.ids[topic] for topic in topics if topic in self.ids}
+        return Identities(ids, frozenset(topics) - ids.keys())
+
+    def list_topics(self) -> TopicListing:
+        self.lists += 1
+        return TopicListing(self.listed, self.errors)
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    return Kafka()
+
+
+def test_a_topic_is_gone_when_it_was_absent_for_long_and_no_list_has_it(kafka: Kafka) -> None:
+    watch = TopicWatch(kafka)
+    assert watch.look({"t", "u"}, lambda: 0.0) == Seen({"t": "A", "u": "B"})
+    del kafka.ids["t"]
+    assert watch.look({"t", "u"}, lambda: 1.0) == Seen({"u": "B"})
+    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER - 0.1).gone == frozenset()
+    assert kafka.lists == 0
+    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER).gone == {"t"}
+    kafka.errors = {"t": "leader not available"}
+    assert watch.look({"t", "u"}, lambda: 30.0).gone == frozenset(), "a list that has it in error has it"
+    kafka.errors = {}
+    kafka.ids["t"] = "C"
+    assert watch.look({"t", "u"}, lambda: 40.0) == Seen({"t": "C", "u": "B"})
+    del kafka.ids["t"]
+    assert watch.look({"t", "u"}, lambda: 41.0).gone == frozenset(), "absent for no time yet"
+
+
+def test_what_kafka_does_not_answer_is_no_absence(kafka: Kafka) -> None:
+    watch = TopicWatch(kafka)
+    del kafka.ids["t"]
+    watch.look({"t"}, lambda: 0.0)
+    kafka.away = True
+    with pytest.raises(KafkaError):
+        watch.look({"t"}, lambda: GONE_AFTER)
+    kafka.away = False
+    kafka.ids["t"] = "A"
+    assert watch.look({"t"}, lambda: GONE_AFTER + 1).gone == frozenset()
+
+
+def test_a_look_that_took_long_is_followed_by_a_long_pause(kafka: Kafka) -> None:
+    watch = TopicWatch(kafka)
+    now = iter([0.0, 0.001, 0.001])
+    watch.look({"t"}, lambda: next(now))
+    assert watch.pause(0.001) == pytest.approx(INTERVAL)
+    now = iter([10.0, 11.0, 11.0])
+    watch.look({"t"}, lambda: next(now))
+    assert watch.pause(11.0) == pytest.approx(SHARE)
