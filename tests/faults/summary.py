@@ -13,6 +13,7 @@ import pytest
 from tests.faults.fuzz import tally as fuzz
 from tests.faults.model import tally as model
 from tests.faults.real import matrix
+from tests.hosts import score
 
 OURS = "faults"
 
@@ -23,6 +24,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             "fuzz": dict(fuzz.PLAYED),
             "model": dict(model.PLAYED),
             "rows": [asdict(row) for row in matrix.ROWS],
+            "hosts": [asdict(one) for one in score.SCORES],
         }
 
 
@@ -33,6 +35,7 @@ def pytest_testnodedown(node: Any) -> None:
     fuzz.PLAYED.update(did.get("fuzz", {}))
     model.PLAYED.update(did.get("model", {}))
     matrix.ROWS.extend(matrix.Row(**row) for row in did.get("rows", ()))
+    score.SCORES.extend(map(score.from_dict, did.get("hosts", ())))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -40,6 +43,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if played:
             kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(played.items()))
             terminalreporter.write_line(f"{label}={played.total()} ({kinds})")
+    if model.PLAYED:
+        terminalreporter.write_line(f"the model's histories can be played again: {model.REPLAY}")
     if matrix.ROWS:
         terminalreporter.write_line(matrix.text(matrix.ROWS))
         terminalreporter.write_line(matrix.last_line(matrix.ROWS))
+    for one in score.SCORES:
+        terminalreporter.write_line(one.table())
+        terminalreporter.write_line(one.last_line())

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,9 @@ class _Lister:
 
     def list_partitions(self) -> dict[str, frozenset[int]]:
         return {topic: frozenset(range(count)) for topic, count in self.topics.items()}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id-of-{topic}" for topic in topics if topic in self.topics}
 
     def leader_racks(self) -> dict[str, dict[int, str]]:
         return self.racks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -74,6 +74,9 @@ class Lister:
 
     def list_partitions(self) -> dict[str, frozenset[int]]:
         return {topic: frozenset(range(count)) for topic, count in self.topics.items()}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: f"id-of-{topic}" for topic in topics if topic in self.topics}
 
     def leader_racks(self) -> dict[str, dict[int, str]]:
         return {}

@@ -64,6 +64,7 @@ CLUSTER: dict[str, Any] = {
     "kafka": "muster_kafka",
     "zookeeper": "muster_zookeeper",
     "consul": "muster_consul",
+    "consul_prefix": "muster",
     "status": "muster_status",
     "assignor": {"name": "sticky", "options": {}},
     "shadow_assignor": {"name": "range", "options": {}},

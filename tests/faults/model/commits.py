@@ -1,29 +1,37 @@
 """How a process claims and commits: the real committer, fences and guards, over simulated producers and brokers.
 
-Only threads are left out: what a place's two threads would do is done in one call.
+The two threads of a place take turns. The threads that call a producer are simulated (`threads`): a claim takes time
+while the process's claims are slow, and lands when they no longer are, whatever became of the partition meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException, Producer
 
 from muster.consumer.commits import Commits, GuardedCommits
-from muster.consumer.committer import _Place
-from muster.core.ownership import Source
-from muster.edges import kafka_fencing
-from muster.edges.kafka import KafkaError
-from muster.edges.kafka_fencing import FencedCommits, Outcome
+from muster.core.ownership import Place
+from muster.core.positions import Committed
+from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
+from muster.edges.kafka_admin import PartitionError
+from muster.edges.kafka_fencing import Begin, Claims, Outcome
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.kafka import Brokers, TopicPartition
+from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, copy_of, wait_until
 
 if TYPE_CHECKING:
     from tests.faults.model.process import Process
 
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
+fencing = copy_of(
+    "muster.edges.kafka_fencing", threading=THREADING, time=TIME, concurrent=CONCURRENT, PARALLEL=2
+)
+"""Two claims of a process are under way at a time, the others are queued."""
+committer = copy_of("muster.consumer.committer", time=TIME)
 
 
 class Transactions:
@@ -31,12 +39,13 @@ class Transactions:
 
     Every call that reaches the broker may fail in a way that trying again mends."""
 
-    def __init__(self, process: Process, key: TopicPartition, name: str) -> None:
+    def __init__(self, process: Process, key: TopicPartition, group: str, name: str) -> None:
         self.process = process
         self.key = key
+        self.group = group
         self.name = name
         self.epoch = -1
-        self.offset: int | None = None
+        self.item: Any = None
         self.unheard = False
         """The broker has committed, but its answer was lost."""
 
@@ -44,32 +53,41 @@ class Transactions:
         self._reach()
 
     def init_transactions(self, timeout: float) -> None:
-        brokers = self._reach()
+        process = self.process
+        brokers, began = self._reach(), process.world.now
+        wait_until(lambda: not process.faults.slow_claims)
         self.epoch = brokers.producers.get(self.name, 0) + 1
         brokers.producers[self.name] = self.epoch
-        self.process.world.watchman.claims(self.process, self.key)
+        process.world.watchman.claims(process, self.key)
+        if process.world.now - began > timeout:
+            raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
 
     def begin_transaction(self) -> None:
-        self.offset = None
+        self.item = None
 
     def send_offsets_to_transaction(self, items: list[Any], metadata: object, timeout: float) -> None:
         self._reach_as_owner()
-        self.offset = items[0].offset
+        if self.key[0] not in self.process.world.kafka.topics:
+            raise KafkaException(Reason(Reason.UNKNOWN_TOPIC_OR_PART, "unknown topic", retriable=True))
+        if self.process.faults.commits_fail:
+            raise KafkaException(Reason(Reason.GROUP_AUTHORIZATION_FAILED, "not allowed"))
+        self.item = items[0]
 
     def commit_transaction(self, timeout: float) -> None:
         if self.unheard:
             self.unheard = False
             return
         self._reach_as_owner()
-        assert self.offset is not None
-        self.process.world.commit(self.process, self.key, self.offset)
+        self.process.world.commit(
+            self.process, self.key, self.group, Committed(self.item.offset, self.item.metadata or "")
+        )
         if self.process.faults.unheard_commits:
             self.unheard = True
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
 
     def abort_transaction(self, timeout: float) -> None:
         self._reach_as_owner()
-        self.offset = None
+        self.item = None
 
     def _reach(self) -> Brokers:
         if self.process.cut_off_from_kafka:
@@ -82,20 +100,39 @@ class Transactions:
 
 
 class Group:
-    """`muster.edges.kafka.GroupOffsets`."""
+    """`muster.edges.kafka.GroupOffsets`, and its lister of topics."""
 
     def __init__(self, process: Process, group_id: str) -> None:
         self.process = process
         self.group_id = group_id
+        self.topics = self
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         self._reach()
-        return {key: self.process.world.kafka.committed.get(key) for key in partitions}
+        kafka = self.process.world.kafka
+        return {key: kafka.committed.get(kafka.record(key, self.group_id)) for key in partitions}
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
+    ) -> None:
         self._reach()
+        done: dict[TopicPartition, int] = {}
         for key, offset in offsets.items():
-            self.process.world.commit(self.process, key, offset)
+            if key[0] in self.process.world.kafka.topics and not self.process.faults.commits_fail:
+                committed = Committed(offset, metadata.get(key, ""))
+                self.process.world.commit(self.process, key, self.group_id, committed)
+                done[key] = offset
+        if failed := offsets.keys() - done.keys():
+            raise PartitionError("not committed", done, dict.fromkeys(failed, "unknown, or not allowed"))
+
+    def identities(self, topics: Collection[str]) -> Identities:
+        self._reach()
+        ids = self.process.world.kafka.ids
+        return Identities({t: ids[t] for t in topics if t in ids}, frozenset(topics) - ids.keys())
+
+    def list_topics(self) -> TopicListing:
+        self._reach()
+        return TopicListing(dict(self.process.world.kafka.topics), {})
 
     def metadata(self) -> object:
         return None
@@ -105,31 +142,16 @@ class Group:
             raise KafkaError("Kafka does not answer")
 
 
-class Fenced(FencedCommits):
-    """The real one, one call after the other."""
+class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the module
+    """The real one, over simulated producers."""
 
     def __init__(self, process: Process, group: Group) -> None:
-        super().__init__(KAFKA, "c", group)  # type: ignore[arg-type]
+        super().__init__(KAFKA, "c", group)
         self.process = process
 
-    def release(self, partitions: Collection[TopicPartition]) -> None:
-        for key in partitions:
-            self._fences.pop(key, None)
-
-    def _call(
-        self, calls: Mapping[TopicPartition, tuple[Any, Callable[..., Any], tuple[Any, ...]]]
-    ) -> dict[Any, Any]:
-        ends: dict[TopicPartition, Any] = {}
-        for key, (_, function, arguments) in calls.items():
-            try:
-                ends[key] = function(*arguments)
-            except Exception as error:  # as a future would have it
-                ends[key] = error
-        return ends
-
     def _open(self, key: TopicPartition) -> Producer:
-        name = kafka_fencing.transactional_id("c", self._group.group_id, *key)
-        producer: Any = Transactions(self.process, key, name)
+        name = fencing.transactional_id("c", self._group.group_id, *key)
+        producer: Any = Transactions(self.process, key, self._group.group_id, name)
         return producer
 
 
@@ -140,12 +162,11 @@ class Guarded(GuardedCommits):
         super().__init__(group)  # type: ignore[arg-type]
         self.process = process
 
-    def claim(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        failures = super().claim(partitions)
-        for key in partitions:
-            if key not in failures:
-                self.process.world.watchman.claims(self.process, key)
-        return failures
+    def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
+        claims = super().claim(partitions, begin)
+        for key in claims.done:
+            self.process.world.watchman.claims(self.process, key)
+        return claims
 
 
 class _Told:
@@ -156,27 +177,28 @@ class _Told:
         self.commits = commits
         self.claim, self.release, self.close = commits.claim, commits.release, commits.close
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> Outcome:
-        outcome = self.commits.commit(offsets)
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
+    ) -> Outcome:
+        outcome = self.commits.commit(offsets, metadata)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)
         return outcome
 
 
-class Place(_Place):
-    """The real one without its threads: `go_on` is one round of both."""
+class SimulatedPlace(committer.PlaceWorker):  # type: ignore[misc]  # a copy of the module
+    """The real one without its threads: `go_on` is one round of each."""
 
-    def __init__(self, process: Process, source: Source) -> None:
-        group = Group(process, source.group_id)
-        self._agent = process.agent
-        self._source = source
+    def __init__(self, process: Process, place: Place) -> None:
+        group: Any = Group(process, place.group_id)
         commits = Fenced(process, group) if process.agent.fencing else Guarded(process, group)
-        self._commits = _Told(process, commits)
-        self._claimed = {}
+        self.process = process
+        super().__init__(process.agent, "c", place, group, _Told(process, commits), threading.Event())
 
     def go_on(self) -> None:
-        for work in (self._claim, self._commit):
-            try:
-                work()
-            except KafkaError:
-                continue  # it is tried again
+        with at_work(self.process):
+            for work in (self.claim, self.commit, self.look_at_topics):
+                try:
+                    work()
+                except KafkaError:
+                    continue  # it is tried again

@@ -18,7 +18,7 @@ from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.faults.model.consul import Api, SimulatedDiscovery
+from tests.faults.model.consul import ELSEWHERE, Api, SimulatedDiscovery
 from tests.faults.model.kafka import Lister
 from tests.faults.model.zookeeper import StoreClient
 
@@ -33,21 +33,27 @@ class CoordinatorProcess:
     def __init__(self, world: World, name: str, cluster: ClusterSettings, assignor: Assignor) -> None:
         self.world = world
         self.name = name
+        self.cluster = cluster
+        self.skew = 0.0
+        """Seconds that the clock of its worker is ahead."""
+        self.told = ""
+        """What its last run said is wrong."""
         self.stands = "begin"
         self.stale_answers = False
         """The next statuses are those that were given the last time (once)."""
         self.store = StoreClient(world.zookeeper, self.at, self)
-        self.api = Api(world.consul, self.at)
+        self.api = Api(world.consul, self.at, ELSEWHERE)
         self.discovery = SimulatedDiscovery(self.api, world.moment)
+        self.lister = Lister(world.kafka, self.at)
         self.coordinator = Coordinator(
             cluster,
             KAFKA,
             self.store,
             self.discovery,
-            Lister(world.kafka, self.at),
+            self.lister,
             self.poll,
             assignor,
-            clock=world.clock,
+            clock=lambda: world.now + self.skew,
             pause=self.pause,
         )
         self._run: greenlet | None = None
@@ -82,7 +88,7 @@ class CoordinatorProcess:
         under way. While it runs to the end ('end'), everybody else works whenever it pauses."""
         if self._run is None:
             self._run = greenlet(self._one_run)
-        for _ in range(400):
+        for _ in range(2000):
             self._run.switch()
             if self._run.dead:
                 self._run = None
@@ -102,9 +108,11 @@ class CoordinatorProcess:
 
     def _one_run(self) -> None:
         try:
-            self.coordinator.fetch_partitions()
+            fetched = self.coordinator.fetch_partitions()
             self.coordinator.fetch_consumers()
-            if self.coordinator.compute_assignment().needed:
+            plan = self.coordinator.compute_assignment()
+            self.told = f"{fetched.errors} {fetched.warnings} {plan.held} {plan.errors} {plan.warnings}"
+            if plan.needed:
                 self.coordinator.advance(BUDGET)
         except (ZooKeeperError, ConsulError) as error:
             self.world.say(f"  {self.name} gives up: {error}")

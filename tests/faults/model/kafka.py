@@ -1,25 +1,64 @@
-"""Kafka: which partitions there are, and the group's committed offsets. Records never run out."""
+"""Kafka: which topics and partitions there are, and the group's committed offsets.
+
+A topic is its id: one that is deleted and created again under its name has another, and none of its offsets. Records
+never run out, except in a topic that has just been created again `small`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from muster.core.ownership import Source
+from muster.core.positions import Committed, of_another_topic
 from muster.core.wire_racks import Racks
 from muster.edges.kafka import KafkaError
 
 TopicPartition = tuple[str, int]
+Record = tuple[str, str, int]
+"""What a committed offset belongs to: group, topic id and partition."""
 
 
 @dataclass
 class Brokers:
     topics: dict[str, frozenset[int]] = field(default_factory=dict)
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    """The id of each topic there is."""
+    committed: dict[Record, Committed] = field(default_factory=dict)
     producers: dict[str, int] = field(default_factory=dict)
     """By transactional id: the epoch of the producer that initialised it last."""
-    vanished: set[TopicPartition] = field(default_factory=set)
-    """Partitions that were gone at some time."""
+    small: set[str] = field(default_factory=set)
+    """Topics without records."""
     away: bool = False
+    made: int = 0
+
+    def create(self, topic: str, partitions: frozenset[int], small: bool = False) -> None:
+        self.made += 1
+        self.topics[topic] = partitions
+        self.ids[topic] = f"{topic}-{self.made}"
+        if small:
+            self.small.add(topic)
+
+    def delete(self, topic: str) -> None:
+        del self.topics[topic], self.ids[topic]
+        self.small.discard(topic)
+
+    def record(self, key: TopicPartition, group: str) -> Record:
+        """What an offset that is committed now belongs to."""
+        return group, self.ids.get(key[0], ""), key[1]
+
+    def is_the_topic(self, topic: str, source: Source) -> bool:
+        """Whether the topic that has this name is the one of `source`, as far as that says which it is."""
+        return topic in self.ids and source.topic_id in {"", self.ids[topic]}
+
+    def exists(self, record: Record) -> bool:
+        """Whether the topic is still there."""
+        return record[1] in self.ids.values()
+
+    def stands(self, record: Record) -> int:
+        """The offset that the group has committed of that very topic; 0 if none."""
+        found = self.committed.get(record)
+        return 0 if found is None or of_another_topic(found.metadata, record[1]) else found.offset
 
 
 @dataclass
@@ -28,12 +67,21 @@ class Lister:
 
     brokers: Brokers
     at: Callable[[str], None]
+    listed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """What was answered last."""
 
     def list_partitions(self) -> Mapping[str, frozenset[int]]:
         self.at("read Kafka")
         if self.brokers.away:
             raise KafkaError("Kafka does not answer")
-        return dict(self.brokers.topics)
+        self.listed = dict(self.brokers.topics)
+        return self.listed
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        self.at("ask Kafka for ids")
+        if self.brokers.away:
+            raise KafkaError("Kafka does not answer")
+        return {topic: self.brokers.ids[topic] for topic in topics if topic in self.brokers.ids}
 
     def leader_racks(self) -> Mapping[str, Racks]:
         return {}

@@ -20,15 +20,18 @@ from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import coordinator as coordination
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
-from muster.core import ownership, state_machine, wire
+from muster.coordinator.topic_fetch import TopicFetch
+from muster.core import ownership, positions, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicState
 from muster.core.ownership import TopicConsumer
+from muster.core.patience import Patience
 from muster.core.state_machine import _Step
-from muster.edges import kafka_fencing
 from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import Outcome
+from tests.faults.model.commits import committer, fencing
+from tests.faults.model.process import ending
 from tests.faults.model.zookeeper import Ensemble
 
 Mutation = Callable[[MonkeyPatch], None]
@@ -57,25 +60,26 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
         targets: Owners,
         now: float,
         policy: Any,
+        *,
+        heard: Any,
         **further: Any,
     ) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
-        return _Step(
-            snapshot, snapshot.assignment, membership, statuses, targets, now, policy, **further
-        ).run()
+        patience = Patience(policy, membership, statuses, heard)
+        return _Step(snapshot, snapshot.assignment, patience, targets, now, **further).run()
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
-    patch.setattr(viewing.View, "held", property(lambda view: view.planning_error))
+    patch.setattr(viewing.View, "held", property(lambda view: ""))
 
 
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
     original = Coordinator._ask
 
-    def ask(self: Coordinator, view: Any, known: Any = None) -> Any:
-        statuses, failures = original(self, view, known)
-        return {**{c: ConsumerStatus(c, "?") for c in failures}, **statuses}, failures
+    def ask(self: Coordinator, view: Any, known: Any = None, also: Any = None) -> Any:
+        told = original(self, view, known, also)
+        return replace(told, statuses={**{c: ConsumerStatus(c, "?") for c in told.failures}, **told.statuses})
 
     patch.setattr(Coordinator, "_ask", ask)
 
@@ -175,12 +179,12 @@ def begin_before_it_is_claimed(patch: MonkeyPatch) -> None:
 def forget_to_fence(patch: MonkeyPatch) -> None:
     """Each process has transactional ids of its own, so that nobody is fenced off."""
     numbers = count()
-    patch.setattr(kafka_fencing, "transactional_id", lambda *_: f"id-{next(numbers)}")
+    patch.setattr(fencing, "transactional_id", lambda *_: f"id-{next(numbers)}")
 
 
 def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
-    def commit(self: GuardedCommits, offsets: Mapping[Any, int]) -> Outcome:
-        self._group.commit(offsets)
+    def commit(self: GuardedCommits, offsets: Mapping[Any, int], metadata: Mapping[Any, str]) -> Outcome:
+        self._group.commit(offsets, metadata)
         return Outcome(done=dict(offsets))
 
     patch.setattr(GuardedCommits, "commit", commit)
@@ -233,7 +237,7 @@ def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
 
 
 def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
-    patch.setattr(Registrar, "_take_over", lambda registrar, known: None)
+    patch.setattr(Registrar, "_wait_for", lambda registrar, others: None)
 
 
 def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
@@ -282,7 +286,7 @@ def go_on_though_isolated(patch: MonkeyPatch) -> None:
 
 
 def go_on_though_replaced(patch: MonkeyPatch) -> None:
-    patch.setattr(Registrar, "_replaced_by", lambda registrar, newer: None)
+    patch.setattr(Registrar, "_replaced", lambda registrar, newer: None)
 
 
 def balance_in_the_middle_of_a_rebalance(patch: MonkeyPatch) -> None:
@@ -310,7 +314,7 @@ def delete_partitions_that_others_found(patch: MonkeyPatch) -> None:
     patch.setattr(
         Ensemble,
         "set_partitions",
-        lambda store, topic, partitions, known: original(store, topic, partitions, None),
+        lambda store, topic, partitions, known, writer: original(store, topic, partitions, None, writer),
     )
 
 
@@ -330,6 +334,123 @@ def _place_only_what_nobody_has(self: _Step) -> None:
             self.to_start[partition] = target
             if partition not in self.to_close:
                 self.owners[partition] = target
+
+
+def take_at_once_from_an_owner_that_fails_its_check(patch: MonkeyPatch) -> None:
+    """What has not answered on its own agent's check counts as gone, as if it were not registered."""
+    patch.setattr(Patience, "hold", lambda patience, consumer: patience.policy.rebalance_delay)
+    patch.setattr(Patience, "release", lambda patience, consumer: patience.policy.rebalance_delay)
+
+
+def do_not_wait_for_an_isolated_owner(patch: MonkeyPatch) -> None:
+    original = Patience.release
+
+    def release(self: Patience, consumer: str) -> float:
+        return 0.0 if consumer in self.membership.isolated else original(self, consumer)
+
+    patch.setattr(Patience, "release", release)
+
+
+def plan_without_asking_when_the_state_is_lost(patch: MonkeyPatch) -> None:
+    patch.setattr(_Step, "_believe_the_holders", lambda step: True)
+
+
+def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
+    """Consumers stay with what they know, because it is newer."""
+    patch.setattr(Agent, "_obey_restored", lambda agent, *_: False)
+
+
+def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:
+    patch.setattr(_Step, "_leaves_to_other", lambda step, consumer, partition: False)
+
+
+def stay_silent_on_another_group(patch: MonkeyPatch) -> None:
+    patch.setattr(TopicFetch, "_elsewhere", lambda fetch, known: "")
+
+
+def freeze_on_a_planning_error(patch: MonkeyPatch) -> None:
+    patch.setattr(viewing.View, "held", property(lambda view: view.planning_error))
+
+
+def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:
+    def away(self: _Step) -> dict[str, float]:
+        known = self.state.missing if self.state else {}
+        involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
+        return {c: known.get(c, self.now) for c in sorted(involved - self.live.keys() - self.isolated)}
+
+    patch.setattr(_Step, "_away", away)
+    patch.setattr(Coordinator, "_now", lambda coordinator, view, told: coordinator.clock())
+
+
+def announce_leaving_though_replaced(patch: MonkeyPatch) -> None:
+    original = Registrar._heed_newer
+
+    def heed(self: Registrar, own: Any) -> None:
+        original(self, own)
+        if self._ending.replaced and own.registration is not None:
+            self._register(own.registration)
+
+    patch.setattr(Registrar, "_heed_newer", heed)
+
+
+def deregister_before_the_query_has_ended(patch: MonkeyPatch) -> None:
+    patch.setattr(ending.Job, "_hand_over", lambda job: job._leave())
+
+
+def let_claims_land_late(patch: MonkeyPatch) -> None:
+    """A partition is closed while its claim is on its way."""
+    patch.setattr(TopicConsumer, "begin_claim", lambda topic, number, term: True)
+
+
+def read_on_in_another_topic_of_the_name(patch: MonkeyPatch) -> None:
+    patch.setattr(ownership.TopicConsumer, "recreated", property(lambda topic: False))
+    patch.setattr(positions, "of_another_topic", lambda metadata, topic_id: False)
+
+
+def commit_by_the_name_of_the_topic(patch: MonkeyPatch) -> None:
+    patch.setattr(committer, "format_stamp", lambda cluster, topic_id: "")
+
+
+def keep_what_can_be_committed_no_more(patch: MonkeyPatch) -> None:
+    patch.setattr(Agent, "identified", lambda agent, place, ids, gone: None)
+
+
+def give_only_when_all_is_closed(patch: MonkeyPatch) -> None:
+    """One consumer that does not close holds up what others have closed."""
+    original = _Step._give_what_is_closed
+
+    def give(self: _Step) -> None:
+        if all(self._reports_closed(self.to_close[p], p) for p in self.taken_away):
+            original(self)
+
+    patch.setattr(_Step, "_give_what_is_closed", give)
+
+
+def let_go_of_what_had_vanished_once(patch: MonkeyPatch) -> None:
+    """A partition that is back in Kafka is taken from its owner all the same."""
+    vanished: set[tuple[str, int]] = set()
+    original = _Step._let_go_of_vanished
+
+    def let_go(self: _Step) -> None:
+        vanished.update((self.topic, p) for p in self.owners.keys() - self.partitions)
+        back = {p for t, p in vanished if t == self.topic and p in self.owners and p in self.partitions}
+        self.partitions -= back
+        original(self)
+        vanished.difference_update((self.topic, p) for p in back)
+
+    patch.setattr(_Step, "_let_go_of_vanished", let_go)
+
+
+def balance_in_the_middle_by_a_late_write(patch: MonkeyPatch) -> None:
+    """The same, in a write that happens after its sender has given up."""
+    balance_in_the_middle_of_a_rebalance(patch)
+
+
+def stand_by_for_what_it_holds(patch: MonkeyPatch) -> None:
+    def standbys(self: _Step) -> dict[int, tuple[str, ...]]:
+        return {p: (owner,) for p, owner in self.owners.items()}
+
+    patch.setattr(_Step, "_standbys", standbys)
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -369,5 +490,23 @@ MUTATIONS: dict[str, Mutation] = {
         delete_partitions_that_others_found,
         rely_on_watches,
         forget_an_absent_new_owner,
+        take_at_once_from_an_owner_that_fails_its_check,
+        do_not_wait_for_an_isolated_owner,
+        plan_without_asking_when_the_state_is_lost,
+        ignore_that_zookeeper_went_back,
+        give_to_a_consumer_that_leaves,
+        stay_silent_on_another_group,
+        freeze_on_a_planning_error,
+        trust_the_clock_of_any_worker,
+        announce_leaving_though_replaced,
+        deregister_before_the_query_has_ended,
+        let_claims_land_late,
+        read_on_in_another_topic_of_the_name,
+        commit_by_the_name_of_the_topic,
+        keep_what_can_be_committed_no_more,
+        give_only_when_all_is_closed,
+        let_go_of_what_had_vanished_once,
+        balance_in_the_middle_by_a_late_write,
+        stand_by_for_what_it_holds,
     )
 }

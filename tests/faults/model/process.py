@@ -1,27 +1,33 @@
-"""One consumer process: the real agent, registrar and assignment watch; Spark, Kafka and the network simulated.
+"""One consumer process: the real agent, registrar, assignment watch and end; Spark, Kafka and the network simulated.
 
-Where the real process has threads, the model calls one round of each loop when it likes.
+Where the real process has threads, the model calls one round of each loop when it likes. The end of the job is the
+real `Job._end`, in a thread that is simulated.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kazoo.protocol.states import KazooState
 
 from muster.consumer import predecessor
 from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch, AwayError
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
-from muster.core.model import ConsumerStatus
-from muster.core.ownership import Plan, Source
+from muster.core import positions
+from muster.core.model import ConsumerStatus, PartitionLoad, TopicStatus
+from muster.core.ownership import Place, Plan, Source
+from muster.core.positions import Jump, Start
 from muster.edges.consul_http import ConsulError
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
-from tests.faults.model.commits import Place
+from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedDiscovery
-from tests.faults.model.kafka import TopicPartition
+from tests.faults.model.kafka import Record, TopicPartition
+from tests.faults.model.threads import TIME, Threads, copy_of, now, process_at_work, wait_until
 from tests.faults.model.zookeeper import CLUSTER, Session
 
 if TYPE_CHECKING:
@@ -39,7 +45,15 @@ SETTINGS = ConsumerSettings(
     handler="a.b",
     graceful_timeout=20.0,
 )
-GRACE = SETTINGS.graceful_timeout
+
+
+def _exit_after(seconds: float, exit_code: int) -> None:
+    """`muster.consumer.lifecycle.exit_after`."""
+    process_at_work().dies_at = now() + seconds
+
+
+ending = copy_of("muster.consumer.main", time=TIME, exit_after=_exit_after)
+"""The job, of which the model plays the end."""
 
 
 @dataclass
@@ -62,6 +76,10 @@ class Faults:
     """Its handler does not come to an end of the batch."""
     no_kafka: bool = False
     """It cannot reach Kafka's brokers."""
+    slow_claims: bool = False
+    """What it claims is on its way to Kafka, or queued."""
+    commits_fail: bool = False
+    """Kafka refuses its commits, which trying again does not mend."""
     unheard_commits: bool = False
     """Its commits are made, but it does not hear of it."""
 
@@ -76,6 +94,7 @@ class Query:
         self.stands: dict[str, dict[int, tuple[int, int]]] = {}
         self.batch: Plan | None = None
         self.first = True
+        self.stopping = self.ended = False
         self.start()
 
     def start(self) -> None:
@@ -91,27 +110,75 @@ class Query:
         self.agent.query_ended(failed=True)
         self.start()
 
+    def end(self) -> None:
+        """It is stopped, or its JVM is gone; a batch under way is lost."""
+        if not self.ended:
+            self.ended = True
+            if self.batch is not None:
+                self.agent.batch_done(self.batch, processed=False)
+                self.batch = None
+            self.agent.query_ended(failed=False)
+
+    def go_on(self) -> None:
+        """Plan the next batch and begin it, or end, if no batch is under way."""
+        if self.ended or self.batch is not None:
+            return
+        if self.stopping:
+            self.end()
+        else:
+            self.plan()
+
     def plan(self) -> None:
         """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
-        world = self.process.world
         offer = self.agent.offer(self.token)
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
+        jumps: dict[TopicPartition, Jump] = {}
         for name, topic in offer.topics.items():
             for partition in sorted(topic.partitions):
-                before = self.stands.get(name, {}).get(partition)
-                if before is None and self.process.cut_off_from_kafka:
+                start = self._start((name, partition), topic.source)
+                if start is None:
                     continue
-                begin = world.kafka.committed.get((name, partition), 0) if before is None else before[1]
-                ranges.setdefault(name, {})[partition] = (begin, begin + 1)
-        self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [])
-        if ranges or self.stands or self.first:
+                if start.jump is not None:
+                    jumps[name, partition] = start.jump
+                end = start.offset + self._there(name)
+                ranges.setdefault(name, {})[partition] = (start.offset, end)
+        self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [], jumps)
+        if ranges != self.stands or self.first:
             self.first = False
             self.batch = self.agent.batch_started()
             for name, planned in ranges.items():
-                for partition, (begin, _) in planned.items():
-                    anew = partition not in self.stands.get(name, {})
-                    world.watchman.begins(self.process, (name, partition), begin, anew)
+                for partition, (begin, end) in planned.items():
+                    anew = partition not in self.stands.get(name, {}) or (name, partition) in jumps
+                    self._read((name, partition), offer.topics[name].source)
+                    if end > begin:
+                        self.process.world.watchman.begins(self.process, (name, partition), begin, anew)
         self.stands = ranges
+
+    def _start(self, key: TopicPartition, source: Source) -> Start | None:
+        """Where a partition goes on, as the source decides it; None if that is unknown for now."""
+        kafka = self.process.world.kafka
+        before = self.stands.get(key[0], {}).get(key[1])
+        if self.process.cut_off_from_kafka or key[0] not in kafka.topics:
+            return None if before is None else Start(before[1])
+        record = kafka.record(key, source.group_id)
+        start = Start(before[1]) if before is not None else None
+        start = start or positions.start(None, kafka.committed.get(record), source.topic_id, 0)
+        if key[0] not in kafka.small or start.offset == 0:
+            return start
+        kafka_id = kafka.ids[key[0]]
+        return positions.after_the_end(start.offset, 0, 0, source.topic_id, kafka_id) or (
+            None if before is None else Start(before[1])
+        )
+
+    def _read(self, key: TopicPartition, source: Source) -> None:
+        """Note what is read, as far as the process knows."""
+        _, topic_id, partition = self.process.world.kafka.record(key, source.group_id)
+        self.process.read[key] = (source.group_id, source.topic_id or topic_id, partition)
+
+    def _there(self, topic: str) -> bool:
+        """Whether records of a topic can be had."""
+        kafka = self.process.world.kafka
+        return not self.process.cut_off_from_kafka and topic in kafka.topics and topic not in kafka.small
 
     def finish(self) -> None:
         """The handler returns."""
@@ -120,51 +187,115 @@ class Query:
         batch, self.batch = self.batch, None
         self.agent.batch_done(batch, processed=True)
         for name, ranges in batch.offsets.items():
-            for partition, (_, end) in ranges.items():
-                self.process.world.watchman.processed(self.process, (name, partition), end)
+            for partition, (begin, end) in ranges.items():
+                key = (name, partition)
+                self.process.processed[key] = self.process.read[key]
+                if end > begin:
+                    self.process.world.watchman.processed(self.process, key, end)
+
+
+class _WaitingAgent:
+    """The agent as the end of the job sees it: to wait for something is to let the world go on."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process.agent, name)
+
+    def wait_closed(self, timeout: float) -> bool:
+        agent, until = self._process.agent, now() + timeout
+        wait_until(lambda: agent.wait_closed(0.0) or now() >= until)
+        return agent.wait_closed(0.0)
 
 
 class Process:
     def __init__(
-        self, world: World, consumer: str, number: int, port: int, zk_view: int, topics: str = ""
+        self, world: World, consumer: str, number: int, host: str, port: int, zk_view: int, topics: str = ""
     ) -> None:
         self.world = world
         self.id = consumer
         self.incarnation = f"{consumer}#{number}"
+        self.host = host
         self.port = port
         self.faults = Faults()
         self.alive = True
-        self.ended_at: float | None = None
+        self.dies_at: float | None = None
+        self.read: dict[TopicPartition, Record] = {}
+        """What the last batch with a partition reads."""
+        self.processed: dict[TopicPartition, Record] = {}
+        """What the handler was done with last."""
         self.query_failed = False
         self.watch_everything = True
+        self.watches = self.commits = True
+        """Whether it reads ZooKeeper and commits still; the end of the job ends both."""
         settings = SETTINGS.model_copy(
             update={
                 "consumer": consumer,
                 "incarnation": self.incarnation,
+                "advertise": host,
                 "metadata": {"topics": topics} if topics else {},
             }
         )
+        self.threads = Threads(self)
         self.agent = Agent(consumer, claims=True, fencing=world.fencing, clock=world.clock)
-        self.places: dict[Source, Place] = {}
+        self.places: dict[Place, SimulatedPlace] = {}
         self.ending = Ending()
-        self.api = Api(world.consul)
+        self.api = Api(
+            world.consul,
+            host=host,
+            registers=lambda: world.watchman.registers(self),
+            leaves=lambda: world.watchman.leaves(self),
+        )
+        self.discovery = SimulatedDiscovery(self.api)
         self.registrar = Registrar(
             settings,
-            SimulatedDiscovery(self.api),
+            self.discovery,
             self.agent,
             self.ending,
             port,
             ask=self._ask,
             clock=world.clock,
         )
-        self.session = Session(world.zookeeper, zk_view)
         self.watch = AssignmentWatch(ZOOKEEPER, CLUSTER, self.agent, 5.0)
+        self.session = Session(
+            world.zookeeper,
+            zk_view,
+            lambda: self.watch._on_state(KazooState.CONNECTED),
+            restored=world.zookeeper.restored,
+        )
         self.query = Query(self)
+        self._job = self._made_job(settings)
+        self._ends = False
         self.registrar.open()
+
+    def _made_job(self, settings: ConsumerSettings) -> Any:
+        """As much of a job as its end needs."""
+        job = object.__new__(ending.Job)
+        job._settings = settings
+        job._ending = self.ending
+        job._agent = _WaitingAgent(self)
+        job._registrar = self.registrar
+        job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
+        job._loops = [SimpleNamespace(name="query", join=self._join_query)]
+        job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
+        job._committer = SimpleNamespace(stop=lambda: setattr(self, "commits", False))
+        job._page = job._local_api = SimpleNamespace(stop=lambda: None)
+        return job
+
+    def _join_query(self, timeout: float) -> bool:
+        until = now() + timeout
+        wait_until(lambda: self.query.ended or now() >= until)
+        return self.query.ended
 
     @property
     def runs(self) -> bool:
         return self.alive and not self.faults.hung
+
+    @property
+    def cut(self) -> bool:
+        """Whether its host is cut off."""
+        return self.world.consul.agents[self.host].cut
 
     @property
     def held(self) -> set[TopicPartition]:
@@ -173,31 +304,38 @@ class Process:
 
     @property
     def running(self) -> set[TopicPartition]:
-        status = self.agent._ownership.status()
-        return {(name, p) for name, topic in status.items() for p in topic.running}
+        topics = self.agent._ownership.topics
+        return {
+            (name, number)
+            for name, topic in topics.items()
+            for number, partition in topic.held.items()
+            if partition.planned is not None and not partition.closing
+        }
 
     @property
     def cut_off_from_kafka(self) -> bool:
-        return self.faults.no_kafka or self.world.kafka.away
+        return self.faults.no_kafka or self.cut or self.world.kafka.away
 
     def healthy(self) -> bool:
-        """What Consul's check finds."""
+        """What the check of its host's agent finds."""
         return self.runs and not self.faults.no_consul and not self.faults.check_fails
 
     def answers(self) -> bool:
-        return self.runs and not self.faults.no_answer
+        """Whether others get an answer of its status page."""
+        return self.runs and not self.faults.no_answer and not self.cut
 
     def status(self) -> ConsumerStatus:
         """What its status page says."""
         view = self.agent.view()
-        return ConsumerStatus(
-            self.id, self.incarnation, view.topics, epochs=True, leaving=STOPPING in view.bars
-        )
+        topics = {name: _with_loads(topic) for name, topic in view.topics.items()}
+        return ConsumerStatus(self.id, self.incarnation, topics, epochs=True, leaving=STOPPING in view.bars)
 
     def read_zookeeper(self, full: bool, writes: int = 1_000_000, watches_lost: bool = False) -> None:
         """Its server gets to see up to `writes` more writes, and the watch's loop makes a round."""
-        self.session.away = self.faults.no_zookeeper
-        if self.session.connected and not self.faults.lags:
+        if not self.watches:
+            return
+        self.session.away = self.faults.no_zookeeper or self.cut
+        if not self.session.away and not self.faults.lags:
             self.session.catch_up(writes, watches_lost)
         try:
             self.watch.look(self.session, full or self.watch_everything)
@@ -215,34 +353,43 @@ class Process:
         self.world.watchman.heard(self)
 
     def end(self) -> None:
-        """What the main thread does: nothing until the end is asked for, then close, leave, exit."""
-        if not self.ending.asked:
-            return
-        if self.ended_at is None:
-            self.ended_at = self.world.now
-        self.agent.bar(STOPPING)
-        if not self.held or self.world.now - self.ended_at > GRACE:
+        """What the main thread does: nothing until the end is asked for, then the end of the job."""
+        if self.ending.asked and not self._ends:
+            self._ends = True
             self.api.away = self.faults.no_consul
-            with suppress(ConsulError):
-                self.registrar.leave()
-            self.world.say(f"{self.incarnation} exits: {self.ending.reason}")
-            self.alive = False
+            self.threads.start(self._end)
+
+    def _end(self) -> None:
+        spark = SimpleNamespace(stop=self.query.end)
+        code = self._job._end(spark, SimpleNamespace(stop=lambda: None))
+        self.world.say(f"{self.incarnation} exits with {code}: {self.ending.reason}")
+        self.die()
+
+    def die(self) -> None:
+        """The process is gone."""
+        self.alive = False
 
     def work(self) -> None:
         """The query goes on by up to two batches, as far as handler and Kafka let it."""
+        self.api.away = self.faults.no_consul
+        if self.dies_at is not None and self.world.now >= self.dies_at:
+            self.die()
+            return
         for _ in range(2):
             if not self.faults.slow:
                 self.query.finish()
             self.claim_and_commit()
-            if self.query.batch is None:
-                self.query.plan()
+            self.query.go_on()
 
     def claim_and_commit(self) -> None:
         """The committer's round: a place for each source, which claims what is taken up and commits what is due."""
-        for source in self.agent.wait_for_source(self.places.keys(), timeout=0.0):
-            self.places[source] = Place(self, source)
-        for place in self.places.values():
-            place.go_on()
+        self.threads.go_on()
+        if not self.commits or not self.alive:
+            return
+        for place in self.agent.wait_for_place(self.places.keys(), timeout=0.0):
+            self.places[place] = SimulatedPlace(self, place)
+        for worker in self.places.values():
+            worker.go_on()
 
     def fail_query(self) -> None:
         self.query_failed = True
@@ -256,10 +403,19 @@ class Process:
         self.hear_consul()
         self.registrar.look_at_predecessors()
         self.work()
-        self.end()
+        if self.alive:
+            self.end()
 
     def _ask(self, older: predecessor.Older) -> predecessor.Answer:
         there = self.world.at_port(older.port)
+        host = older.address
+        if host != self.host and (self.cut or self.world.consul.agents[host].cut):
+            return "no answer in time"
         if there is None or not there.alive:
             return predecessor.Refused()
-        return there.status() if there.answers() else "no answer in time"
+        return there.status() if there.runs and not there.faults.no_answer else "no answer in time"
+
+
+def _with_loads(topic: TopicStatus) -> TopicStatus:
+    """With what is measured of what runs: each partition has always the same load."""
+    return replace(topic, loads={p: PartitionLoad(lag=1.0 + p, rate=10.0 * (1 + p)) for p in topic.running})

@@ -1,8 +1,18 @@
-"""How many random histories ended well, counted when all is Stable again."""
+"""How many random histories ended well, counted when all is Stable again, and the seed that they follow from."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import Counter
+
+VARIABLE = "MUSTER_SEED"
+"""The environment variable that has the histories of an earlier run played again."""
+
+# Processes that share the tests inherit it from the first one, so all play the same histories.
+SEED = int(os.environ.setdefault(VARIABLE, str(secrets.randbelow(2**32))))
+
+REPLAY = f"{VARIABLE}={SEED} pytest tests/faults/test_model.py"
 
 PLAYED: Counter[str] = Counter()
 """By the kind of commits that the history was played with."""

@@ -1,43 +1,57 @@
 """What has to hold after every step, whatever happened before.
 
-A consumer process *is in contact* while Consul lists its id as passing and not isolated, and it is the one that is
-registered, or was until another process under its id replaced it, and answers. ZooKeeper does not matter for that: a
-consumer that cannot see ZooKeeper is still counted on. What a process holds at a moment when it is not in contact is
-*estranged*: it may have been given to others. It stays so until the process has let go of it, or is in contact again
-and the assignment names it and nobody else holds it.
+A consumer process *is in contact* while it is registered, Consul lists its id as passing and not isolated; and after
+that as long as it answers, for `WAITED` seconds. One that another process under its id has replaced is in contact as
+long as it answers and its id is live, or it is registered itself. ZooKeeper does not matter for that: a consumer that
+cannot see ZooKeeper is still counted on. What a process holds at a moment when it is not in contact is *estranged*:
+it may have been given to others. It stays so until the process has let go of it, or is in contact again and the
+assignment names it and no other holds it.
 
 - No partition is held, not estranged, by two processes.
 - Nothing is held by a process that was never live, and an id does not seem gone because one process replaces another.
 - The group's offset never goes backwards, whoever commits. What a process holds unestranged it commits before it lets
-  go, and whoever begins after it begins where it ended. It is refused only where one that is estranged has claimed.
-- Nothing is begun that was not claimed. What was refused is taken back only by who has been assigned it and
-  registered since.
-- At rest every pin that can be obeyed is obeyed, and nobody reads a topic it is excluded from if another one can.
+  go, and whoever begins after it begins where it ended. It is refused only where a process that holds the partition
+  estranged has claimed it.
+- Nothing is begun that was not claimed, and nothing is claimed that the process does not hold. What was refused is
+  taken back only by who has been assigned it and registered since.
+- What belongs to one topic is not read or committed as another's that has its name.
+- A process that deregisters can touch no record any more, and one that was replaced registers nothing.
+- At rest every pin that can be obeyed is obeyed, and no consumer reads a topic it is excluded from if another can.
 - A partition that stays assigned to a process in contact goes on running.
-- A partition is taken from a live owner only to go to another, in balance, or because it vanished from Kafka; and
-  nobody is given a partition in the write that takes it from another.
+- A partition is taken from a live owner only to go to another, in balance, or because it vanished from Kafka; none is
+  given in the write that takes it from another, nor to a consumer that is leaving, if another is there.
+- Partitions are removed only by a coordinator that had read them and then not found them in Kafka.
 - Assignments are written only after a reading of Consul that succeeded and was to be trusted, and epochs grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from muster.core.model import State, Transition, by_partition
-from tests.faults.model.kafka import TopicPartition
+from muster.core.model import State, TopicSnapshot, Transition, by_partition
+from muster.core.ownership import Source
+from muster.core.positions import Committed, of_another_topic
+from tests.faults.model.consul import HostAgent, Service
+from tests.faults.model.kafka import Record, TopicPartition
+from tests.faults.model.known import KNOWN
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
     from tests.faults.model.process import Process
     from tests.faults.model.world import World
 
+WAITED = 30.0
+"""Seconds for which an owner that fails its check, or is isolated, and answers, is waited for at least: the setting
+`closing_timeout`."""
+
 
 class ViolationError(AssertionError):
     """Something happened that is promised not to; the message tells the history."""
 
     def __init__(self, what: str, world: World) -> None:
-        super().__init__(f"{what}\n" + "\n".join(world.story))
+        history = ["/".join(map(str, world.setting)), *("/".join(event) for event in world.history)]
+        super().__init__("\n".join([what, *world.story, "As a history to be stored:", *history]))
         self.what = what
         self.setting = world.setting
         self.history = tuple(world.history)
@@ -46,10 +60,12 @@ class ViolationError(AssertionError):
 class Watchman:
     def __init__(self, world: World) -> None:
         self.world = world
+        self.broken: ViolationError | None = None
+        """What was raised, in case that the code that was judged has caught it."""
         self.estranged: set[tuple[str, TopicPartition]] = set()
         self.was_held: dict[str, set[TopicPartition]] = {}
-        self.was_running: dict[str, dict[TopicPartition, int]] = {}
-        """What each process ran, and by which write of the assignment."""
+        self.was_running: dict[str, dict[TopicPartition, tuple[int, Source | None]]] = {}
+        """What each process ran, by which write of the assignment, and where it was read."""
         self.were_in_contact: set[str] = set()
         """Who was in contact at the last look."""
         self.taken_up: set[str] = set()
@@ -62,79 +78,118 @@ class Watchman:
         """Who claimed each partition last, and whether it was estranged at that moment."""
         self.refusals: dict[tuple[str, TopicPartition], set[str]] = {}
         """What each process was refused, and what it could have learnt since: still assigned, still registered."""
-        self.done: dict[TopicPartition, tuple[Process, int]] = {}
+        self.done: dict[Record, tuple[Process, int]] = {}
         """By whom each partition was read last in contact, and how far."""
-        self.furthest: dict[TopicPartition, int] = {}
+        self.furthest: dict[Record, int] = {}
         """How far each partition was read by anybody."""
+        self.lost_since: dict[str, float] = {}
+        """Since when each process that was in contact is not live, and has answered all the time."""
+        self.leaving_since: dict[str, int] = {}
+        """Since which moment each consumer says that it is leaving, of those that do."""
         self.live_since: dict[str, int] = {}
         """Since which moment each consumer is live, of those that are."""
         self.owner_since: dict[TopicPartition, int] = {}
         """Since which write a partition's owner is the same."""
 
-    def fail(self, what: str) -> None:
-        raise ViolationError(what, self.world)
+    def fail(self, what: str, rule: str = "") -> None:
+        """A promise is broken. `rule` is its name, where the project is known to break it."""
+        if rule not in KNOWN:
+            self.broken = ViolationError(what, self.world)
+            raise self.broken
 
     # -- contact --------------------------------------------------------------------------------------------
 
     def in_contact(self, process: Process) -> bool:
-        consul = self.world.consul
-        if not process.alive or not consul.live(process.id):
+        if not process.alive:
             return False
-        if consul.services[process.id].incarnation == process.incarnation:
-            return True
-        return process.incarnation in self.were_in_contact and process.answers()
+        consul = self.world.consul
+        standing = consul.standing(process.id)
+        if standing is None:
+            return False
+        live = consul.passes(process.id, *standing)
+        if standing[1].incarnation == process.incarnation:
+            return live or self._is_waited_for(process)
+        registered = any(s.incarnation == process.incarnation for _, s in consul.registrations(process.id))
+        replaced = process.incarnation in self.were_in_contact and process.answers()
+        return replaced and (live or (registered and self._is_waited_for(process)))
+
+    def _is_waited_for(self, process: Process) -> bool:
+        if "asked before it is taken" in KNOWN:
+            return False
+        since = self.lost_since.get(process.incarnation, self.world.now)
+        waited = self.world.now - since <= WAITED
+        return process.incarnation in self.were_in_contact and process.answers() and waited
 
     def look(self) -> None:
-        moment = self.world.moment()
-        for consumer in self.world.consul.services.keys() | self.live_since.keys():
-            if not self.world.consul.live(consumer):
-                self.live_since.pop(consumer, None)
-            else:
-                self.live_since.setdefault(consumer, moment)
-        self._stays_live()
+        if self.broken is not None:
+            raise self.broken
+        self._note_who_is_live()
         contacts = {p.incarnation for p in self.world.processes if self.in_contact(p)}
         self.were_in_contact = contacts
         self.taken_up |= contacts
         holders: dict[TopicPartition, Process] = {}
         for process in self.world.processes:
-            name = process.incarnation
             if not process.alive:
-                self.was_held.pop(name, None)
-                self.was_running.pop(name, None)
-                self.estranged = {e for e in self.estranged if e[0] != name}
-                self.estranged_once = {e for e in self.estranged_once if e[0] != name}
-                continue
-            held = process.held
-            contact = name in contacts
-            if held and name not in self.taken_up:
-                self.fail(f"{name} takes up {held}, and was never live")
-            for key in self.was_held.get(name, set()) - held:
-                self._let_go(process, key)
-                self.estranged.discard((name, key))
-                self.estranged_once.discard((name, key))
-            self.was_held[name] = held
-            if not contact:
-                self.estranged |= {(name, key) for key in held}
-                self.estranged_once |= {(name, key) for key in held}
-            self._keeps_running(process, contact)
-            for key in held:
-                if (name, key) in self.estranged:
-                    continue
-                if key in holders:
-                    self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
-                holders[key] = process
+                self._forget(process)
+            else:
+                self._look_at(process, process.incarnation in contacts, holders)
         self._reconcile()
         self._learn()
 
-    def _stays_live(self) -> None:
-        services = self.world.consul.services
+    def _note_who_is_live(self) -> None:
+        moment = self.world.moment()
+        consul = self.world.consul
+        standing = {c: found for c in consul.consumers() if (found := consul.standing(c)) is not None}
+        live = {c for c, found in standing.items() if consul.passes(c, *found)}
+        leaving = {c for c, (_, service) in standing.items() if "leaving" in service.meta}
+        self.live_since = {c: self.live_since.get(c, moment) for c in live}
+        self.leaving_since = {c: self.leaving_since.get(c, moment) for c in leaving}
+        self.lost_since = {
+            p.incarnation: self.lost_since.get(p.incarnation, self.world.now)
+            for p in self.world.processes
+            if p.id not in live and p.incarnation in self.were_in_contact
+        }
+        self._stays_live(standing)
+
+    def _forget(self, process: Process) -> None:
+        """The process is dead."""
+        name = process.incarnation
+        self.was_held.pop(name, None)
+        self.was_running.pop(name, None)
+        self.estranged = {e for e in self.estranged if e[0] != name}
+        self.estranged_once = {e for e in self.estranged_once if e[0] != name}
+
+    def _look_at(self, process: Process, contact: bool, holders: dict[TopicPartition, Process]) -> None:
+        name, held = process.incarnation, process.held
+        if held and name not in self.taken_up:
+            self.fail(f"{name} takes up {held}, and was never live")
+        for key in self.was_held.get(name, set()) - held:
+            self._let_go(process, key)
+            self.estranged.discard((name, key))
+            self.estranged_once.discard((name, key))
+        self.was_held[name] = held
+        if not contact:
+            self.estranged |= {(name, key) for key in held}
+            self.estranged_once |= {(name, key) for key in held}
+        self._keeps_running(process, contact)
+        for key in held:
+            if (name, key) in self.estranged:
+                continue
+            if key in holders:
+                self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
+            holders[key] = process
+
+    def _stays_live(self, standing: Mapping[str, tuple[HostAgent, Service]]) -> None:
         for consumer, (incarnation, passed) in self.registered.items():
-            service = services.get(consumer)
-            if service is not None and service.incarnation != incarnation and passed and not service.passing:
+            if consumer not in standing:
+                continue
+            agent, service = standing[consumer]
+            gone = service.incarnation != incarnation and not service.passing and not agent.failed
+            if gone and passed:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")
         self.registered = {
-            c: (service.incarnation, service.passing and not service.maintenance)
-            for c, service in services.items()
+            c: (service.incarnation, service.passing and not service.maintenance and not agent.failed)
+            for c, (agent, service) in standing.items()
         }
 
     def _reconcile(self) -> None:
@@ -150,7 +205,7 @@ class Watchman:
         name = process.incarnation
         before = self.was_running.get(name, {})
         topics = process.agent._ownership.topics
-        running = {key: topics[key[0]].zxid for key in process.running}
+        running = {key: (topics[key[0]].zxid, topics[key[0]].source) for key in process.running}
         self.was_running[name] = running
         failed, process.query_failed = process.query_failed, False
         if not contact or failed or process.ending.asked or process.agent._ownership.bars:
@@ -158,29 +213,38 @@ class Watchman:
         for key in before.keys() - running.keys():
             if (name, key) in self.estranged or self.world.zookeeper.owner(*key) != process.id:
                 continue
-            if key[1] in topics[key[0]].held_off:
+            zxid, source = before[key]
+            topic = topics[key[0]]
+            if key[1] in topic.held_off:
                 continue  # refused, because one that is estranged has claimed it
-            if self.owner_since[key] <= before[key]:
+            if source is None or topic.source != source or not self.world.kafka.is_the_topic(key[0], source):
+                continue  # it is read from another topic, or is to be
+            if self.owner_since[key] <= zxid:
                 self.fail(f"{key} stays with {name}, but does not run any more")
 
     # -- offsets ----------------------------------------------------------------------------------------------
 
     def begins(self, process: Process, key: TopicPartition, offset: int, anew: bool) -> None:
         """A batch begins with a partition at `offset`; `anew`: from what was committed."""
-        if offset > self.furthest.get(key, 0):
-            self.fail(f"{process.incarnation} begins {key} at {offset}, which nobody has read up to")
+        record = process.read[key]
+        if offset > self.furthest.get(record, 0):
+            rule = "a topic is its id"
+            self.fail(
+                f"{process.incarnation} begins {key} at {offset}, but {record} was not read so far", rule
+            )
         if self._estranged_now(process, key):
             return
         if anew and self.claimed.get(key, (None, False))[0] is not process:
             self.fail(f"{process.incarnation} begins {key}, which it has not claimed")
-        last, end = self.done.get(key, (None, 0))
+        last, end = self.done.get(record, (None, 0))
         if offset < end and last is process and (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} begins {key} at {offset}, but has processed up to {end}")
 
     def processed(self, process: Process, key: TopicPartition, end: int) -> None:
-        self.furthest[key] = max(end, self.furthest.get(key, 0))
+        record = process.processed[key]
+        self.furthest[record] = max(end, self.furthest.get(record, 0))
         if not self._estranged_now(process, key):
-            self.done[key] = (process, end)
+            self.done[record] = (process, end)
 
     def _estranged_now(self, process: Process, key: TopicPartition) -> bool:
         return (process.incarnation, key) in self.estranged or not self.in_contact(process)
@@ -189,16 +253,22 @@ class Watchman:
         batch = process.query.batch
         if batch is not None and key[1] in batch.offsets.get(key[0], {}):
             self.fail(f"{process.incarnation} reports {key} closed while a batch that holds it is under way")
-        if key not in self.done or (process.incarnation, key) in self.estranged_once:
+        record = process.processed.get(key)
+        if record is None or record not in self.done or (process.incarnation, key) in self.estranged_once:
             return
-        last, end = self.done[key]
-        if last is process and self.world.kafka.committed.get(key, 0) < end:
+        if not self.world.kafka.exists(record):
+            return  # there is nothing left to commit to
+        last, end = self.done[record]
+        if last is process and self.world.kafka.stands(record) < end:
             self.fail(f"{process.incarnation} reports {key} closed, but has not committed up to {end}")
 
     # -- claims and commits -----------------------------------------------------------------------------------
 
     def claims(self, process: Process, key: TopicPartition) -> None:
         """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it."""
+        if key not in process.held:
+            rule = "a claim belongs to what is held"
+            self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed", rule)
         known = self.refusals.pop((process.incarnation, key), None)
         if known is not None and known != {"assigned", "registered"}:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
@@ -207,28 +277,37 @@ class Watchman:
     def refused(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process was refused for good."""
         claimer, estranged = self.claimed[key]
-        excused = (process.incarnation, key) in self.estranged_once or not self.in_contact(process)
-        if not excused and not (claimer is not process and estranged):
+        if not self._was_estranged(process, key) and not (claimer is not process and estranged):
             self.fail(
                 f"{process.incarnation}, in contact, is refused {key}, which {claimer.incarnation} claimed"
             )
         self.refusals[process.incarnation, key] = set()
         # Thrown out by one that should have known better: what it has processed comes again.
         self.estranged_once.add((process.incarnation, key))
-        if key in self.done and self.done[key][0] is process:
-            del self.done[key]
+        record = process.processed.get(key)
+        if record is not None and record in self.done and self.done[record][0] is process:
+            del self.done[record]
 
-    def commits(self, process: Process, key: TopicPartition, offset: int) -> None:
-        """A commit is about to be made, which Kafka has not refused."""
-        before = self.world.kafka.committed.get(key, 0)
-        if offset < before:
-            self.fail(f"{process.incarnation} commits {offset} for {key}, which stood at {before}")
+    def _was_estranged(self, process: Process, key: TopicPartition) -> bool:
+        """Whether the process may have lost the partition at some time since it took it up."""
+        return (process.incarnation, key) in self.estranged_once or self._estranged_now(process, key)
+
+    def commits(self, process: Process, key: TopicPartition, record: Record, committed: Committed) -> None:
+        """A commit to `record` is about to be made, which Kafka has not refused."""
+        before = self.world.kafka.stands(record)
+        other = of_another_topic(committed.metadata, record[1])
+        if before and (other or committed.offset < before):
+            self.fail(f"{process.incarnation} commits {committed} for {key}, which stood at {before}")
+        processed = process.processed.get(key)
+        if processed not in {None, record} and not other:
+            what = f"{process.incarnation} commits to {record} what it has read of {processed}"
+            self.fail(what, "a topic is its id")
 
     def _learn(self) -> None:
         """What can be known anew of partitions whose commit was refused."""
         for (name, key), known in self.refusals.items():
             process = self.world.process(name)
-            service = self.world.consul.services.get(process.id)
+            service = self.world.consul.newest(process.id)
             if self.world.zookeeper.owner(*key) == process.id:
                 known.add("assigned")
             if service is not None and service.incarnation == name:
@@ -238,18 +317,57 @@ class Watchman:
 
     def heard(self, process: Process) -> None:
         """The process has just heard what Consul says."""
-        isolated = self.world.consul.isolated(process.id) and not process.ending.asked
-        if isolated and "isolated" not in process.agent._ownership.bars:
+        own = self.world.consul.agents[process.host].services.get(process.id)
+        key = f"muster/c/isolated/{process.id}"
+        isolated = key in self.world.consul.keys or (own is not None and own.maintenance)
+        if isolated and not process.ending.asked and "isolated" not in process.agent._ownership.bars:
             self.fail(f"{process.incarnation} is isolated and hears it, but goes on")
+
+    def registers(self, process: Process) -> None:
+        """The process is about to register, or to change its registration."""
+        if process.ending.replaced:
+            what = f"{process.incarnation} has heard that it was replaced, and registers again"
+            self.fail(what, "replaced is silent")
+
+    def leaves(self, process: Process) -> None:
+        """The process is about to deregister."""
+        if process.held and not process.query.ended:
+            what = f"{process.incarnation} deregisters, holds {sorted(process.held)} and reads on"
+            self.fail(what, "deregistration is last")
 
     # -- writes -----------------------------------------------------------------------------------------------
 
-    def written(self, transitions: Sequence[Transition], writer: CoordinatorProcess | None) -> None:
-        """These are about to be written; `writer` is None if nobody waits for them any more."""
-        if writer is not None and not writer.discovery.trusted:
+    def written(
+        self, transitions: Sequence[Transition], writer: CoordinatorProcess | None, read_at: int
+    ) -> None:
+        """These are about to be written by `writer`, None if it waits for them no more, which began its last reading
+        of Consul at the moment `read_at`."""
+        owners = any(
+            t.assignment.owners != t.before.assignment.owners for t in transitions if t.before.assignment
+        )
+        if owners and writer is not None and not writer.discovery.trusted:
             self.fail(f"{writer.name} writes, but its last reading of Consul failed or is in doubt")
         for transition in transitions:
-            self._check_write(transition, 0 if writer is None else writer.discovery.read_at)
+            self._check_write(transition, read_at)
+        for transition in transitions:
+            self.world.say(
+                f"  written: topic {transition.topic}: {transition.state.state}, epoch "
+                f"{transition.assignment.epoch}, owners {dict(sorted(transition.assignment.owners.items()))}, "
+                f"toClose {_lists(transition.state.to_close)}, toStart {_lists(transition.state.to_start)}"
+            )
+
+    def removes(self, topic: str, partitions: frozenset[int], writer: CoordinatorProcess) -> None:
+        """These partitions are about to be removed."""
+        known = writer.store.seen.get(topic, frozenset())
+        if unknown := partitions & (writer.lister.listed.get(topic, frozenset()) | (partitions - known)):
+            self.fail(f"{writer.name} removes {topic} {sorted(unknown)}, and cannot know that they vanished")
+
+    def removes_topic(self, snapshot: TopicSnapshot) -> None:
+        """All nodes of a topic are about to be removed by a coordinator."""
+        topic = snapshot.topic
+        held = [p.incarnation for p in self.world.processes if self.in_contact(p) and topic in _topics(p)]
+        if held:
+            self.fail(f"topic {topic} is removed, but {held} hold partitions of it")
 
     def _check_write(self, transition: Transition, read_at: int) -> None:
         topic, zookeeper = transition.topic, self.world.zookeeper
@@ -259,12 +377,20 @@ class Watchman:
         to_start = by_partition(transition.state.to_start)
         if after.epoch < before.epoch or (after.owners != before.owners and after.epoch == before.epoch):
             self.fail(f"topic {topic}: owners change, but the epoch does not grow")
+        for partition, standbys in after.standbys.items():
+            if after.owners.get(partition) in standbys:
+                self.fail(f"{topic, partition}: its owner stands by for it, too")
         for partition in before.owners.keys() | after.owners.keys():
             old, new = before.owners.get(partition), after.owners.get(partition)
             if old == new:
                 continue
             key = (topic, partition)
             self.owner_since[key] = zookeeper.last + 1
+            if transition.before.state is None or after.epoch > before.epoch + 1:
+                self._must_be_held(key, new)  # the nodes do not say who holds it, so consumers were asked
+                continue
+            if new is not None:
+                self._may_be_given(key, new, read_at)
             if old is None:
                 continue
             if new is not None:
@@ -273,16 +399,40 @@ class Watchman:
                 self.fail(f"{key} is taken from {old}, and that it has to close it is forgotten")
             self._may_be_taken(transition, key, old, to_start.get(partition), read_at)
 
+    def _must_be_held(self, key: TopicPartition, new: str | None) -> None:
+        others = [p.incarnation for p in self.world.processes if key in p.held and p.id != new]
+        if new is not None and any(self.in_contact(self.world.process(other)) for other in others):
+            self.fail(f"{key} is given to {new}, while {others} hold it", "asked before it is taken")
+
+    def _may_be_given(self, key: TopicPartition, new: str, read_at: int) -> None:
+        leaves = self.leaving_since.get(new, read_at) < read_at
+        since = self.live_since
+        others = [
+            c
+            for c in since.keys() - self.leaving_since.keys() - {new}
+            if since[c] < read_at and self.world.may_read(c, key[0])
+        ]
+        if leaves and others:
+            self.fail(f"{key} is given to {new}, which is leaving, though {others} are there", "leaving")
+
     def _may_be_taken(
         self, transition: Transition, key: TopicPartition, old: str, target: str | None, read_at: int
     ) -> None:
+        if key[1] not in transition.before.partitions:
+            return  # it vanished from Kafka
         if target is None:
-            if key not in self.world.kafka.vanished:
-                self.fail(f"{key} is taken from {old} and given to nobody, though it never vanished")
-            return
-        if self.live_since.get(old, read_at) >= read_at or key in self.world.kafka.vanished:
+            self.fail(f"{key} is taken from {old} and given to no other, though it has not vanished")
+        if self.live_since.get(old, read_at) >= read_at:
             return
         if target == old:
             self.fail(f"{key} is taken from {old} only to be given back")
         if transition.before.name in {State.STARTING, State.CLOSING}:
             self.fail(f"{key} is taken from {old}, which is live, in the middle of a rebalance")
+
+
+def _topics(process: Process) -> set[str]:
+    return {topic for topic, _ in process.held}
+
+
+def _lists(by_consumer: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
+    return {consumer: sorted(partitions) for consumer, partitions in by_consumer.items()}

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
+from types import SimpleNamespace
+from typing import Any
 
-from muster.core.assignors import load_assignor
-from muster.core.model import Consumer, ConsumerStatus, State, TopicSnapshot, Transition
+from muster.core.assignors import Assignor, load_assignor
+from muster.core.model import Consumer, ConsumerStatus, State, TopicSnapshot
+from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
 from muster.settings.clusters import ClusterSettings
-from tests.faults.model.consul import Servers
+from tests.faults.model.consul import HOSTS, Servers
 from tests.faults.model.coordinator import CoordinatorProcess
 from tests.faults.model.kafka import Brokers, TopicPartition
 from tests.faults.model.process import Faults, Process
@@ -23,27 +26,60 @@ from tests.faults.model.watchman import Watchman
 from tests.faults.model.zookeeper import Ensemble
 
 IDS = ("a", "b", "c")
+RESERVE = "d"
+"""Is started in the end where no other can take a topic."""
+TOPICS = ("t", "u")
 COORDINATORS = ("first", "second")
 TICKS = 40
 """So many rounds may pass, with all faults over, until everything is Stable."""
 TICK = 2.0
 """Seconds; longer than it takes until an older process that is silent counts as gone, in three of them."""
 
+BY_HAND = 60.0
+"""Seconds that a person takes to change something in ZooKeeper; more than a topic has seen epochs by then."""
+ASSIGNORS = {
+    "sticky": {},
+    "range": {},
+    "round-robin": {},
+    "failover": {},
+    "co-partitioned": {"standbys": 1},
+    "load-aware": {},
+}
+"""With their options."""
+
 Event = tuple[str, ...]
 
 
 @cache
-def cluster(rebalance_delay: float) -> ClusterSettings:
+def cluster(rebalance_delay: float, group: str) -> ClusterSettings:
     return ClusterSettings.model_validate(
         {
             "name": "c",
             "consul_service": "consumers",
-            "group_id": "g",
-            "topics": ["t", "u"],
+            "group_id": group,
+            "topics": list(TOPICS),
             "consumers": {"handler": "a.b"},
             "rebalance_delay": rebalance_delay,
         }
     )
+
+
+def _unreliable(name: str, fails: Callable[[], bool]) -> Assignor:
+    """The assignor `name`, which raises while it `fails`."""
+    assignor = load_assignor(name, ASSIGNORS[name])
+
+    @wraps(assignor.assign)
+    def assign(*arguments: Any, **further: Any) -> Any:
+        if fails():
+            raise KeyError("zone")
+        return assignor.assign(*arguments, **further)
+
+    found: Any = SimpleNamespace(name=name, assign=assign)
+    if hasattr(assignor, "standbys"):
+        found.standbys = assignor.standbys
+    if hasattr(assignor, "measure"):
+        found.measure = assignor.measure
+    return found  # type: ignore[no-any-return]
 
 
 class World:
@@ -63,19 +99,23 @@ class World:
         self.only_u = only_u
         """The consumer that subscribes to topic u only, if any."""
         self.watchman = Watchman(self)
-        self.zookeeper = Ensemble(self._written)
+        self.zookeeper = Ensemble(self.watchman)
         self.consul = Servers()
-        self.kafka = Brokers({"t": frozenset(range(3)), "u": frozenset(range(2))})
+        self.kafka = Brokers()
+        self.kafka.create("t", frozenset(range(3)))
+        self.kafka.create("u", frozenset(range(2)))
         self.processes: list[Process] = []
-        self._started: dict[str, int] = dict.fromkeys(IDS, 0)
+        self.assignor_fails = self.faults_last = False
+        self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}
         self._moment = 0
-        self._cluster = cluster(rebalance_delay)
-        self._assignor = load_assignor(assignor, {})
+        self._delay = rebalance_delay
+        self._group = "g"
+        self._assignor = _unreliable(assignor, lambda: self.assignor_fails)
         self.coordinators = {name: self._coordinator(name) for name in COORDINATORS}
 
     def _coordinator(self, name: str) -> CoordinatorProcess:
-        return CoordinatorProcess(self, name, self._cluster, self._assignor)
+        return CoordinatorProcess(self, name, cluster(self._delay, self._group), self._assignor)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -98,32 +138,28 @@ class World:
         """What a coordinator that asks gets, `old`: what was answered under this id the last time."""
         if old and consumer.id in self._answers:
             return self._answers[consumer.id]
+        if self.consul.agents[consumer.address].cut:
+            return StatusFailure(consumer.id, "no answer")
         there = self.at_port(consumer.port)
-        if there is None or not there.answers():
+        if there is None:
+            return StatusFailure(consumer.id, "refused", refused=True)
+        if not there.answers():
             return StatusFailure(consumer.id, "no answer")
         if there.id != consumer.id:
             return StatusFailure(consumer.id, f"{there.id} answers")
         self._answers[consumer.id] = there.status()
         return self._answers[consumer.id]
 
-    def commit(self, process: Process, key: TopicPartition, offset: int) -> None:
+    def commit(self, process: Process, key: TopicPartition, group: str, committed: Committed) -> None:
         """Kafka has not refused this commit, so it counts."""
-        self.watchman.commits(process, key, offset)
-        self.kafka.committed[key] = offset
+        record = self.kafka.record(key, group)
+        self.watchman.commits(process, key, record, committed)
+        self.kafka.committed[record] = committed
 
     def moment(self) -> int:
         """A number that grows with everything that happens."""
         self._moment += 1
         return self._moment
-
-    def _written(self, transitions: Sequence[Transition], writer: object) -> None:
-        self.watchman.written(transitions, writer if isinstance(writer, CoordinatorProcess) else None)
-        for transition in transitions:
-            self.say(
-                f"  written: topic {transition.topic}: {transition.state.state}, epoch "
-                f"{transition.assignment.epoch}, owners {dict(sorted(transition.assignment.owners.items()))}, "
-                f"toClose {_lists(transition.state.to_close)}, toStart {_lists(transition.state.to_start)}"
-            )
 
     def all_work(self) -> None:
         for process in list(self.processes):
@@ -139,25 +175,26 @@ class World:
         getattr(self, name)(*arguments)
         self.watchman.look()
 
-    def start(self, consumer: str, server: str = "current", place: str = "new") -> None:
-        """A process is submitted; its ZooKeeper server lags, or not; its port is that of the one before, if it is
-        free, or a new one."""
+    def start(self, consumer: str, server: str = "current", place: str = "new", host: str = HOSTS[0]) -> None:
+        """A process is submitted to a host; its ZooKeeper server lags, or not; its place is that of the one before,
+        if it is free, or a new one."""
         before = next((p for p in reversed(self.processes) if p.id == consumer), None)
         if sum(p.alive and p.id == consumer for p in self.processes) >= 3:
             return
         self._started[consumer] += 1
-        port = 1000 * (IDS.index(consumer) + 1) + self._started[consumer]
+        port = 1000 * (ord(consumer) - ord("a") + 1) + self._started[consumer]
         if place == "same" and before is not None and not before.alive:
-            port = before.port
+            port, host = before.port, before.host
         view = self.zookeeper.last if server == "current" else max(0, self.zookeeper.last - int(server))
         topics = "u" if consumer == self.only_u else ""
-        process = Process(self, consumer, self._started[consumer], port, view, topics)
+        process = Process(self, consumer, self._started[consumer], host, port, view, topics)
         process.faults.lags = server != "current"
         self.processes.append(process)
 
     def crash(self, incarnation: str) -> None:
         if process := self._find(incarnation):
-            process.alive = False
+            process.die()
+            process.threads.end()
 
     def stop(self, incarnation: str) -> None:
         """It is asked to end in order."""
@@ -212,7 +249,7 @@ class World:
         """A person isolates a consumer or restores it, by key or by maintenance mode."""
         key = f"muster/c/isolated/{consumer}"
         if how == "maintenance":
-            if service := self.consul.services.get(consumer):
+            if service := self.consul.newest(consumer):
                 service.maintenance = not service.maintenance
         elif self.consul.keys.pop(key, None) is None:
             self.consul.keys[key] = (b"{}", self.consul.next())
@@ -232,8 +269,22 @@ class World:
             self.consul.keys[key] = (json.dumps(said).encode(), self.consul.next())
 
     def forget(self, consumer: str) -> None:
-        """Consul's agent loses a registration."""
-        self.consul.services.pop(consumer, None)
+        """Consul's agents lose a registration."""
+        for agent in self.consul.agents.values():
+            agent.services.pop(consumer, None)
+
+    def agent(self, host: str, what: str) -> None:
+        """The agent of a host is 'restarted', or something begins or ends: its host is 'cut' off, it is 'behind' with
+        what it tells the servers, or 'away'."""
+        agent = self.consul.agents[host]
+        if what == "restarted":
+            agent.restart()
+            return
+        agent.separate()
+        setattr(agent, what, not getattr(agent, what))
+        if what == "away" and not agent.away:
+            agent.restart()
+        agent.agree()
 
     def empty_list(self, times: str) -> None:
         self.consul.empty = int(times)
@@ -248,14 +299,60 @@ class World:
         self.kafka.away = not self.kafka.away
 
     def partitions(self, topic: str, count: str) -> None:
-        """From now on a topic has so many partitions."""
-        now = frozenset(range(int(count)))
-        self.kafka.vanished |= {(topic, p) for p in self.kafka.topics[topic] - now}
-        self.kafka.topics[topic] = now
+        """From now on a topic has so many partitions, if it is there."""
+        if topic in self.kafka.topics:
+            self.kafka.topics[topic] = frozenset(range(int(count)))
+
+    def delete_topic(self, topic: str) -> None:
+        """A topic is deleted in Kafka."""
+        if topic in self.kafka.topics:
+            self.kafka.delete(topic)
+
+    def recreate_topic(self, topic: str, count: str, size: str) -> None:
+        """A topic is deleted, and made again, 'small' (it has no records yet) or 'large'."""
+        self.delete_topic(topic)
+        self.kafka.create(topic, frozenset(range(int(count))), size == "small")
+
+    def records(self, topic: str) -> None:
+        """Records are written to a small topic."""
+        self.kafka.small.discard(topic)
+
+    def delete_node(self, topic: str, which: str) -> None:
+        """A person deletes a topic's 'state' node, or 'both' nodes."""
+        self.now += BY_HAND
+        if topic in self.zookeeper.tree:
+            self.zookeeper.delete(topic) if which == "both" else self.zookeeper.delete_state(topic)
+
+    def restore(self, writes: str) -> None:
+        """ZooKeeper is restored as it was so many writes ago. Coordinators lose their sessions."""
+        self.now += BY_HAND
+        for name in COORDINATORS:
+            self.die(name)
+        self.zookeeper.restore(int(writes))
+
+    def group(self, group: str) -> None:
+        """Another group is written into clusters.yaml, which coordinators read when they begin."""
+        self._group = group
+
+    def clock_of(self, name: str, seconds: str) -> None:
+        """The next runs of a coordinator are on a worker whose clock is so many seconds ahead."""
+        self.die(name)
+        self.coordinators[name].skew = float(seconds)
+
+    def assignor(self, how: str) -> None:
+        """The assignor begins to 'fail', or 'works'."""
+        self.assignor_fails = how == "fails"
+
+    def last(self) -> None:
+        """What is wrong with processes, agents and the assignor in the end is never mended."""
+        self.faults_last = True
 
     def coordinate(self, name: str, until: str, how: str = "") -> None:
         """A coordinator goes on to a point. `how` is what is odd about its next calls."""
         coordinator = self.coordinators[name]
+        if coordinator.cluster.group_id != self._group and not coordinator.under_way:
+            self.die(name)
+            coordinator = self.coordinators[name]
         if how.startswith("lags"):
             coordinator.store.lag = int(how.removeprefix("lags "))
         elif how in {"lost", "delayed"}:
@@ -266,13 +363,15 @@ class World:
 
     def die(self, name: str) -> None:
         """A coordinator process dies where it stands; another one takes its place."""
+        skew = self.coordinators[name].skew
         self.coordinators[name].die()
         self.coordinators[name] = self._coordinator(name)
+        self.coordinators[name].skew = skew
 
     def late_writes(self) -> None:
         """Writes that nobody knew of any more happen now."""
-        for transitions in self.zookeeper.delayed:
-            self.zookeeper.apply(transitions)
+        for transitions, read_at in self.zookeeper.delayed:
+            self.zookeeper.apply(transitions, None, read_at)
         self.zookeeper.delayed.clear()
 
     def time(self, seconds: str) -> None:
@@ -288,59 +387,162 @@ class World:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        """All faults are over; within `TICKS` rounds everything is Stable, read by its owner, and rests."""
-        self.say("all faults are over")
+        """All faults are over but those that last; within `TICKS` rounds all that these do not concern is Stable,
+        read by its owner, and rests."""
+        self.say("all faults are over" + (", but those that last" if self.faults_last else ""))
         self._mend()
         for tick in range(TICKS):
             self.now += TICK
-            # Somebody has to be there for each topic; who was replaced by a process that is dead ends, too.
-            able = [c for c in IDS if c != self.only_u and not self._excluded(c)]
-            if not any(p.alive and not p.ending.asked and p.id in able for p in self.processes):
-                self.start(able[0])
+            # A consumer has to be there for each topic; who was replaced by a process that is dead ends, too.
+            if not any(p.alive and not p.ending.asked and self._able(p) for p in self.processes):
+                self.start(self._to_start(), host=self._whole_host())
             self.everybody()
-            self.coordinators[COORDINATORS[tick % 2]].go_on("end")
+            self.coordinate(COORDINATORS[tick % 2], "end")
             self.watchman.look()
             if self._settled() and not self._unrest():
                 self._flows()
                 self._obeys()
+                self._says_what_is_wrong()
                 return
-        self.watchman.fail(f"not Stable {TICKS} rounds after all faults were over")
+        self.watchman.fail(f"not Stable {TICKS} rounds after all faults were over: {self._why_not_settled()}")
 
     def _mend(self) -> None:
         self.late_writes()
         self.consul.away = self.zookeeper.away = self.kafka.away = False
         self.consul.empty = 0
-        decided = ("muster/c/pinned/", "muster/c/excluded/")
+        self.kafka.small.clear()
+        decided = ("muster/c/pinned/", "muster/c/excluded/", "muster/c/generations/")
         self.consul.keys = {key: v for key, v in self.consul.keys.items() if key.startswith(decided)}
         if all(self._excluded(consumer) for consumer in IDS if consumer != self.only_u):
-            self.consul.keys.clear()
-        for service in self.consul.services.values():
-            service.maintenance = False
+            self.consul.keys = {k: v for k, v in self.consul.keys.items() if k.startswith(decided[2])}
+        for agent in self.consul.agents.values():
+            agent.behind = False
+            for service in agent.services.values():
+                service.maintenance = False
+            if not self.faults_last:
+                agent.cut = False
+                if agent.away:
+                    agent.restart()
+            agent.agree()
+        if not self.faults_last:
+            self.assignor_fails = False
         for process in self.processes:
-            process.faults = Faults()
             process.api.answer_lost = False
+            if not self.faults_last:
+                process.faults = Faults()
         for coordinator in self.coordinators.values():
             coordinator.store.answer, coordinator.store.lag, coordinator.stale_answers = "comes", 0, False
 
+    def _whole_host(self) -> str:
+        whole = [host for host in HOSTS if not self._broken(host)]
+        if not whole:
+            self.agent(HOSTS[0], "cut" if self.consul.agents[HOSTS[0]].cut else "away")
+        return (whole or list(HOSTS))[0]
+
+    def _broken(self, host: str) -> bool:
+        return self.consul.agents[host].cut or self.consul.agents[host].away
+
+    def _impaired(self, process: Process) -> bool:
+        """Whether something is wrong with a process that lives, or with its host."""
+        return process.alive and (process.faults != Faults() or self._broken(process.host))
+
+    def _able(self, process: Process) -> bool:
+        """Whether it can be counted on for every topic."""
+        able = process.id != self.only_u and not self._excluded(process.id)
+        return able and not self._impaired(process)
+
+    def _to_start(self) -> str:
+        impaired = {process.id for process in self.processes if self._impaired(process)}
+        able = [c for c in IDS if c != self.only_u and not self._excluded(c) and c not in impaired]
+        return (able or [RESERVE])[0]
+
+    def _concerned(self) -> set[TopicPartition]:
+        """The partitions of consumers that are counted on though something is wrong with them; all of a topic of
+        which it is not known who holds them, because each consumer that is counted on has to say so first."""
+        ids = {p.id for p in self.processes if self._impaired(p) and self.consul.live(p.id)}
+        found: set[TopicPartition] = set()
+        for topic, partitions in self.kafka.topics.items() if ids else ():
+            node = self.zookeeper.tree.get(topic)
+            snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last) if node is not None else None
+            if (
+                not isinstance(snapshot, TopicSnapshot)
+                or snapshot.assignment is None
+                or snapshot.state is None
+                or self._went_back(snapshot)
+            ):
+                found |= {(topic, p) for p in partitions}
+                continue
+            named = {**snapshot.assignment.owners}
+            lists = (snapshot.state.to_close, snapshot.state.to_start)
+            found |= {(topic, p) for p, c in named.items() if c in ids}
+            found |= {(topic, p) for each in lists for c in each.keys() & ids for p in each[c]}
+        return found
+
+    def _went_back(self, snapshot: TopicSnapshot) -> bool:
+        """Whether a process has acted upon a later state of a topic than there is."""
+        epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
+        topics = [p.agent._ownership.topics.get(snapshot.topic) for p in self.processes if p.alive]
+        return any(topic is not None and (topic.epoch or 0) > epoch for topic in topics)
+
     def _settled(self) -> bool:
-        """Everything is Stable, each partition in the hands of its owner, and of nobody else, and nobody is waited
-        for."""
+        return not self._why_not_settled()
+
+    def _why_not_settled(self) -> str:
+        """What is not as it has to be: everything Stable, each partition in the hands of its owner, and of no other,
+        and none waited for. What lasting faults concern is left out."""
+        concerned = self._concerned()
         held: dict[TopicPartition, list[str]] = {}
         for process in self.processes:
-            if process.alive:
-                for key in process.held:
-                    held.setdefault(key, []).append(process.id if key in process.running else "")
-        wanted = {(topic, p) for topic, partitions in self.kafka.topics.items() for p in partitions}
-        if any(p.alive and p.id not in self.consul.services for p in self.processes):
-            return False
-        return (
-            all(topic in self.zookeeper.tree for topic in self.kafka.topics)
-            and all(self._at_rest(topic) for topic in self.zookeeper.tree)
-            and not any(
-                p.alive and self.consul.services[p.id].incarnation != p.incarnation for p in self.processes
-            )
-            and held == {key: [self.zookeeper.owner(*key)] for key in wanted}
-        )
+            if not process.alive or self._impaired(process):
+                continue
+            newest = self.consul.newest(process.id)
+            if newest is None or newest.incarnation != process.incarnation:
+                return f"{process.incarnation} is not registered"
+            for key in process.held - concerned:
+                held.setdefault(key, []).append(process.id if key in process.running else "")
+        wanted = self._wanted()
+        for topic in self.kafka.topics:
+            if topic not in self.zookeeper.tree:
+                return f"topic {topic} is unknown"
+            left_alone = self._of_another_group(topic) and not self._kept(topic)
+            if not left_alone and not any(topic == t for t, _ in concerned) and not self._at_rest(topic):
+                return f"topic {topic} is not Stable"
+        for key in wanted - concerned:
+            if held.get(key, []) != [self.zookeeper.owner(*key)]:
+                return f"{key} belongs to {self.zookeeper.owner(*key)}, and is held by {held.get(key)}"
+        known = {topic for topic in self.kafka.topics if not self._of_another_group(topic)}
+        if extra := {key: held[key] for key in held.keys() - wanted if key[0] in known}:
+            return f"{extra} are held"
+        closing = {k: h for k, h in held.items() if k[0] not in self.kafka.topics and self._closes(k)}
+        return f"{closing} are not closed" if closing else ""
+
+    def _wanted(self) -> set[TopicPartition]:
+        """What has to be read: all there is; of a topic of another group what is known, if it was not created again,
+        because it stays as it is; and no partition that has no owner yet while the assignor fails."""
+        wanted: set[TopicPartition] = set()
+        for topic, present in self.kafka.topics.items():
+            known = self._kept(topic) if self._of_another_group(topic) else present
+            wanted |= {(topic, p) for p in present & known}
+        if self.assignor_fails:
+            wanted = {key for key in wanted if self.zookeeper.owner(*key) is not None}
+        return wanted
+
+    def _kept(self, topic: str) -> frozenset[int]:
+        """The partitions of a topic that ZooKeeper knows, if it is still the same topic in Kafka."""
+        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last)
+        assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+        same = snapshot.assignment.topic_id in {"", self.kafka.ids[topic]}
+        return snapshot.partitions if same else frozenset()
+
+    def _of_another_group(self, topic: str) -> bool:
+        """Whether a topic is read for another group than the settings name."""
+        node = self.zookeeper.tree.get(topic)
+        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last) if node is not None else None
+        found = isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+        return found and snapshot.assignment.group_id != self._group  # type: ignore[union-attr]
+
+    def _closes(self, key: TopicPartition) -> bool:
+        return any(key in p.held and self.zookeeper.owner(*key) != p.id for p in self.processes if p.alive)
 
     def _at_rest(self, topic: str) -> bool:
         snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last)
@@ -350,20 +552,35 @@ class World:
     def _unrest(self) -> bool:
         """Whether a coordinator run still finds something to write."""
         before = self.zookeeper.last
-        for coordinator in self.coordinators.values():
-            coordinator.go_on("end")
+        for name in COORDINATORS:
+            if self.coordinators[name].under_way:
+                self.coordinate(name, "end")
+            self.coordinate(name, "end")
         return self.zookeeper.last != before
 
     def _flows(self) -> None:
-        before = dict(self.kafka.committed)
+        before = {record: self.kafka.stands(record) for record in self.kafka.committed}
         for process in self.processes:
-            if process.alive:
+            if process.alive and not self._impaired(process):
                 process.work()
-        for topic, partitions in self.kafka.topics.items():
-            for partition in partitions:
-                key = (topic, partition)
-                if self.kafka.committed.get(key, 0) <= before.get(key, 0):
-                    self.watchman.fail(f"all is Stable, but {key} does not flow")
+        for key in self._wanted() - self._concerned():
+            snapshot = self.zookeeper.snapshot(key[0], self.zookeeper.last)
+            assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+            record = self.kafka.record(key, snapshot.assignment.group_id)
+            if self.kafka.stands(record) <= before.get(record, 0):
+                self.watchman.fail(f"all is Stable, but {key} does not flow")
+
+    def _says_what_is_wrong(self) -> None:
+        """A group that was changed in the settings is either in use, or a run says that it is not."""
+        told = [coordinator.name for coordinator in self.coordinators.values() if "group" in coordinator.told]
+        other = [topic for topic in self.kafka.topics if self._of_another_group(topic)]
+        if other and len(told) < len(COORDINATORS):
+            what = f"topics {other} are not read for group {self._group}, which the settings name; no run says so"
+            self.watchman.fail(what, "a changed group is told")
+
+    def may_read(self, consumer: str, topic: str) -> bool:
+        """Whether persons and the consumer itself let it read a topic."""
+        return topic not in self._excluded(consumer) and (consumer != self.only_u or topic == "u")
 
     def _excluded(self, consumer: str) -> set[str]:
         """The topics that a person keeps a consumer from."""
@@ -371,28 +588,24 @@ class World:
         return {key.removeprefix(prefix) for key in self.consul.keys if key.startswith(prefix)}
 
     def _obeys(self) -> None:
-        """Who reads what is as persons decided, as far as those they named are there."""
-        live = {c for c in IDS if self.consul.live(c)}
-        able = {
-            topic: {c for c in live if topic not in self._excluded(c) and (c != self.only_u or topic == "u")}
-            for topic in self.kafka.topics
-        }
-        for topic, partitions in self.kafka.topics.items():
-            for partition in partitions:
-                owner = self.zookeeper.owner(topic, partition)
-                if able[topic] and owner not in able[topic]:
-                    self.watchman.fail(f"{topic, partition} is with {owner}, which is excluded from it")
-                value, _ = self.consul.keys.get(f"muster/c/pinned/{topic}/{partition}", (b"{}", 0))
-                pinned = json.loads(value).get("consumer")
-                if pinned in able[topic] and owner != pinned:
-                    self.watchman.fail(f"{topic, partition} is with {owner}, but is pinned to {pinned}")
+        """Who reads what is as persons decided, as far as those they named are there and plans can be made."""
+        if self.assignor_fails or self.faults_last:
+            return
+        live = {c for c in (*IDS, RESERVE) if self.consul.live(c)}
+        for topic, partition in sorted(self._wanted()):
+            able = {c for c in live if self.may_read(c, topic)}
+            owner = self.zookeeper.owner(topic, partition)
+            if able and owner not in able:
+                self.watchman.fail(f"{topic, partition} is with {owner}, which is excluded from it")
+            value, _ = self.consul.keys.get(f"muster/c/pinned/{topic}/{partition}", (b"{}", 0))
+            pinned = json.loads(value).get("consumer")
+            if pinned in able and owner != pinned:
+                self.watchman.fail(f"{topic, partition} is with {owner}, but is pinned to {pinned}")
 
     def close(self) -> None:
         """End what is under way, and let others log again."""
         logging.disable(logging.NOTSET)
         for coordinator in self.coordinators.values():
             coordinator.die()
-
-
-def _lists(by_consumer: Mapping[str, frozenset[int]]) -> dict[str, list[int]]:
-    return {consumer: sorted(partitions) for consumer, partitions in by_consumer.items()}
+        for process in self.processes:
+            process.threads.end()

@@ -3,14 +3,17 @@
 What stands is kept as the bytes that the real one would hold. Every write has a transaction number (zxid). A
 consumer's session is with a server that has seen all writes up to some zxid, never fewer than the session saw before;
 `sync` brings it up to the last one. Watches fire when the server gets to a change, unless they are lost.
+
+Nodes may be deleted by hand, and all may be restored as it was some writes ago: then zxids go back, and every session
+begins again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import WatchedEvent
@@ -20,6 +23,10 @@ from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
 from muster.edges.zookeeper import ZooKeeperError
+
+if TYPE_CHECKING:
+    from tests.faults.model.coordinator import CoordinatorProcess
+    from tests.faults.model.watchman import Watchman
 
 CLUSTER = "c"
 ROOT = wire.assignments_path(CLUSTER)
@@ -52,16 +59,19 @@ Tree = dict[str, Topic]
 
 @dataclass
 class Ensemble:
-    """`history[z]` is what stands after the write numbered z. `written` is told of each set of transitions
-    before it is written, and by whom."""
+    """`history[z]` is what stands after the write numbered z. `watchman` is told of each write of a coordinator
+    before it is made."""
 
-    written: Callable[[Sequence[Transition], object], None] = lambda _, __: None
+    watchman: Watchman
     history: list[Tree] = field(default_factory=lambda: [{}])
     listed: list[int] = field(default_factory=lambda: [0])
     """For each zxid, that of the last change to the list of topics."""
     away: bool = False
-    delayed: list[Sequence[Transition]] = field(default_factory=list)
-    """Writes whose sender was told that nothing is known of them, and that may still happen."""
+    delayed: list[tuple[Sequence[Transition], int]] = field(default_factory=list)
+    """Writes whose sender was told that nothing is known of them, and that may still happen, each with the moment at
+    which its sender had read Consul."""
+    restored: int = 0
+    """How many times an earlier state was restored."""
     _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
 
     @property
@@ -76,48 +86,66 @@ class Ensemble:
         node = self.tree.get(topic)
         return None if node is None else node.owners.get(partition)
 
-    def commit(self, changes: Tree) -> None:
-        new = changes.keys() - self.tree.keys()
-        self.history.append({**self.tree, **changes})
-        self.listed.append(self.last if new else self.listed[-1])
+    def commit(self, changes: Tree, without: str = "") -> None:
+        tree = {topic: node for topic, node in {**self.tree, **changes}.items() if topic != without}
+        same_list = tree.keys() == self.tree.keys()
+        self.history.append(tree)
+        self.listed.append(self.listed[-1] if same_list else self.last)
 
-    def create(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int) -> bool:
+    def delete(self, topic: str) -> None:
+        """A person deletes both nodes of a topic."""
+        self.commit({}, without=topic)
+
+    def delete_state(self, topic: str) -> None:
+        """A person deletes the state node of a topic."""
+        self.commit({topic: replace(self.tree[topic], state=None, state_version=-1, name="Initial")})
+
+    def restore(self, writes: int) -> None:
+        """All is as it was so many writes ago, or at the beginning."""
+        keep = max(1, len(self.history) - writes)
+        del self.history[keep:], self.listed[keep:]
+        self.delayed.clear()
+        self.restored += 1
+
+    def create(self, topic: str, assignment: TopicAssignment) -> bool:
         if topic in self.tree:
             return False
-        data = wire.format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch))
-        self.commit({topic: Topic(data, 0, self.last + 1, {}, epoch)})
+        data = wire.format_assignment(assignment)
+        self.commit({topic: Topic(data, 0, self.last + 1, {}, assignment.epoch)})
         return True
 
-    def set_partitions(self, topic: str, partitions: frozenset[int], known: frozenset[int] | None) -> None:
-        node = self.tree[topic]
+    def set_partitions(
+        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None, writer: CoordinatorProcess
+    ) -> None:
+        node = self.tree.get(topic)
+        if node is None:
+            raise ZooKeeperError(f"topic {topic} is unknown")
         vanished = node.partitions - partitions if known is None else (node.partitions & known) - partitions
-        self.commit(
-            {
-                topic: Topic(
-                    node.data,
-                    node.version,
-                    node.mzxid,
-                    node.owners,
-                    node.epoch,
-                    (node.partitions | partitions) - vanished,
-                    node.state,
-                    node.state_version,
-                    node.name,
-                )
-            }
-        )
+        self.watchman.removes(topic, vanished, writer)
+        self.commit({topic: replace(node, partitions=(node.partitions | partitions) - vanished)})
 
-    def apply(self, transitions: Sequence[Transition], writer: object = None) -> list[bool]:
+    def apply(
+        self, transitions: Sequence[Transition], writer: CoordinatorProcess | None, read_at: int
+    ) -> list[bool]:
         fits = [self._unchanged(transition.before) for transition in transitions]
         done = [transition for transition, fit in zip(transitions, fits, strict=True) if fit]
         if done:
-            self.written(done, writer)
+            self.watchman.written(done, writer, read_at)
             self.commit({transition.topic: self._after(transition) for transition in done})
         return fits
 
+    def remove(self, snapshot: TopicSnapshot) -> bool:
+        """A coordinator deletes what stands on a topic, if nothing was written to it since."""
+        if not self._unchanged(snapshot):
+            return False
+        self.watchman.removes_topic(snapshot)
+        self.delete(snapshot.topic)
+        return True
+
     def _unchanged(self, before: TopicSnapshot) -> bool:
-        node = self.tree[before.topic]
-        return (node.version, node.state_version) == (before.assignment_version, before.state_version)
+        node = self.tree.get(before.topic)
+        versions = (before.assignment_version, before.state_version)
+        return node is not None and (node.version, node.state_version) == versions
 
     def _after(self, transition: Transition) -> Topic:
         node = self.tree[transition.topic]
@@ -157,22 +185,28 @@ class StoreClient:
 
     ensemble: Ensemble
     at: Callable[[str], None]
-    writer: object
+    writer: CoordinatorProcess
     lag: int = 0
     """So many writes are not seen by the next reading (once)."""
     answer: str = "comes"
     """What becomes of the next write's answer: it comes, is lost, or the write itself is delayed as well."""
-    writes: int = 0
+    seen: dict[str, frozenset[int]] = field(default_factory=dict)
+    """The partitions of each topic as they were read last."""
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self.at("read ZooKeeper")
         self._reach()
         zxid, self.lag = max(0, self.ensemble.last - self.lag), 0
-        return {topic: self.ensemble.snapshot(topic, zxid) for topic in self.ensemble.history[zxid]}
+        tree = self.ensemble.history[zxid]
+        self.seen = {topic: node.partitions for topic, node in tree.items()}
+        return {topic: self.ensemble.snapshot(topic, zxid) for topic in tree}
 
-    def create_topic(self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0) -> bool:
+    def create_topic(
+        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
+    ) -> bool:
         self._before()
-        done = self.ensemble.create(topic, bootstrap_servers, group_id, epoch)
+        assignment = TopicAssignment(bootstrap_servers, group_id, epoch=epoch, topic_id=topic_id)
+        done = self.ensemble.create(topic, assignment)
         self.at("after")
         return done
 
@@ -180,7 +214,7 @@ class StoreClient:
         self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
     ) -> None:
         self._before()
-        self.ensemble.set_partitions(topic, partitions, known)
+        self.ensemble.set_partitions(topic, partitions, known, self.writer)
         self.at("after")
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
@@ -196,19 +230,27 @@ class StoreClient:
         self._before()
         answer, self.answer = self.answer, "comes"
         if answer == "delayed":
-            self.ensemble.delayed.append(transitions)
+            self.ensemble.delayed.append((transitions, self.writer.discovery.read_at))
         else:
-            done = self.ensemble.apply(transitions, self.writer)
+            done = self.ensemble.apply(transitions, self.writer, self.writer.discovery.read_at)
         if answer != "comes":
             raise ZooKeeperError("the connection was lost while it was written")
         self.at("after")
         return done
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
-        raise AssertionError("nobody unsubscribes a topic here")
+        self._before()
+        removed = self.ensemble.remove(snapshot)
+        self.at("after")
+        return removed
 
     def touch(self) -> None:
         self._reach()
+
+    def now(self) -> float:
+        self.at("ask for the time")
+        self._reach()
+        return self.writer.world.now
 
     def watch_changes(self, event: threading.Event) -> None:
         self._reach()
@@ -216,7 +258,6 @@ class StoreClient:
     def _before(self) -> None:
         self.at("before")
         self._reach()
-        self.writes += 1
 
     def _reach(self) -> None:
         if self.ensemble.away:
@@ -243,7 +284,10 @@ class Session:
     ensemble: Ensemble
     view: int
     """The last write that its server has seen."""
+    begun_again: Callable[[], None]
+    """Is called when it begins again, after an earlier state was restored."""
     away: bool = False
+    restored: int = 0
     watches: dict[str, tuple[Callable[[WatchedEvent], None], int]] = field(default_factory=dict)
     logger: None = None
     client_state: str = "CONNECTING"
@@ -251,7 +295,8 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        return not self.away and not self.ensemble.away
+        """It is not while its server has to see again what the session has seen: `catch_up` ends that."""
+        return not self.away and not self.ensemble.away and self.restored == self.ensemble.restored
 
     @property
     def last_zxid(self) -> int:
@@ -277,6 +322,10 @@ class Session:
 
     def catch_up(self, writes: int, watches_lost: bool) -> None:
         """The server sees up to so many more writes; watches fire, or are lost."""
+        if self.restored != self.ensemble.restored:
+            self.restored, self.view = self.ensemble.restored, self.ensemble.last
+            self.watches.clear()
+            self.begun_again()
         self.view = min(self.ensemble.last, self.view + writes)
         for path, watch in list(self._changed()):
             del self.watches[path]
@@ -286,6 +335,7 @@ class Session:
     def _changed(self) -> Iterator[tuple[str, Callable[[WatchedEvent], None]]]:
         tree = self.ensemble.history[self.view]
         for path, (watch, zxid) in self.watches.items():
-            now = self.ensemble.listed[self.view] if path == ROOT else tree[path.rpartition("/")[2]].mzxid
-            if now > zxid:
+            node = tree.get(path.rpartition("/")[2])
+            stands = -1 if node is None else node.mzxid
+            if zxid != (self.ensemble.listed[self.view] if path == ROOT else stands):
                 yield path, watch

@@ -10,6 +10,7 @@ import logging
 import struct
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -37,6 +38,8 @@ class CommitLog:
         self._group = group
         self._topic = topic
         self._commits: dict[int, list[Commit]] = defaultdict(list)
+        self.forgotten = 0
+        """How often Kafka dropped the offset of a partition, because its topic was deleted."""
         self.steps_back: list[tuple[Commit, Commit]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="test-commit-log")
@@ -50,7 +53,9 @@ class CommitLog:
 
     def committed(self) -> dict[int, int]:
         """The last commit of each partition."""
-        return {partition: commits[-1].offset for partition, commits in self._commits.items()}
+        return {
+            partition: commits[-1].offset for partition, commits in list(self._commits.items()) if commits
+        }
 
     def reached(self, partition: int, offset: int) -> float | None:
         """When the group was first committed beyond `offset`; None if it is not yet."""
@@ -64,6 +69,14 @@ class CommitLog:
     def went_back(self, since: float, until: float) -> int:
         """How many commits were accepted within these times that were lower than the one before."""
         return sum(1 for _, late in self.steps_back if since <= late.at < until)
+
+    def beyond(self, ends: Mapping[int, int]) -> int:
+        """How many commits were accepted since the topic was created that are beyond the `ends` of its partitions."""
+        return sum(
+            commit.offset > ends.get(partition, 0)
+            for partition, commits in list(self._commits.items())
+            for commit in list(commits)
+        )
 
     def _run(self) -> None:
         config = {
@@ -91,20 +104,23 @@ class CommitLog:
 
     def _take(self, message: Message) -> None:
         key, value = message.key(), message.value()
-        if message.error() is not None or not key or not value:
+        if message.error() is not None or not key:
             return
         assert isinstance(key, bytes)
-        assert isinstance(value, bytes)
         if struct.unpack_from(">h", key)[0] > NEWEST_KEY:
             return
         group, rest = _text(key[2:])
         topic, rest = _text(rest)
         if (group, topic) != (self._group, self._topic):
             return
-        commit = Commit(
-            message.timestamp()[1] / 1000, struct.unpack(">i", rest)[0], struct.unpack_from(">q", value, 2)[0]
-        )
-        commits = self._commits[commit.partition]
+        partition = struct.unpack(">i", rest)[0]
+        commits = self._commits[partition]
+        if not value:
+            self.forgotten += 1
+            commits.clear()
+            return
+        assert isinstance(value, bytes)
+        commit = Commit(message.timestamp()[1] / 1000, partition, struct.unpack_from(">q", value, 2)[0])
         if commits and commit.offset < commits[-1].offset:
             self.steps_back.append((commits[-1], commit))
         commits.append(commit)

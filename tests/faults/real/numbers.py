@@ -17,12 +17,16 @@ PAUSE = 0.05
 class NumberProducer:
     """A thread. The number is the record's offset, too: asserted for each acknowledgement.
 
-    Each `PAUSE` every partition gets the next `at_once` numbers.
+    Each `PAUSE` every partition gets the next `at_once` numbers. `generation` says which of the topics of that name
+    it is, for those that are deleted and created again.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, at_once: int = 1) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, partitions: int, at_once: int = 1, generation: int = 0
+    ) -> None:
         self.topic = topic
         self.at_once = at_once
+        self.generation = generation
         self.times: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.acknowledged: dict[int, int] = dict.fromkeys(self.times, 0)
         self.failure = ""
@@ -51,13 +55,21 @@ class NumberProducer:
         assert self.acknowledged == {p: len(times) for p, times in self.times.items()}
         return dict(self.acknowledged)
 
+    def grow(self, partitions: int) -> None:
+        """From now on there are so many partitions. AssertionError if the producer does not hear of them yet."""
+        found = self._producer.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+        assert len(found) == partitions, f"{len(found)} partitions"
+        for partition in range(len(self.times), partitions):
+            self.acknowledged[partition] = 0
+            self.times[partition] = []
+
     def first_since(self, moment: float) -> dict[int, int]:
         """The first number of each partition that was produced at `moment` (seconds since the epoch) or later."""
-        return {partition: bisect_left(times, moment) for partition, times in self.times.items()}
+        return {partition: bisect_left(times, moment) for partition, times in list(self.times.items())}
 
     def _run(self) -> None:
         while not self._stop.wait(PAUSE):
-            for partition, times in self.times.items():
+            for partition, times in list(self.times.items()):
                 for _ in range(self.at_once):
                     self._produce(partition, times)
             self._producer.poll(0)
@@ -67,7 +79,7 @@ class NumberProducer:
         times.append(time.time())
         self._producer.produce(
             self.topic,
-            json.dumps({"partition": partition, "number": number}).encode(),
+            json.dumps({"partition": partition, "number": number, "generation": self.generation}).encode(),
             partition=partition,
             on_delivery=self._acknowledge,
         )

@@ -15,10 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from devstack.airflow import ROOT, Airflow
 from devstack.consul import Consul
+from devstack.ensemble import Ensemble
 from devstack.guard import guard
 from devstack.kafka import Kafka
 from devstack.leftovers import MARKER, end_all
-from tests.faults.real.ensemble import Ensemble
 from tests.faults.real.proxy import Network, Proxy
 from tests.faults.real.small_disk import SmallDisk
 from tests.faults.real.zookeeper_proxy import Watched, ZooKeeperProxy

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
+from devstack.errors import DevstackError
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulError, Discovery
 from muster.edges.kafka import KafkaError
@@ -31,7 +32,10 @@ from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, Fault
 T = TypeVar("T")
 
 CONSUMERS_DAG, COORDINATOR_DAG = f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"
-NOT_YET = (AssertionError, ConsulError, KafkaError, KafkaException, ZooKeeperError, psutil.Error)
+NOT_YET = (
+    *(AssertionError, ConsulError, DevstackError),
+    *(KafkaError, KafkaException, ZooKeeperError, psutil.Error),
+)
 LONGEST = 240.0
 """Seconds until all partitions must flow again."""
 
