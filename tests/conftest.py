@@ -7,6 +7,7 @@ a server (kill, pause) puts it right again, or starts one of its own with `devst
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from devstack.consul import Consul
+from devstack.hosts import why_not
 from devstack.kafka import Kafka
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
@@ -45,7 +47,7 @@ SERVER_FIXTURES = {
 }
 
 
-HEAVY = ("tests/dags/", "tests/e2e/", "tests/faults/real/", "tests/spark/")
+HEAVY = ("tests/dags/", "tests/e2e/", "tests/faults/real/", "tests/hosts/", "tests/spark/")
 
 
 class Eventually(Protocol):
@@ -126,6 +128,13 @@ def consul(consul_server: Consul) -> ConsulSettings:
 @pytest.fixture(scope="session")
 def kafka(kafka_server: Kafka) -> KafkaSettings:
     return KafkaSettings(config={"bootstrap.servers": kafka_server.address})
+
+
+@pytest.fixture(scope="session")
+def hosts_possible() -> None:
+    """For tests with hosts of their own: skipped without the right to make them, but never with `CI` set."""
+    if reason := why_not():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,62 @@
+"""The coordinator of one cluster without Airflow: `python -m tests.hosts.coordinate CLUSTER`.
+
+It does what the DAG's four tasks do, run after run, and prints a line of JSON a run that had something to do, to say,
+or failed. As with a task in Airflow, whatever a run fails with fails that run, and the next one begins with new
+connections.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+VARIABLE = "MUSTER_TEST_CONNECTIONS"
+"""Environment variable with the settings of `zookeeper`, `consul` and `kafka`, as JSON."""
+PAUSE = 0.5
+"""Seconds between two runs."""
+
+
+def _say(**told: object) -> None:
+    print(json.dumps({"at": time.time(), **told}, default=str), flush=True)
+
+
+def _run(coordinator: Coordinator, cluster: ClusterSettings) -> None:
+    partitions = coordinator.fetch_partitions()
+    if trouble := [*partitions.errors.values(), *filter(None, [partitions.kafka_error])]:
+        _say(failed=trouble)
+    plan = coordinator.compute_assignment(cluster.tick)
+    if plan.stuck or plan.held or plan.assignor:
+        _say(stuck=plan.stuck, held=plan.held, assignor=plan.assignor)
+    if plan.needed:
+        report = coordinator.advance(cluster.advance_budget)
+        _say(changes=[str(change) for change in report.changes], stuck=report.stuck, errors=report.errors)
+
+
+def main() -> None:
+    """Coordinate until killed."""
+    given = json.loads(os.environ[VARIABLE])
+    cluster = load_clusters(Path(os.environ["MUSTER_CLUSTERS"]))[sys.argv[1]]
+    while True:
+        try:
+            with open_coordinator(
+                cluster,
+                ZooKeeperSettings(**given["zookeeper"]),
+                ConsulSettings(**given["consul"]),
+                KafkaSettings(**given["kafka"]),
+                by="test",
+            ) as coordinator:
+                _run(coordinator, cluster)
+        except Exception as error:
+            _say(failed=[f"{type(error).__name__}: {error}"])
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Faults on three hosts, one after the other, while two clusters with two groups read the same two topics.
+
+Each has to end with all partitions flowing, owned and Stable again. In the end each record is accounted for.
+The short form has every kind of cut and deletion once; `make test-hosts` has them all.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from tests.hosts import faults_of_consumers, faults_of_data, faults_of_hosts, faults_of_servers
+from tests.hosts.faults import Fault
+from tests.hosts.score import ASSIGNORS
+from tests.hosts.stack import LONG, NUMBERS
+from tests.hosts.world import CLUSTERS, LONGEST, World
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200)]
+if LONG:
+    pytestmark += [pytest.mark.spark, pytest.mark.airflow]
+
+FAULTS = [
+    fault
+    for faults in (faults_of_consumers, faults_of_data, faults_of_hosts, faults_of_servers)
+    for fault in faults.FAULTS
+    if LONG or fault.short
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_all_flows_again_after(world: World, fault: Fault) -> None:
+    with world.fault(fault.name, fault.planned) as window:
+        done = fault.inject(world)
+        window.times = 1 if done is None else done
+    if fault.planned:
+        twice = world.batches.doubled(window.began, window.ended)
+        assert twice == 0, f"{fault.name}: {twice} records were given to a handler twice"
+    two = [found for found in world.batches.double_owners() if window.began <= found[1].began < window.ended]
+    assert not two, f"{fault.name}: two live and reachable consumers read one partition: {two[0]}"
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_kafkas_own_tool_shows_the_lag(world: World, cluster: str) -> None:
+    group = world.groups[cluster]
+    world.flows(time.time(), [cluster])
+    table = world.stack.brokers.consumer_groups("--describe", "--group", group.id)
+    rows = re.findall(rf"^{group.id}\s+{NUMBERS}\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s", table, re.MULTILINE)
+    shown = {int(partition): tuple(map(int, numbers)) for partition, *numbers in rows}
+    assert shown.keys() == world.partitions(NUMBERS), table
+    later = group.commits[NUMBERS].committed()
+    for partition, (committed, end, lag) in shown.items():
+        assert lag == end - committed
+        assert committed <= later[partition]
+        assert end <= len(world.producers[NUMBERS].times[partition])
+
+
+def test_every_record_is_accounted_for(world: World) -> None:
+    world.eventually("all is well after the last fault", world.settled, LONGEST)
+    for topic, producer in world.producers.items():
+        produced = producer.stop()
+        for name in CLUSTERS:
+            log = world.groups[name].commits[topic]
+            world.eventually(
+                f"{name} has committed all of {topic}",
+                lambda log=log, produced=produced: log.committed() == produced,  # type: ignore[misc]
+                LONGEST,
+            )
+    score = world.score()
+    score.write()
+    assert not world.missing()
+    assert len(score.assignors) == ASSIGNORS
+    assert score.good, score.last_line()
