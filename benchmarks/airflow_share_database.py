@@ -53,6 +53,15 @@ class Database:
             for name, state, start, end, pid in found
         }
 
+    def states(self, task: str) -> list[str]:
+        """The states of this task in the runs that are under way, of all DAGs."""
+        found = self._select(
+            "SELECT coalesce(t.state, '') FROM task_instance AS t JOIN dag_run AS r "
+            "ON r.dag_id = t.dag_id AND r.run_id = t.run_id WHERE t.task_id = ? AND r.state = 'running'",
+            task,
+        )
+        return [str(state) for (state,) in found]
+
     def rows(self) -> dict[str, int]:
         """How many, by table."""
         with self._open() as database:

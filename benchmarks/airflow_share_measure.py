@@ -142,9 +142,12 @@ def react(stage: Stage, cluster: str, consumers: Consumers, event: str, busy: bo
     wait_for("a long poll", polls, _PATIENCE, interval=0.1)
     with stage.history(cluster) as store:
         asked = time.time()
-        consumers.tell(f"{event} 1")
+        if event == "join":
+            consumers.join(1)
+        else:
+            consumers.leave()
         began = time.time()  # it is so now; the plan may even be written, when Consul was slow to answer
-        written: Record = wait_for("a plan", lambda: _written(store, asked), _PATIENCE, interval=0.2)
+        written: Record = wait_for("a plan", lambda: first_write(store, asked), _PATIENCE, interval=0.2)
         run = written.entry.by.partition(" ")[2] if isinstance(written.entry, Transitions) else ""
         wait_for("the run's end", lambda: run in database.ended(dag), _PATIENCE, interval=0.2)
     tasks = database.tasks(dag, run)
@@ -170,7 +173,7 @@ def busy_machine() -> Iterator[None]:
             process.wait()
 
 
-def _written(store: TopicStore, since: float) -> Record | None:
+def first_write(store: TopicStore, since: float) -> Record | None:
     """The first write that moved something."""
     for record in reversed(store.history(since=since).records):
         if isinstance(record.entry, Transitions) and any(step.moves for step in record.entry.steps):

@@ -122,9 +122,10 @@ class Stage:
             self.stack.kafka.address,
             cluster,
             f"muster-{cluster}",
+            check_interval=1.0,
         )
         with Consumers(place) as consumers:
-            consumers.tell(f"join {CONSUMERS}")
+            consumers.join(CONSUMERS)
             api.set_paused(dag, False)
             try:
                 wait_for("the first plan", partial(self.database.ended, dag), _PATIENCE)

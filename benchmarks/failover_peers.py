@@ -21,8 +21,12 @@ from devstack.process import ServerProcess
 from muster.edges.kafka import librdkafka_logger
 
 MEMBERS = 3
-TUNED = 6_000
-"""ms: the least `session.timeout.ms` that a broker allows a classic group by default."""
+TUNED = 6
+"""Seconds: the least `session.timeout.ms` that a broker allows a classic group by default."""
+SHORT = 2
+"""Seconds: what a group can have once the broker's least time-outs are lowered for it."""
+HEARTBEAT = 500
+"""ms between the heartbeats of a group with the short session time-out."""
 LEAST_OF_CONSUMER_GROUPS = "group.consumer.min.session.timeout.ms"
 _PATIENCE = 60.0
 CLASSIC: Mapping[str, Mapping[str, str]] = {
@@ -33,53 +37,64 @@ KIP_848 = "KIP-848"
 
 
 class PatientKafka(Kafka):
-    """A broker that lets a KIP-848 group be tuned as far as a classic one; by default it does not."""
+    """A broker that lets groups have the short session time-out; by default it does not."""
 
     def settings(self) -> dict[str, str]:
-        """As ever, but for the least session time-out of KIP-848 groups."""
-        return {**super().settings(), LEAST_OF_CONSUMER_GROUPS: str(TUNED)}
+        """As ever, but for the least session time-outs, and the least heartbeat of KIP-848 groups."""
+        return {
+            **super().settings(),
+            "group.min.session.timeout.ms": str(SHORT * 1000),
+            LEAST_OF_CONSUMER_GROUPS: str(SHORT * 1000),
+            "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT),
+        }
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of Kafka's ways, with default settings or with `session.timeout.ms=6000`."""
+    """One of Kafka's ways, with a session time-out in seconds, or with default settings (None)."""
 
     protocol: str
-    tuned: bool
+    session: int | None
 
     def __str__(self) -> str:
-        return f"{self.protocol}, 6 s" if self.tuned else f"{self.protocol}, default"
+        return f"{self.protocol}, {self.session} s" if self.session else f"{self.protocol}, default"
 
     @property
     def group_id(self) -> str:
         """The group's name."""
-        return f"peer-{self.protocol.lower()}-{'tuned' if self.tuned else 'default'}"
+        return f"peer-{self.protocol.lower()}-{self.session or 'default'}"
 
     def config(self, servers: str) -> dict[str, str]:
         """librdkafka's settings of a member."""
         config = {"bootstrap.servers": servers, "group.id": self.group_id, "auto.offset.reset": "earliest"}
         if self.protocol == KIP_848:
             return {**config, "group.protocol": "consumer"}
-        timeout = {"session.timeout.ms": str(TUNED)} if self.tuned else {}
+        timeout = {"session.timeout.ms": str(self.session * 1000)} if self.session else {}
+        if self.session == SHORT:
+            timeout["heartbeat.interval.ms"] = str(HEARTBEAT)
         return {**config, **CLASSIC[self.protocol], **timeout}
 
 
-KINDS = tuple(Kind(protocol, tuned) for tuned in (True, False) for protocol in (*CLASSIC, KIP_848))
+KINDS = tuple(Kind(protocol, session) for session in (TUNED, SHORT, None) for protocol in (*CLASSIC, KIP_848))
 
 
 def tune_consumer_groups(servers: str) -> int:
-    """Give the tuned KIP-848 group its session time-out; returns the least, in ms, that a broker allows by default.
+    """Give KIP-848 groups their session time-outs; returns the least, in ms, that a broker allows by default.
 
     It is the broker's and the group's setting, not the client's.
     """
     admin = AdminClient({"bootstrap.servers": servers}, logger=librdkafka_logger())
-    entry = ConfigEntry(
-        "consumer.session.timeout.ms", str(TUNED), incremental_operation=AlterConfigOpType.SET
-    )
-    group = ConfigResource(
-        ResourceType.GROUP, Kind(KIP_848, tuned=True).group_id, incremental_configs=[entry]
-    )
-    admin.incremental_alter_configs([group])[group].result(30)
+    for session, heartbeat in ((TUNED, None), (SHORT, HEARTBEAT)):
+        wanted = {"consumer.session.timeout.ms": session * 1000, "consumer.heartbeat.interval.ms": heartbeat}
+        entries = [
+            ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+            for name, value in wanted.items()
+            if value is not None
+        ]
+        group = ConfigResource(
+            ResourceType.GROUP, Kind(KIP_848, session).group_id, incremental_configs=entries
+        )
+        admin.incremental_alter_configs([group])[group].result(30)
     broker = ConfigResource(ResourceType.BROKER, "1")
     least = admin.describe_configs([broker])[broker].result(30)[LEAST_OF_CONSUMER_GROUPS]
     defaults = [s for s in least.synonyms.values() if s.source == ConfigSource.DEFAULT_CONFIG.value]

@@ -55,13 +55,13 @@ def measure(kafka: KafkaSettings, partitions: int, rounds: int) -> Cost:
     group = GroupOffsets(kafka, f"g-{topic}")
     guarded, fenced = GuardedCommits(group), FencedCommits(kafka, "bench", group)
     process = psutil.Process()
-    _until(lambda: not guarded.claim(keys))
+    _until(lambda: not guarded.claim(keys).failed)
     group.commit(dict.fromkeys(keys, 0))
     memory, threads = process.memory_info().rss, process.num_threads()
     began = time.perf_counter()
     left = list(keys)
     while left:
-        left = list(fenced.claim(left))
+        left = list(fenced.claim(left).failed)
     claim = time.perf_counter() - began
     kinds: dict[str, Callable[[Mapping[TopicPartition, int]], object]] = {
         "plain": group.commit,

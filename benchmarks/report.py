@@ -35,7 +35,9 @@ def main() -> None:
         text += [f"## {link}", ""]
         if (FOLDER / f"plot-{part}.svg").exists():
             text += [f"![{title}](plot-{part}.svg)", ""]
-        text += [*first_table(report), f"`{line}`" if line else f"Not run yet: `make bench-{part}`.", ""]
+        text += (
+            [*first_table(report), f"`{line}`", ""] if line else [f"Not run yet: `make bench-{part}`.", ""]
+        )
     (FOLDER / "report.md").write_text("\n".join(text), encoding="utf-8")
 
 
@@ -48,9 +50,7 @@ def last_line(part: str, report: Path) -> str:
 
 
 def first_table(report: Path) -> list[str]:
-    """The lines of the report's first table and an empty one, nothing if there is none."""
-    if not report.exists():
-        return []
+    """The lines of the report's first table and an empty one, nothing if it has none."""
     lines = report.read_text(encoding="utf-8").splitlines()
     table = list(takewhile(_in_table, dropwhile(lambda line: not _in_table(line), lines)))
     return [*table, ""] if table else []

@@ -1,7 +1,7 @@
 """The coordinator at scale: what each task costs on real servers, with a thousand simulated consumers.
 
 The last line has what a tick with nothing to do and one consumer's leaving take in all tasks together at full size,
-in seconds, and how much more each is for ten times the size.
+in seconds, how much more each is for ten times the size, and what all quiet consumers together ask of Consul.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ def main(rounds: int, quick: bool, output: Path) -> None:
         ):
             with step(f"{size}: topics and consumers"):
                 standing.set_up(size)
-            with step(f"{size}: first plan"):
+            with step(f"{size}: first plan"), standing.consumers.still():
                 figures.add(size, "start", tick(standing.place))
             for _ in range(min(rounds, 2) if quick else rounds):
                 for event in EVENTS:
                     standing.happen(event, size)
-                    figures.add(size, event, tick(standing.place))
+                    with standing.consumers.still():
+                        figures.add(size, event, tick(standing.place))
                     say(figures.said(size, event))
+            with step(f"{size}: quiet consumers"):
+                figures.traffic[size] = standing.traffic()
+            say(figures.asked(size))
     if not quick:
         write(output, figures, load)
         say(f"Written to {output}")

@@ -1,8 +1,10 @@
-"""Many consumers in one process: registrations in Consul, and a status page each that says what ZooKeeper assigns.
+"""Many consumers in one process: a status page each that says what ZooKeeper assigns. `scale_registrars` has their
+place in Consul.
 
 They obey at once: what the product's own watch of the assignments reads is running. Pages answer as those of a
 real consumer do, with the epoch of each topic and offsets of what is held, so that answers have their real size.
-It is told what to do on its standard input, a line each: `join [NUMBER]`, `leave [NUMBER]`; and says `done` after.
+It is told what to do on its standard input, a line each: `join [NAME] ...`, `leave [NAME] ...`; and says which ports
+the pages of those that join have, in JSON.
 """
 
 from __future__ import annotations
@@ -12,19 +14,13 @@ import json
 import sys
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.core.model import TopicAssignment, by_consumer
-from muster.edges.consul import Discovery
-from muster.settings.connections import ConsulSettings, ZooKeeperSettings
-
-CHECK_INTERVAL = 30.0
-"""Seconds: a thousand checks a second would be measured with what is to be measured."""
-REGISTERED_AT_ONCE = 8
+from muster.settings.connections import ZooKeeperSettings
 
 
 class Assigned:
@@ -106,22 +102,17 @@ class _Page(asyncio.Protocol):
 
 
 class Crowd:
-    """The consumers that are there, and those that are to come: `scale-0000` and on."""
+    """The pages of the consumers that are there."""
 
-    def __init__(self, discovery: Discovery, assigned: Assigned) -> None:
-        self._discovery = discovery
+    def __init__(self, assigned: Assigned) -> None:
         self._assigned = assigned
         self._servers: dict[str, asyncio.Server] = {}
-        self._born = 0
-        self._pool = ThreadPoolExecutor(REGISTERED_AT_ONCE)
 
-    async def join(self, number: int) -> None:
-        """Open pages, and register."""
+    async def join(self, names: list[str]) -> dict[str, int]:
+        """Open pages; returns their ports."""
         loop = asyncio.get_running_loop()
         ports: dict[str, int] = {}
-        for _ in range(number):
-            name = f"scale-{self._born:04d}"
-            self._born += 1
+        for name in names:
             server = await loop.create_server(
                 lambda name=name: _Page(name, self._assigned),  # type: ignore[misc]
                 "127.0.0.1",
@@ -129,42 +120,31 @@ class Crowd:
             )
             self._servers[name] = server
             ports[name] = server.sockets[0].getsockname()[1]
-        await asyncio.gather(
-            *(loop.run_in_executor(self._pool, self._register, name, port) for name, port in ports.items())
-        )
+        return ports
 
-    async def leave(self, number: int) -> None:
-        """Take the oldest out of Consul, and close their pages."""
-        loop = asyncio.get_running_loop()
-        for name in sorted(self._servers)[:number]:
-            await loop.run_in_executor(self._pool, self._discovery.deregister, name)
+    async def leave(self, names: list[str]) -> dict[str, int]:
+        """Close pages."""
+        for name in names:
             self._servers.pop(name).close()
-
-    def _register(self, name: str, port: int) -> None:
-        meta = {"incarnation": f"{name}-1", "pid": "1", "host": "consumer-host-1.example.com"}
-        url = f"http://127.0.0.1:{port}/health"
-        self._discovery.register(name, "127.0.0.1", port, meta, url, CHECK_INTERVAL, 3600, passing=True)
+        return {}
 
 
 async def _serve(crowd: Crowd) -> None:
     loop = asyncio.get_running_loop()
-    print("done", flush=True)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        what, number = line.split()
-        await (crowd.join if what == "join" else crowd.leave)(int(number))
-        print("done", flush=True)
+        what, *names = line.split()
+        print(json.dumps(await (crowd.join if what == "join" else crowd.leave)(names)), flush=True)
 
 
 def main() -> None:
     """Serve until standard input ends; the one argument says where the servers are, in JSON."""
     told = json.loads(sys.argv[1])
     assigned = Assigned()
-    discovery = Discovery(ConsulSettings(**told["consul"]), told["cluster"], told["service"])
     zookeeper = ZooKeeperSettings(hosts=told["zookeeper"], operation_timeout=60.0)
     # Of an agent the watch only calls what `Assigned` has.
     watch = AssignmentWatch(zookeeper, told["cluster"], cast(Agent, assigned), 3600.0)
     threading.Thread(target=watch.run, args=(lambda: None,), daemon=True).start()
-    asyncio.run(_serve(Crowd(discovery, assigned)))
+    asyncio.run(_serve(Crowd(assigned)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
+from matplotlib.axes import Axes
+
 from benchmarks.drawing import INK, drawing, ink
-from benchmarks.scale_inputs import EVENTS, PARTITIONS, SIZES, Size
+from benchmarks.scale_inputs import EVENTS, PARTITIONS, SIZES, WINDOW, Size, Traffic
 from benchmarks.scale_tasks import TASKS, Spent
 
 PLOT = "plot-scale.svg"
@@ -33,6 +35,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.ticks: defaultdict[tuple[Size, str], list[Tick]] = defaultdict(list)
+        self.traffic: dict[Size, Traffic] = {}
 
     def add(self, size: Size, event: str, tick: Tick) -> None:
         """Keep a tick."""
@@ -49,6 +52,11 @@ class Figures:
     def sizes(self) -> list[Size]:
         """Those that were measured."""
         return [size for size in SIZES if (size, "quiet") in self.ticks]
+
+    def asked(self, size: Size) -> str:
+        """What quiet consumers asked of Consul, in a line."""
+        traffic = self.traffic[size]
+        return f"{size.consumers:,} quiet consumers: {traffic.mb_s:.3f} MB/s and {traffic.rps:.1f} requests/s"
 
     def said(self, size: Size, event: str) -> str:
         """The last tick, in a line."""
@@ -101,7 +109,8 @@ def last_line(figures: Figures) -> str:
     return (
         f"bench-scale: quiet_s={figures.middle(largest, 'quiet'):.2f} "
         f"leave_s={figures.middle(largest, 'leave'):.2f} "
-        f"quiet_growth={growth(figures, 'quiet'):.2f} leave_growth={growth(figures, 'leave'):.2f}"
+        f"quiet_growth={growth(figures, 'quiet'):.2f} leave_growth={growth(figures, 'leave'):.2f} "
+        f"consul_mb_s={figures.traffic[largest].mb_s:.2f} consul_rps={figures.traffic[largest].rps:.0f}"
     )
 
 
@@ -113,10 +122,11 @@ def write(folder: Path, figures: Figures, load: float) -> None:
         "# The coordinator at scale",
         "",
         "Written by `make bench-scale`: do not edit. The tasks of coordinator runs on a real ZooKeeper, Consul and",
-        f"Kafka; sizes are topics x partitions of each ({PARTITIONS}) x consumers. Consumers are simulated: one",
-        "process with a registration in Consul and a status page for each, which takes up at once what ZooKeeper",
-        "assigns. Each task runs in a process of its own, forked from one that has imported everything, so what",
-        f"Airflow adds is not in it. Medians of {rounds} rounds, the spread in brackets; memory is the most.",
+        f"Kafka; sizes are topics x partitions of each ({PARTITIONS}) x consumers. Consumers are simulated: a status",
+        "page for each, which takes up at once what ZooKeeper assigns, and the product's own registrar. Registrars",
+        "are frozen while tasks are measured: in the field they have machines of their own. Each task runs in",
+        "a process of its own, forked from one that has imported everything, so what Airflow adds is not in it.",
+        f"Medians of {rounds} rounds, the spread in brackets; memory is the most.",
         "",
         "`s` is by the clock, from opening the connections until they are closed, without the long poll and the",
         "pauses between two looks at the consumers; `all` adds the tasks up, though two of them run side by side.",
@@ -137,6 +147,16 @@ def write(folder: Path, figures: Figures, load: float) -> None:
         + ", ".join(f"{NAMES[event]} {growth(figures, event):.1f}" for event in EVENTS)
         + ".",
         "",
+        "## Quiet consumers and Consul",
+        "",
+        "What the registrars of all consumers together ask of Consul and are answered while nothing happens, counted",
+        f"by a proxy between them and Consul's agent over {WINDOW:g} s. What the agent asks of their status pages is",
+        "not in it.",
+        "",
+        "| consumers | MB/s | requests/s |",
+        "| --- | --- | --- |",
+        *(f"| {s.consumers:,} | {t.mb_s:.3f} | {t.rps:.1f} |" for s, t in figures.traffic.items()),
+        "",
         f"`{last_line(figures)}`",
         "",
     ]
@@ -144,9 +164,10 @@ def write(folder: Path, figures: Figures, load: float) -> None:
 
 
 def _plot(path: Path, figures: Figures) -> None:
-    """Seconds a tick by size, a line an event."""
-    with drawing(path, "scale", (7, 4.2)) as sheet:
-        panel = sheet.subplots()
+    """Seconds a tick by size, a line an event; beside it what quiet consumers ask of Consul."""
+    with drawing(path, "scale", (10, 4.2)) as sheet:
+        panel, beside = sheet.subplots(1, 2, width_ratios=(7, 4))
+        _plot_traffic(beside, figures)
         sizes = figures.sizes()
         at = [size.topics * PARTITIONS for size in sizes]
         for event in EVENTS:
@@ -165,3 +186,20 @@ def _plot(path: Path, figures: Figures) -> None:
         panel.set_ylabel("seconds a tick, all tasks", color=INK)
         ink(panel)
         panel.legend(fontsize="small", framealpha=0)
+
+
+def _plot_traffic(panel: Axes, figures: Figures) -> None:
+    consumers = [size.consumers for size in figures.traffic]
+    for name, colour, values in (
+        ("requests/s", COLOURS["quiet"], [traffic.rps for traffic in figures.traffic.values()]),
+        ("kB/s", COLOURS["leave"], [1000 * traffic.mb_s for traffic in figures.traffic.values()]),
+    ):
+        panel.plot(consumers, values, marker="o", color=colour, label=name)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xticks(consumers, [f"{number:,}" for number in consumers])
+    panel.set_xticks([], minor=True)
+    panel.set_xlabel("quiet consumers", color=INK)
+    panel.set_ylabel("asked of Consul", color=INK)
+    ink(panel)
+    panel.legend(fontsize="small", framealpha=0)

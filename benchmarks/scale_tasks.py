@@ -38,6 +38,8 @@ class Place:
     kafka: str
     cluster: str = "scale"
     service: str = "muster-scale"
+    check_interval: float = 10.0
+    """Seconds between Consul's checks of a consumer: a thousand a second would be measured with what is measured."""
 
     def told(self) -> str:
         """As `benchmarks.scale_consumers` is told it."""
@@ -48,6 +50,7 @@ class Place:
                 "consul": consul,
                 "cluster": self.cluster,
                 "service": self.service,
+                "check_interval": self.check_interval,
             }
         )
 
