@@ -26,8 +26,8 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include
 
-.PHONY: help env fetch up down status demo test test-celery test-faults bench-assignors bench-throughput bench-scale bench-failover \
-  bench-airflow-share bench picture screenshots check \
+.PHONY: help env fetch up down status demo test test-celery test-faults test-hosts bench-assignors bench-throughput bench-scale bench-failover \
+  bench-airflow-share bench-many-clusters bench picture screenshots check \
   quick format lock clean
 
 help: ## List the targets
@@ -88,6 +88,11 @@ test-faults: fetch ## A model of the whole system, its mutations, and real fault
 	@status=0; LONG=$(LONG) $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.faults.real.matrix || [ $$status -ne 0 ] || status=1; exit $$status
 
+test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, killed and emptied in turn, with real servers
+	@rm -f artifacts/hosts.json
+	@status=0; MUSTER_TEST_HOSTS=long $(PYTHON) -m pytest tests/hosts $(PYTEST) || status=$$?; \
+	  $(PYTHON) -m tests.hosts.score || [ $$status -ne 0 ] || status=1; exit $$status
+
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)
 
@@ -97,11 +102,14 @@ bench-throughput: fetch ## Muster's Spark source beside Spark's own: records/s, 
 bench-scale: fetch ## What the coordinator's tasks cost with 1,000 topics and 1,000 consumers (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.scale $(BENCH)
 
-bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": four minutes)
+bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own groups (BENCH="--quick": five minutes)
 	@$(PYTHON) -m benchmarks.failover $(BENCH)
 
 bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
 	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
+
+bench-many-clusters: fetch ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
+	@$(PYTHON) -m benchmarks.many_clusters $(BENCH)
 
 bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
 	@$(PYTHON) -m benchmarks.report
