@@ -229,22 +229,19 @@ def test_a_missing_connection_ends_with_2_and_says_how_to_give_it(site: Site) ->
         ("Broken", "failed (KeyError: 'nobody')"),
     ],
 )
-def test_an_own_assignor_that_is_wrong_moves_nothing_and_is_named(
-    site: Site, own: str, offence: str, eventually: Eventually
-) -> None:
+def test_an_own_assignor_that_is_wrong_moves_nothing_and_is_named(site: Site, own: str, offence: str) -> None:
     cluster = site.write(assignor=f"{OWN}.{own}")
-    site.discovery.isolate("b", by="test", why="so that there is something to plan", at=0)
-    eventually(site.discovery.isolated)
+    site.store.set_partitions("t", frozenset(range(9)))  # so that there is something to plan
     before = site.trace()
     run = coordinator(cluster, site.store, site.discovery, load_assignor(cluster.assignor.name))
     planned = run.compute_assignment()
     advanced = run.advance(5)
     assert not planned.needed
     assert advanced.changes == []
-    for held in (planned.held, advanced.held):
-        assert f"assignor 'own_assignors.{own}'" in held
-        assert offence in held
-        assert "the topics stay as they are" in held
+    for error in (planned.planning_error, advanced.planning_error):
+        assert f"assignor 'own_assignors.{own}'" in error
+        assert offence in error
+        assert "Correct the assignor" in error
     shown = site.run()
     assert shown.returncode == 4
     assert f"Error: assignor 'own_assignors.{own}'" in shown.stderr

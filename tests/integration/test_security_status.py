@@ -150,8 +150,8 @@ def test_for_the_coordinator_a_refusal_is_a_status_that_cannot_be_had(
     finally:
         discovery.deregister("me")
     [waiting] = refused.waiting
-    assert "waiting for me to start 0 (its status cannot be had: its status page" in waiting
+    assert "waiting for me to say what it holds (its status is unavailable: its status page" in waiting
     assert "answered 401" in waiting
     assert not refused.stable
     [waiting] = answered.waiting
-    assert "it does not report them running yet" in waiting
+    assert "it has not read the topic's assignment yet" in waiting

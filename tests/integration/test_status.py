@@ -106,7 +106,7 @@ def test_nobody_listens_and_no_address() -> None:
         pass
     answers = poll_statuses([Consumer("one", "127.0.0.1", port), Consumer("two")], 2.0)
     assert isinstance(answers["one"], StatusFailure)
-    assert "cannot be reached" in answers["one"].reason
+    assert "is out of reach" in answers["one"].reason
     assert isinstance(answers["two"], StatusFailure)
     assert "without an address" in answers["two"].reason
 

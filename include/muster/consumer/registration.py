@@ -12,8 +12,10 @@ own registration away, from its own agent.
 A consumer that is to stop says so first (metadata `leaving`), and reads on while the others take over.
 
 Nothing is taken up before this incarnation is live in Consul, and after isolation, only once ZooKeeper was read
-again: until then its partitions may be on their way to another consumer. A process that takes over an id that is live
-registers as live itself, so that the id is not taken for gone in between.
+again: until then its partitions may be on their way to another consumer. Live means that its agent has it passing and
+that Consul's servers know of it: a process that takes the id afterwards, with any agent, finds it there and waits for
+it. One that took the id before has the higher generation, which is read after the servers knew. A process that takes
+over an id that is live registers as live itself, so that the id is not taken for gone in between.
 
 What it asks of Consul while nothing happens does not depend on how many consumers there are
 (`muster.edges.consul_own`). While Consul is out of reach the consumer goes on as it is.
@@ -89,6 +91,7 @@ class Registrar:
         self._stopped = threading.Event()
         self._generation = 0
         self._registered = False
+        self._known = False
         self._live = False
         self._anyone_asked = False
         self._others: tuple[float, bool] | None = None
@@ -192,7 +195,7 @@ class Registrar:
     def look(self) -> Own | None:
         """Read what concerns this consumer and do what follows from it: hear, register if need be.
 
-        Returns what was read, None if it has registered since. Raises `ConsulError`.
+        Returns what was read, None if it has to be read again. Raises `ConsulError`.
         """
         asked = self._agent.clock()
         own = self._heed(self._discovery.own(self._settings.consumer))
@@ -201,12 +204,16 @@ class Registrar:
         return own
 
     def _heed(self, own: Own) -> Own | None:
-        """Do what follows from what was read; returns it, or None if this has registered."""
+        """Do what follows from what was read; returns it, or None if there is more to read: this has registered, or
+        Consul's servers do not know of it yet."""
         request = self._stop_request(own)
         if request is not None and request.incarnation in {"", self._settings.incarnation}:
             self._anyone_asked = self._anyone_asked or not request.incarnation
             self._ending.ask(f"{request.by} asked for it: {request.why}")
         with self._lock:
+            if not self._known and self._passes(own):
+                self._known = self._discovery.knows(self._settings.consumer, self._settings.incarnation)
+                own = self._discovery.own(self._settings.consumer)  # the generation as it is since then
             self._isolate(own.isolated)
             self._heed_newer(own)
             if not self._may_register():
@@ -214,12 +221,14 @@ class Registrar:
             self._keep_generation(own)
             there = own.registration
             mine = there is not None and there.incarnation == self._settings.incarnation
-            self._live = mine and there is not None and there.passing
+            passes = self._passes(own)
+            self._live = passes and self._known
             if not self._live and self._agent.wait_closed(0.0):
                 # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
                 # something goes on with it.
                 self._agent.bar(JOINING)
             if not mine:
+                self._known = False
                 self._register(there)
                 return None
             self._registered = True
@@ -228,7 +237,12 @@ class Registrar:
             if there is not None and self._waiting is None and predecessor.KEY in there.meta:
                 self._register(there)
                 return None
-            return own
+            return None if passes and not self._known else own
+
+    def _passes(self, own: Own) -> bool:
+        """Whether the local agent has this process, and its check passes."""
+        there = own.registration
+        return there is not None and there.incarnation == self._settings.incarnation and there.passing
 
     def _heed_newer(self, own: Own) -> None:
         """See whether a newer process has this id: by its number, or by its registration with the same agent."""
@@ -330,7 +344,8 @@ class Registrar:
         Returns whether the id is live now.
         """
         consumer, incarnation = self._settings.consumer, self._settings.incarnation
-        found = self._discovery.registered_as(consumer)
+        self._generation = self._generation or self._discovery.take_generation(consumer, incarnation)
+        found = self._discovery.registered_as(consumer)  # after the number: see the module
         known = [] if found is None else [found, *found.older]
         if there is not None and there.incarnation not in {other.incarnation for other in known}:
             known.insert(0, there)  # the servers have not heard of it yet

@@ -153,7 +153,7 @@ class Discovery(DecisionKeys):
         Raises `ConsulError` also if the answer is not to be trusted.
         """
         quoted = json.dumps(check_id(consumer))
-        only: Params = [("filter", f"Service.ID == {quoted}")]
+        only = _only(consumer)
         answer, registered = self._health(only)
         if not registered and not answer.doubt:
             self._look_again()
@@ -168,6 +168,14 @@ class Discovery(DecisionKeys):
         if answer.doubt:
             raise ConsulError(answer.doubt)
         return registered.get(consumer)
+
+    def knows(self, consumer: str, incarnation: str) -> bool:
+        """Whether Consul's servers have heard of this process's registration; False if that cannot be told."""
+        answer, registered = self._health(_only(consumer))
+        found = registered.get(consumer)
+        if found is None or answer.doubt:
+            return False
+        return incarnation in {each.incarnation for each in (found, *found.older)}
 
     def others_stay(self, consumer: str) -> bool:
         """Whether another consumer is live that is not about to leave as well; False if that cannot be told."""
@@ -240,6 +248,10 @@ class Discovery(DecisionKeys):
             return parse(data)
         except ValueError as error:
             raise not_understood(self._api.settings, what, f"{error}: {data}") from error
+
+
+def _only(consumer: str) -> Params:
+    return [("filter", f"Service.ID == {json.dumps(check_id(consumer))}")]
 
 
 def _duration(seconds: float) -> str:

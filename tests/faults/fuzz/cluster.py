@@ -73,6 +73,7 @@ class Cluster:
         self.servers = Servers()
         self.discovery = SimulatedDiscovery(Api(self.servers))
         self.now = 1_700_000_000.0
+        self.client.clock = lambda: self.now
         self.incarnations: dict[str, str] = {}
         self.consumers: dict[str, SimulatedConsumer] = {}
         self.racks: dict[str, dict[int, str]] = {}

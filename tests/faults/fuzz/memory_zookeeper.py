@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ class Stat:
     pzxid: int
     created: float = 0.0
     data_length: int = 0
+    mtime: int = 0
+    """Milliseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class MemoryClient:
     logger: None = None
     client_state: str = "CONNECTED"
     chroot: str = ""
+    clock: Callable[[], float] = time.time
 
     @property
     def handler(self) -> MemoryClient:
@@ -130,14 +134,19 @@ class MemoryClient:
         return Result(True)
 
     def set_async(self, path: str, data: bytes) -> Result:
-        return self._one(("set", path, data, -1))
+        error = self.apply(("set", path, data, -1))
+        if error is not None:
+            return Result(error=error)
+        _, version, zxid = self.nodes[path]
+        return Result(Stat(version, zxid, 0, data_length=len(data), mtime=int(1000 * self.clock())))
 
     def create_async(self, path: str, data: bytes = b"", sequence: bool = False) -> Result:
         made = self.named(path, sequence)
         return Result(made, self.apply(("create", made, data, -1)))
 
     def delete_async(self, path: str) -> Result:
-        return self._one(("delete", path, b"", -1))
+        error = self.apply(("delete", path, b"", -1))
+        return Result(True, error)
 
     def transaction(self) -> MemoryTransaction:
         return MemoryTransaction(self)
@@ -169,9 +178,6 @@ class MemoryClient:
             return path
         self.numbered += 1
         return f"{path}{self.numbered - 1:010d}"
-
-    def _one(self, operation: tuple[str, str, bytes, int]) -> Result:
-        return Result(True, self.apply(operation))
 
     def _ensure(self, path: str) -> None:
         while path and path not in self.nodes:

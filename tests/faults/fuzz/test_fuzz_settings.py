@@ -75,6 +75,8 @@ CLUSTER: dict[str, Any] = {
     "stuck_after": "5m",
     "on_stuck": [{"notifier": "a.b.Notifier", "options": {"to": "x"}}],
     "rebalance_delay": 0,
+    "closing_timeout": "30s",
+    "planning_error_delay": "1m",
     "fencing": True,
     "status_timeout": "2s",
 }

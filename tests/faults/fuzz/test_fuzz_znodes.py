@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.core import wire
-from muster.core.model import TopicSnapshot
+from muster.core.model import TopicAssignment, TopicSnapshot
 from muster.core.wire import WireError, check_id
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
 from tests.faults.fuzz.memory_zookeeper import SETTINGS, MemoryClient
@@ -75,7 +75,12 @@ def test_rotten_topics_are_left_alone_and_the_others_go_on(
     before = client.data()
     read = cluster.store.snapshots()
     refused = {topic: found for topic, found in read.items() if isinstance(found, WireError)}
-    cluster.good = tuple(topic for topic in topics if topic not in refused)
+    elsewhere = {
+        topic
+        for topic, found in read.items()
+        if isinstance(found, TopicSnapshot) and found.assignment is not None and not at_home(found.assignment)
+    }
+    cluster.good = tuple(topic for topic in topics if topic not in refused and topic not in elsewhere)
     for found in read.values():
         if isinstance(found, TopicSnapshot):
             means_what_it_says(found)
@@ -85,6 +90,13 @@ def test_rotten_topics_are_left_alone_and_the_others_go_on(
         told(cluster.errors[topic], f"/{topic}")
         for path in (f"{ROOT}/{topic}", f"{ROOT}/{topic}/0", f"{STATES}/{topic}"):
             assert client.data().get(path) == before.get(path), f"{path} was written over"
+    for topic in elsewhere:
+        told(cluster.errors[topic], f"topic {topic} is read at")
+
+
+def at_home(assignment: TopicAssignment) -> bool:
+    """Whether it is read where the settings say."""
+    return (assignment.bootstrap_servers, assignment.group_id) == ("k:9092", "g")
 
 
 def means_what_it_says(found: TopicSnapshot) -> None:

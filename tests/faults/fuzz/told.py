@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 NEXT_STEP = re.compile(
-    r"delete|correct|take|shows|set |check|give|create|look|restart|write|register", re.IGNORECASE
+    r"delete|correct|take|shows|set |check|give|create|look|restart|write|register|put ", re.IGNORECASE
 )
 
 
