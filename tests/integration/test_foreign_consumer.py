@@ -142,6 +142,8 @@ class World:
     def close(self) -> None:
         for consumer in self.consumers:
             consumer.end()
+        for left in self.registered():
+            self.discovery.deregister(left)  # an agent has one registration of an id, whatever its service
         self.stop_coordinator()
         self.group.close()
 

@@ -52,8 +52,8 @@ against the versions of that reading (`may_be_removed`). Subscribed again before
 
 Standbys are written with the owners. A standby neither closes nor starts anything, so a change of
 standbys alone leaves state and epoch as they are, in whatever state the topic is. Two things hold whatever the plan
-says: a consumer does not stand by for what it holds itself, and while owners are held for (`hold`) standbys stay,
-because the plan has promoted some of them already.
+says: a consumer does not stand by for what it holds itself, and while owners are held for (`hold`), or a partition
+is not yet with whom the plan gives it to, standbys stay, because the plan has promoted some of them already.
 """
 
 from __future__ import annotations
@@ -491,11 +491,12 @@ class _Step:
             self._moved(partition, owner, target, self.reasons.get(partition, usual))
 
     def _standbys(self) -> dict[int, tuple[str, ...]]:
-        wanted = self.before.standbys if self.missing else self.planned_standbys
         standbys: dict[int, tuple[str, ...]] = {}
-        for partition in sorted(wanted.keys() & self.partitions):
+        for partition in sorted({*self.before.standbys, *self.planned_standbys} & self.partitions):
             holder = self.to_start.get(partition) or self.owners.get(partition)
-            ready = tuple(c for c in wanted[partition] if c != holder and not self._gone(c))
+            waits = self.missing or self.targets.get(partition, holder) != holder
+            wanted = self.before.standbys if waits else self.planned_standbys
+            ready = tuple(c for c in wanted.get(partition, ()) if c != holder and not self._gone(c))
             if ready:
                 standbys[partition] = ready
         return standbys

@@ -225,6 +225,8 @@ class Process:
         """What the last batch with a partition reads."""
         self.processed: dict[TopicPartition, Record] = {}
         """What the handler was done with last."""
+        self.restored = world.zookeeper.restored
+        """How many times ZooKeeper had been restored when it began."""
         self.query_failed = False
         self.watch_everything = True
         self.watches = self.commits = True

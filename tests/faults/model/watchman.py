@@ -27,14 +27,13 @@ assignment names it and no other holds it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from muster.core.model import State, TopicSnapshot, Transition, by_partition
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from tests.faults.model.consul import HostAgent, Service
 from tests.faults.model.kafka import Record, TopicPartition
-from tests.faults.model.known import KNOWN
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
@@ -91,11 +90,10 @@ class Watchman:
         self.owner_since: dict[TopicPartition, int] = {}
         """Since which write a partition's owner is the same."""
 
-    def fail(self, what: str, rule: str = "") -> None:
-        """A promise is broken. `rule` is its name, where the project is known to break it."""
-        if rule not in KNOWN:
-            self.broken = ViolationError(what, self.world)
-            raise self.broken
+    def fail(self, what: str) -> NoReturn:
+        """A promise is broken."""
+        self.broken = ViolationError(what, self.world)
+        raise self.broken
 
     # -- contact --------------------------------------------------------------------------------------------
 
@@ -113,9 +111,14 @@ class Watchman:
         replaced = process.incarnation in self.were_in_contact and process.answers()
         return replaced and (live or (registered and self._is_waited_for(process)))
 
+    def _is_misled(self, process: Process, key: TopicPartition) -> bool:
+        """Whether a process that began after ZooKeeper was restored takes up what it finds there before a coordinator
+        has looked: it cannot know better. Who held the partition is fenced off; nothing is lost."""
+        anew = key not in self.was_held.get(process.incarnation, set())
+        zookeeper = self.world.zookeeper
+        return anew and 0 < process.restored == zookeeper.restored and zookeeper.went_back(key[0])
+
     def _is_waited_for(self, process: Process) -> bool:
-        if "asked before it is taken" in KNOWN:
-            return False
         since = self.lost_since.get(process.incarnation, self.world.now)
         waited = self.world.now - since <= WAITED
         return process.incarnation in self.were_in_contact and process.answers() and waited
@@ -167,10 +170,10 @@ class Watchman:
             self._let_go(process, key)
             self.estranged.discard((name, key))
             self.estranged_once.discard((name, key))
+        apart = {key for key in held if not contact or self._is_misled(process, key)}
         self.was_held[name] = held
-        if not contact:
-            self.estranged |= {(name, key) for key in held}
-            self.estranged_once |= {(name, key) for key in held}
+        self.estranged |= {(name, key) for key in apart}
+        self.estranged_once |= {(name, key) for key in apart}
         self._keeps_running(process, contact)
         for key in held:
             if (name, key) in self.estranged:
@@ -228,14 +231,13 @@ class Watchman:
         """A batch begins with a partition at `offset`; `anew`: from what was committed."""
         record = process.read[key]
         if offset > self.furthest.get(record, 0):
-            rule = "a topic is its id"
-            self.fail(
-                f"{process.incarnation} begins {key} at {offset}, but {record} was not read so far", rule
-            )
+            self.fail(f"{process.incarnation} begins {key} at {offset}, but {record} was not read so far")
         if self._estranged_now(process, key):
             return
         if anew and self.claimed.get(key, (None, False))[0] is not process:
             self.fail(f"{process.incarnation} begins {key}, which it has not claimed")
+        if not self.world.kafka.exists(record):
+            return  # another topic has the name, and the process has not heard so yet
         last, end = self.done.get(record, (None, 0))
         if offset < end and last is process and (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} begins {key} at {offset}, but has processed up to {end}")
@@ -267,12 +269,11 @@ class Watchman:
     def claims(self, process: Process, key: TopicPartition) -> None:
         """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it."""
         if key not in process.held:
-            rule = "a claim belongs to what is held"
-            self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed", rule)
+            self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed")
         known = self.refusals.pop((process.incarnation, key), None)
         if known is not None and known != {"assigned", "registered"}:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
-        self.claimed[key] = (process, self._estranged_now(process, key))
+        self.claimed[key] = (process, self._estranged_now(process, key) or self._is_misled(process, key))
 
     def refused(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process was refused for good."""
