@@ -1,7 +1,7 @@
 """Committed offsets of topics that are read by different consumer groups.
 
-A group that was changed in the settings counts for a topic only when a person has moved the topic. Until then it is read
-and committed by the group that its assignment names.
+A group that was changed in the settings counts for a topic only when a person has moved the topic. Until then it is
+read and committed by the group that its assignment names.
 """
 
 from __future__ import annotations
