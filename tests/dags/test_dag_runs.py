@@ -324,6 +324,60 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     assert told.read_text() == "advance_state\n"
 
 
+def told_by(path: Path) -> list[str]:
+    """What the notifier `telling(path)` was called with: task and message, in alphabetical order."""
+    return sorted(path.read_text().splitlines()) if path.exists() else []
+
+
+def telling(path: Path) -> dict[str, Any]:
+    text = "{{ ti.task_id }}: {{ (exception | string).splitlines()[0] }}"
+    return {"notifier": "tests.dags.told.Told", "options": {"path": str(path), "text": text}}
+
+
+def test_planning_error_fails_the_run_and_on_stuck_is_told_once(
+    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper, tmp_path: Path
+):
+    told = tmp_path / "told"
+    settings: dict[str, Any] = {"count": 0, "on_stuck": [telling(told)]}
+    write_clusters(cluster_name, topics=[topic], **settings)
+    start_consumer("one")
+    assert coordinate().state == "success"
+    # A topic that is not there fails `compute_assignment` as well, which repeats it and notifies nobody.
+    write_clusters(cluster_name, topics=[topic, "not-there"], **settings)
+    missing = coordinate()
+    assert (missing.tasks["fetch_partitions"], missing.tasks["compute_assignment"]) == ("failed", "failed")
+    [first] = told_by(told)
+    assert first.startswith("fetch_partitions: ")
+    write_clusters(cluster_name, topics=[topic, "not-there"], assignor="no.such.Assignor", **settings)
+    run = coordinate()
+    assert (run.state, run.tasks["compute_assignment"]) == ("failed", "failed")
+    planning, same = told_by(told)
+    assert planning.startswith("compute_assignment: "), "news, although this task failed in the run before"
+    assert "no.such.Assignor" in planning
+    assert same == first
+    assert coordinate().state == "failed"
+    assert told_by(told) == [planning, first]
+    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+
+
+def test_permanent_settings_error_in_any_task_of_the_coordinator_reaches_on_stuck_once(
+    write_clusters: WriteClusters, coordinate, cluster_name: str, tmp_path: Path
+):
+    told = tmp_path / "told"
+    write_clusters(cluster_name, count=0, zookeeper="no_such_connection", on_stuck=[telling(told)])
+    run = coordinate()
+    assert run.state == "failed"
+    first = told_by(told)
+    assert [line.partition(":")[0] for line in first] == [
+        "compute_assignment",
+        "fetch_consumers",
+        "fetch_partitions",
+    ]
+    assert all("no Airflow connection 'no_such_connection'; create it" in line for line in first)
+    assert coordinate().state == "failed"
+    assert told_by(told) == first
+
+
 def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery):
     write_clusters(cluster_name, count=2)
     consumer = f"{cluster_name}-2"

@@ -89,7 +89,7 @@ class SimulatedSources:
             for c, answer in self.world.poll(asked, timeout).items()
         }
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+    def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
         self._read("offsets", "kafka", KafkaError)
         return self.offsets_now
 

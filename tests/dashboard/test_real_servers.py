@@ -116,6 +116,28 @@ def test_topics_consumers_and_lag_and_no_trace_of_having_looked(
     assert site.trace() == before
 
 
+def test_lag_is_of_the_group_that_the_assignment_names(
+    looking: Looking, kafka: KafkaSettings, eventually: Eventually
+) -> None:
+    site = looking.site
+    changed, other = make_topic(kafka, 1), make_topic(kafka, 1)
+    site.write(topics=["t", "u", changed, other], consumers=NONE_EXPECTED, group_id=f"new-{site.name}")
+    for topic, group_id in ((changed, f"old-{site.name}"), (other, f"new-{site.name}")):
+        site.store.create_topic(topic, kafka.bootstrap_servers, group_id)
+        site.store.set_partitions(topic, frozenset({0}))
+        produce(kafka, topic, 0, 10)
+        group = GroupOffsets(kafka, group_id)
+        group.commit({(topic, 0): 7 if topic == changed else 9})
+        group.close()
+    looking.rebalance()
+
+    def lags() -> bool:
+        found = [looking.get(f"/topics/{topic}") for topic in (changed, other)]
+        return [(each["lag"], each["committed"]) for each in found] == [([3], [7]), ([1], [9])]
+
+    eventually(lags)
+
+
 def test_levers_are_obeyed_and_show(looking: Looking) -> None:
     shown = looking.post("what-if", without=["b"])
     assert {move["source"] for move in shown["moves"]} == {"b"}

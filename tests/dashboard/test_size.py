@@ -89,7 +89,7 @@ class Large(SimulatedSources):
         self.reads["poll"] += 1
         return self.statuses
 
-    def offsets(self, partitions: Collection[tuple[str, int]]) -> Offsets:
+    def offsets(self, partitions: Collection[tuple[str, int]], groups: Mapping[str, str]) -> Offsets:
         self.reads["offsets"] += 1
         assert len(partitions) == TOPICS * PARTITIONS
         return Offsets(dict.fromkeys(partitions, 1_234_567_890), dict.fromkeys(partitions, 1_234_444_434))

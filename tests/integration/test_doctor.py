@@ -17,6 +17,7 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import muster
@@ -217,8 +218,9 @@ def test_every_server_away_is_told_of_each_beside_the_others(site: Site, name: s
         assert "check that" in checks[server, "reachable"]["step"]
     assert checks["settings", "assignor"]["outcome"] == "ok"
     assert {part for part, _ in outcomes(checks, "failed")} == set(ports)
-    skipped = {("zookeeper", "create"), ("consul", "write keys"), ("kafka", "topics"), ("kafka", "group")}
-    assert {*skipped, ("consumers", "versions")} <= outcomes(checks, "skipped")
+    skipped = {("zookeeper", "create"), ("consul", "write keys"), ("consumers", "versions")}
+    skipped |= {("kafka", name) for name in ("topics", "group", "members")}
+    assert skipped <= outcomes(checks, "skipped")
 
 
 @pytest.mark.parametrize("away", ["zookeeper", "consul", "kafka"])
@@ -313,6 +315,31 @@ def test_what_is_missing_in_kafka_and_in_the_settings_is_told(site: Site, name: 
     assert set(everything["clusters"]) == {name, "wrong"}
     (only,) = everything["clusters"]["wrong"]
     assert (only["outcome"], only["name"]) == ("failed", "cluster")
+
+
+def test_consumer_that_subscribes_with_the_clusters_group_is_warned_of(
+    site: Site, store: TopicStore, name: str, topic: str, kafka: KafkaSettings, eventually: Eventually
+) -> None:
+    assert site.checks(0, name)["kafka", "members"]["outcome"] == "ok"
+    config = {**kafka.config, "group.id": name, "client.id": "somebody-else"}
+    consumer = Consumer(config, logger=librdkafka_logger())
+    try:
+        consumer.subscribe([topic])
+
+        def joined() -> bool:
+            consumer.poll(0.1)
+            return bool(consumer.assignment())
+
+        eventually(joined, 60)
+        checks = site.checks(0, name)
+    finally:
+        consumer.close()
+    members = checks["kafka", "members"]
+    assert members["outcome"] == "warning"
+    assert f"group {name} has 1 member(s)" in members["found"]
+    assert members["details"] == ["somebody-else at 127.0.0.1"]
+    assert "another group id" in members["step"]
+    assert checks["kafka", "group"]["outcome"] == "ok"
 
 
 def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore, name: str) -> None:

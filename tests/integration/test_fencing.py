@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -25,6 +26,7 @@ from tests.conftest import Eventually
 pytestmark = pytest.mark.timeout(300)
 
 CLUSTER = "fencing-test"
+PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 
 
 class Owner:
@@ -138,6 +140,43 @@ def test_an_old_owners_late_commit_is_refused_and_the_offset_does_not_go_back(
     assert other.committed(moved) == {moved: None}
     other.close()
     assert new.commit({moved: 50}) == {}
+
+
+def test_producer_with_the_id_that_the_protocol_page_names_fences_muster_and_is_fenced_by_it(
+    kafka: KafkaSettings, owner: Callable[[], Owner], group: str
+) -> None:
+    """As a consumer in another language claims."""
+    topic = make_topic(kafka, 1)
+    key = (topic, 0)
+    found = re.search(r"transactional id `(muster/[^`]+)`", PROTOCOL.read_text())
+    assert found is not None
+    documented = found[1]
+    for name, value in {"CLUSTER": CLUSTER, "TOPIC": topic, "PARTITION": "0", "GROUP": group}.items():
+        documented = documented.replace(f"[{name}]", value)
+    foreign = Producer({**kafka.config, "transactional.id": documented}, logger=librdkafka_logger())
+    consumer = Consumer({**kafka.config, "group.id": group}, logger=librdkafka_logger())
+
+    def commit(offset: int) -> None:
+        foreign.begin_transaction()
+        item = KafkaPartition(topic, 0, offset)
+        foreign.send_offsets_to_transaction([item], consumer.consumer_group_metadata(), 30)
+        foreign.commit_transaction(30)
+
+    muster = owner()
+    muster.claim(key)
+    assert muster.commit({key: 1}) == {}
+    foreign.init_transactions(60)
+    commit(2)
+    assert muster.commit({key: 1}).keys() == {key}, "the late commit is refused"
+    assert muster.committed(key) == {key: 2}
+    again = owner()
+    again.claim(key)
+    with pytest.raises(KafkaException) as refused:
+        commit(1)
+    assert refused.value.args[0].fatal()
+    assert again.commit({key: 3}) == {}
+    assert again.committed(key) == {key: 3}
+    consumer.close()
 
 
 def test_what_the_old_owner_had_under_way_is_undone_before_the_offset_is_read(

@@ -15,8 +15,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
 from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
+from muster.doctor.findings import Outcome, Part
+from muster.doctor.kafka import check_group
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.secured import (
     CLUSTER,
@@ -105,6 +108,17 @@ def test_the_consumers_rights_are_enough_to_read_and_to_commit(of, group_of) -> 
     assert fetch(settings, start=end - len(VALUES)) == VALUES
     group.commit({PARTITION: 2})
     assert group.committed([PARTITION]) == {PARTITION: 2}
+
+
+def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
+    text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": {"handler": "a.b"}}
+    cluster = ClusterSettings.model_validate({"name": CLUSTER, **text})
+    members = {check.name: check for check in check_group(Part("kafka"), of(STRANGER), cluster)}["members"]
+    assert members.outcome is Outcome.WARNING
+    assert members.found.startswith("whether the group has members is unknown: ")
+    assert "docs/security.md" in members.step
+    allowed = {check.name: check for check in check_group(Part("kafka"), of(CONSUMER), cluster)}
+    assert allowed["members"].outcome is Outcome.OK
 
 
 def transact(settings: KafkaSettings, transactional_id: str) -> None:

@@ -166,6 +166,22 @@ def test_lag_is_told_of_every_partition_whoever_consumes_it() -> None:
     assert value(found, "kafka_partition_earliest_offset", topic="t", partition="1") == 20
 
 
+def test_lag_has_the_group_of_its_topic_as_label() -> None:
+    offsets = Offsets(
+        partitions={"t": frozenset({0}), "u": frozenset({0})},
+        ends={("t", 0): 100, ("u", 0): 50},
+        committed={("t", 0): 90, ("u", 0): 45},
+        groups={"u": "old"},
+    )
+    found = samples(kafka=offsets)
+    of_topic = "kafka_consumergroup_group_topic_sum_lag"
+    assert value(found, of_topic, group="old", topic="u") == 5
+    assert value(found, of_topic, group="g", topic="t") == 10
+    for metric in ("sum_lag", "max_lag"):
+        assert value(found, f"kafka_consumergroup_group_{metric}", group="g") == 10
+        assert value(found, f"kafka_consumergroup_group_{metric}", group="old") == 5
+
+
 def test_without_partitions_only_sums_are_told() -> None:
     found = samples(partitions=False, zookeeper=topic({0: "c-1"}), consul=live("c-1"), kafka=OFFSETS)
     assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 60

@@ -22,12 +22,15 @@ log = logging.getLogger(__name__)
 
 Callback = Callable[["Context"], None]
 
+REPEATS = "repeats"
+"""XCom key of a task that failed with nothing but what another task of its run had failed with."""
+
 
 def alerts(cluster: ClusterSettings, each: bool = False) -> list[Callback]:
     """The `on_failure_callback` of a task, empty without notifiers.
 
     Without `each` they are called at the first failure of several in a row: a coordinator that is stuck fails every
-    few seconds.
+    few seconds. A failure that only repeats what another task of the run has failed with (`REPEATS`) does not count.
     """
     return [_Alert(settings, each) for settings in cluster.on_stuck]
 
@@ -52,18 +55,24 @@ class _Alert:
 
     def __call__(self, context: Context) -> None:
         """Called by Airflow in the task's process, after it has failed."""
-        if not self.each and _failed_before(context):
-            log.info("%s was told when this task failed first", self.settings.notifier)
+        if not self.each and (reason := _why_not(context)):
+            log.info("%s is not notified: %s", self.settings.notifier, reason)
             return
         log.info("telling %s", self.settings.notifier)
         make_notifier(self.settings)(context)
 
 
-def _failed_before(context: Context) -> bool:
-    """Whether the same task of the run before failed; when that cannot be told, it did not."""
+def _why_not(context: Context) -> str:
+    """Why a failure is no news, '' if it is news or Airflow cannot answer: two notifications are better than none."""
+    ti = context["ti"]
     try:
-        previous = context["ti"].get_previous_ti()
-    except Exception:  # whatever Airflow's API raises: to tell twice is better than not at all
-        log.warning("whether the run before failed, too, cannot be told", exc_info=True)
-        return False
-    return previous is not None and previous.state == "failed"
+        if ti.xcom_pull(task_ids=ti.task_id, key=REPEATS):
+            return "another task of this run failed with the same"
+        previous = ti.get_previous_ti()
+        if previous is None or previous.state != "failed":
+            return ""
+        repeated = ti.xcom_pull(task_ids=ti.task_id, key=REPEATS, run_id=previous.run_id)
+    except Exception:  # whatever Airflow's API raises
+        log.warning("whether the run before failed is unknown", exc_info=True)
+        return ""
+    return "" if repeated else "this task failed in the run before, too"

@@ -9,7 +9,11 @@ The outcome of a task is chosen for what a person sees in the grid of runs:
 - ZooKeeper or Consul is out of reach: the tasks that noticed fail, and nothing is written;
 - Kafka is out of reach, or a topic is missing or unreadable: `fetch_partitions` fails, the run goes on with the
   other topics, and when their work is done it fails too;
+- the assignor fails: what needs no plan is done, and `compute_assignment` fails if that was nothing, else
+  `advance_state` (of this run or, if this one wrote something, of the next);
 - a topic is stuck: `advance_state` fails, saying whom to isolate.
+
+Each failure calls the notifiers of `on_stuck`, see `muster.airflow.alerts`.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from pydantic import JsonValue
 
 from muster.airflow.abandoned import stop_abandoned
+from muster.airflow.alerts import REPEATS
 from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.airflow.history_retention import prune_history
 from muster.airflow.run_notes import leave_note
@@ -99,7 +104,7 @@ def fetch_partitions(name: str, context: Context) -> None:
     _warn_of(report.warnings)
     if report.kafka_error:
         raise AirflowFailException(report.kafka_error)
-    _fail_with(report.errors.values())
+    _fail_with(report.errors.values(), context)
 
 
 def fetch_consumers(name: str, context: Context) -> None:
@@ -175,7 +180,7 @@ def compute_assignment(
             log.info("topic %s: %s", topic, step)
         log.info("%d partition(s) to move%s", plan.moves, _because(plan.reasons))
         return True
-    _fail_with([*plan.trouble, *earlier_trouble(context)])
+    _fail_with(plan.trouble, context, earlier_trouble(context))
     if plan.held:
         raise AirflowSkipException(f"status quo kept: {plan.held}")
     log.info("nothing to do")
@@ -222,12 +227,13 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
             log.info("waiting: %s", line)
         if not report.stable:
             log.info("not all topics are Stable yet; the next run goes on")
-    trouble += earlier_trouble(context)
+    earlier = earlier_trouble(context)
     if not changes:
-        if trouble:
-            leave_note(context, "\n".join(dict.fromkeys(trouble)))
-        _fail_with(trouble)
+        if trouble or earlier:
+            leave_note(context, "\n".join(dict.fromkeys([*trouble, *earlier])))
+        _fail_with(trouble, context, earlier)
         raise AirflowSkipException(_idle(report))
+    trouble += earlier
     for line in trouble:
         log.error("%s", line)
     event = rebalance_event(name, changes, trouble, run_of(context))
@@ -290,8 +296,12 @@ def _idle(report: AdvanceReport | None) -> str:
     return "nothing written: somebody else was faster, or the need has gone"
 
 
-def _fail_with(trouble: Iterable[str]) -> None:
-    if found := list(dict.fromkeys(trouble)):
+def _fail_with(trouble: Iterable[str], context: Context, earlier: Iterable[str] = ()) -> None:
+    """Fail if there is `trouble`, or `earlier` trouble, which another task of the run has failed with already."""
+    own, known = list(dict.fromkeys(trouble)), list(dict.fromkeys(earlier))
+    if set(own) <= set(known) and known:
+        context["ti"].xcom_push(REPEATS, True)
+    if found := list(dict.fromkeys([*own, *known])):
         raise AirflowFailException("\n".join(found))
 
 

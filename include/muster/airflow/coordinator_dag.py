@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
-from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, get_current_context, task
 
@@ -33,6 +32,8 @@ What you see, and what to do:
   Consul's answer is not to be trusted; its log says which. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
+- `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is
+  finished, and consumers that are gone are replaced as the sticky assignor would, after `planning_error_delay`.
 - `advance_state` **failed**: a topic is not Stable for longer than {stuck:g} s. The message names topic, consumer and
   partitions; isolate that consumer with `muster_isolate`, or answer the question in `muster_stuck__{name}`, which
   shows what would happen then.
@@ -60,7 +61,6 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
     asset = rebalances(name)
     # An outlet that is an Asset gets an event at every success; one that is an alias only where one is added.
     when_stuck = AssetAlias(name=f"muster_{name}_when_stuck", group="muster")
-    told: dict[str, Any] = {"on_failure_callback": found} if (found := alerts(cluster)) else {}
     with DAG(
         dag_id=f"muster_coordinator__{name}",
         dag_display_name=f"Muster coordinator: {name}",
@@ -78,15 +78,21 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         catchup=False,
         max_active_runs=1,
         # Before submissions, which hold a slot for half a minute each: a task that waits is a rebalance that waits.
-        default_args={"owner": "muster", "retries": 0, "priority_weight": 100},
+        # Every task notifies: which one fails depends on whether there is something to write.
+        default_args={
+            "owner": "muster",
+            "retries": 0,
+            "priority_weight": 100,
+            "on_failure_callback": alerts(cluster),
+        },
         tags=["muster", "coordinator", name],
     ) as dag:
 
-        @task(execution_timeout=_MARGIN, **told)
+        @task(execution_timeout=_MARGIN)
         def fetch_partitions() -> None:
             _coordination().fetch_partitions(name, get_current_context())
 
-        @task(execution_timeout=_MARGIN, **told)
+        @task(execution_timeout=_MARGIN)
         def fetch_consumers() -> None:
             _coordination().fetch_consumers(name, get_current_context())
 
@@ -107,7 +113,6 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
             outlets=[asset],
             multiple_outputs=False,
             execution_timeout=timedelta(seconds=cluster.advance_budget) + _MARGIN,
-            **told,
         )
         def advance_state() -> dict[str, object]:
             return dict(_coordination().advance_state(name, asset, get_current_context()))

@@ -175,19 +175,16 @@ class Collector:
             self._statuses.succeed((statuses, failures), now)
 
     def _read_offsets(self, now: float) -> None:
-        topics = self._topics.value or {}
-        partitions = {
-            (topic, partition)
-            for topic, found in topics.items()
-            if isinstance(found, TopicSnapshot)
-            for partition in found.partitions
-        }
+        found = (self._topics.value or {}).values()
+        topics = [each for each in found if isinstance(each, TopicSnapshot)]
+        partitions = {(each.topic, partition) for each in topics for partition in each.partitions}
+        groups = {each.topic: each.assignment.group_id for each in topics if each.assignment is not None}
         began = self._monotonic()
         known = self._offsets.value is not None and not self._offsets.error
         if not partitions or (known and began < self._offsets_due):
             return
         try:
-            offsets = self.sources.offsets(partitions)
+            offsets = self.sources.offsets(partitions, groups)
         except (KafkaError, ConnectionSettingsError) as error:
             self._offsets.fail(str(error), now)
         else:

@@ -19,7 +19,8 @@ from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
 from muster.edges.consul import Discovery, IsolationEntry, Members
 from muster.edges.consul_http import address
-from muster.edges.kafka import GroupOffsets, PartitionError, TopicPartition
+from muster.edges.kafka import PartitionError, TopicPartition
+from muster.edges.kafka_groups import TopicGroups
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import ClusterSettings
@@ -29,8 +30,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Offsets:
-    """Offsets in Kafka: after the last record (`ends`), of the group (`committed`; absent where there is none), and
-    the first of partitions without a committed one (`begins`). `errors` says what could not be had of some."""
+    """Offsets in Kafka: after the last record (`ends`), of the topic's group (`committed`; absent if there is none),
+    and the first of partitions without a committed one (`begins`). `errors` says what could not be had of some."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -61,8 +62,8 @@ class Sources(Protocol):
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
         """Ask consumers for their status."""
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Offsets, from Kafka."""
+    def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
+        """Offsets, from Kafka. `groups` maps topics to the group that their assignment names."""
 
     def history(self, limit: int, before: int | None) -> HistoryPage:
         """What happened, from ZooKeeper: so many records, older than number `before`, the newest first."""
@@ -84,7 +85,7 @@ class OpenSources:
         self._cluster = cluster
         self._store: TopicStore | None = None
         self._discovery: Discovery | None = None
-        self._group: GroupOffsets | None = None
+        self._groups: TopicGroups | None = None
         self._addresses: dict[str, str] = {}
         self._opening = threading.Lock()
 
@@ -114,13 +115,13 @@ class OpenSources:
         """As `Sources`."""
         return poll_statuses(consumers, timeout, status_token(self._cluster.status))
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+    def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
         """As `Sources`."""
-        if self._group is None:
+        if self._groups is None:
             settings = kafka_settings(self._cluster.kafka)
             self._addresses["kafka"] = settings.bootstrap_servers
-            self._group = GroupOffsets(settings, self._cluster.group_id)
-        group, errors = self._group, []
+            self._groups = TopicGroups(settings, self._cluster.group_id)
+        group, errors = self._groups.default, []
 
         def some(
             ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]],
@@ -134,7 +135,10 @@ class OpenSources:
 
         ends = some(group.end_offsets, partitions)
         committed = {
-            key: offset for key, offset in some(group.committed, partitions).items() if offset is not None
+            key: offset
+            for reader, keys in self._groups.each(partitions, groups)
+            for key, offset in some(reader.committed, keys).items()
+            if offset is not None
         }
         return Offsets(
             ends, committed, some(group.beginning_offsets, ends.keys() - committed.keys()), tuple(errors)
@@ -151,9 +155,9 @@ class OpenSources:
     def close(self) -> None:
         """As `Sources`."""
         self._close_store()
-        group, self._group = self._group, None
-        if group is not None:
-            group.close()
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.close()
 
     def discovery(self) -> Discovery:
         """The cluster's consumers and keys in Consul."""

@@ -1,4 +1,5 @@
-"""Kafka: reachable, the topics of the cluster are there, and the group's committed offsets may be read.
+"""Kafka: reachable, the topics of the cluster are there, the group's committed offsets may be read, and no consumer
+is a member of the group.
 
 Commits and transactional ids are not tried: a commit would be a change, and the first step of a transaction fences
 whoever holds the id.
@@ -12,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaException
 
-from muster.doctor.findings import Check, Outcome, Part, named
-from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
+from muster.doctor.findings import Check, Outcome, Part, explained, named
+from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing, TopicPartition
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
@@ -49,12 +50,14 @@ def check_kafka(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -
     yield from checks
     if checks[0].outcome is Outcome.FAILED:
         yield part.skipped("group", "Kafka is out of reach")
+        yield part.skipped("members", "Kafka is out of reach")
     else:
         yield from check_group(part, settings, cluster)
 
 
 def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """That the group's committed offsets can be read, by whoever reads and commits: the jobs."""
+    """That the group's committed offsets can be read, by whoever reads and commits: the jobs. And that it has no
+    members: what consumers with `group.subscribe` commit and what Muster's consumers commit rewinds one another."""
     try:
         lister = TopicLister(settings)
         try:
@@ -67,24 +70,53 @@ def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -
         group = GroupOffsets(settings, cluster.group_id)
         try:
             committed = group.committed(ours)
+            members = _members(part, group)
         finally:
             group.close()
     except KafkaError as error:
         yield part.refused("group", error)
+        yield part.skipped("members", "the group cannot be read")
         return
-    if not ours:
-        yield part.skipped("group", f"{_who(settings)}: there is no topic to ask for")
-        return
+    yield _group(part, settings, cluster, committed)
+    yield members
+
+
+def _group(
+    part: Part,
+    settings: KafkaSettings,
+    cluster: ClusterSettings,
+    committed: Mapping[TopicPartition, int | None],
+) -> Check:
+    if not committed:
+        return part.skipped("group", f"{_who(settings)}: there is no topic to ask for")
     with_offset = sum(offset is not None for offset in committed.values())
     fenced = (
         f", nor the right to transactional ids muster/{cluster.name}/..., which fencing needs"
         if cluster.fencing
         else ""
     )
-    yield part.ok(
+    return part.ok(
         "group",
-        f"{cluster.group_id}, {_who(settings)}: offsets of {with_offset} of {len(ours)} partitions are committed; "
-        f"whether commits are allowed is not tried{fenced}",
+        f"{cluster.group_id}, {_who(settings)}: offsets of {with_offset} of {len(committed)} partitions are "
+        f"committed; whether commits are allowed is not tried{fenced}",
+    )
+
+
+def _members(part: Part, group: GroupOffsets) -> Check:
+    try:
+        members = group.members()
+    except KafkaError as error:
+        problem, step = explained(error)
+        return part.warning("members", f"whether the group has members is unknown: {problem}", step)
+    if not members:
+        return part.ok("members", f"no consumer is a member of group {group.group_id}")
+    listed = sorted(f"{member.client_id} at {member.host}" for member in members)
+    return part.warning(
+        "members",
+        f"group {group.group_id} has {len(listed)} member(s), consumers that subscribe with this group.id: "
+        f"{named(listed)}; they commit offsets of the same partitions as Muster's consumers",
+        "stop these consumers, or give them or this cluster another group id",
+        listed,
     )
 
 

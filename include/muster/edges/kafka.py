@@ -39,6 +39,7 @@ from muster.edges.kafka_group import GroupClient
 from muster.settings.connections import KafkaSettings
 
 __all__ = [
+    "GroupMember",
     "GroupOffsets",
     "Identities",
     "KafkaError",
@@ -218,6 +219,14 @@ def _plain(found: Mapping[TopicPartition, Committed | None]) -> dict[TopicPartit
     return {key: None if there is None else there.offset for key, there in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group, as Kafka describes it; `host` is its address."""
+
+    client_id: str
+    host: str
+
+
 class GroupOffsets:
     """The offsets of one consumer group and of the partitions it reads. Thread-safe.
 
@@ -269,6 +278,21 @@ class GroupOffsets:
             return self._group.commit({key: offsets[key] for key in asked}, metadata, timeout)
 
         self._all(what, offsets.keys(), write)
+
+    def members(self) -> list[GroupMember]:
+        """The group's members; none of a group that Kafka does not know. Raises `KafkaError`."""
+        what = f"asking for the members of group {self.group_id}"
+        try:
+            asked = self._admin.client.describe_consumer_groups(
+                [self.group_id], request_timeout=self._admin.timeout
+            )
+            found = asked[self.group_id].result(self._admin.timeout + GRACE).members
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            failure = Failure.of(error)
+            if failure.code == KafkaError_.GROUP_ID_NOT_FOUND:
+                return []
+            raise self._admin.error(what, failure) from error
+        return [GroupMember(member.client_id, member.host.removeprefix("/")) for member in found]
 
     def metadata(self) -> object:
         """What a transaction names the group by. Raises `KafkaError` once this is closed."""

@@ -16,7 +16,7 @@ from muster.core.subscription import TopicDecision
 from muster.monitoring.exposition import exposition
 from muster.monitoring.latest import Latest
 from muster.monitoring.places import KafkaReader, read_consumers, read_topics
-from muster.monitoring.reading import ClusterReading, Consumers, Place, Runs
+from muster.monitoring.reading import ClusterReading, Consumers, Place, Runs, Topics
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 AT_ONCE = 16
@@ -36,7 +36,7 @@ class _Cluster:
     places: dict[Place, Latest] = field(init=False)
 
     def __post_init__(self) -> None:
-        kafka = KafkaReader(self.settings, self._decided)
+        kafka = KafkaReader(self.settings, self._decided, self._groups)
         reads: dict[Place, Callable[[], object]] = {
             Place.ZOOKEEPER: partial(read_topics, self.settings),
             Place.CONSUL: partial(read_consumers, self.settings),
@@ -49,6 +49,11 @@ class _Cluster:
     def _decided(self) -> tuple[TopicDecision, ...]:
         known = self.places[Place.CONSUL].good
         return known.decisions.subscriptions if isinstance(known, Consumers) else ()
+
+    def _groups(self) -> dict[str, str]:
+        known = self.places[Place.ZOOKEEPER].good
+        snapshots = known.snapshots if isinstance(known, Topics) else {}
+        return {t: s.assignment.group_id for t, s in snapshots.items() if s.assignment is not None}
 
 
 class Exporter:

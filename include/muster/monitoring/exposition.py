@@ -282,37 +282,39 @@ def _offsets(
     reading: ClusterReading,
     partitions: bool,
 ) -> None:
-    lags: dict[str, list[int]] = {}
+    lags: dict[tuple[str, str], list[int]] = {}
     for topic in sorted(offsets.partitions):
+        group = offsets.groups.get(topic, settings.group_id)
         for partition in sorted(offsets.partitions[topic]):
             lag = offsets.lag((topic, partition))
             if lag is not None:
-                lags.setdefault(topic, []).append(lag)
+                lags.setdefault((group, topic), []).append(lag)
             if partitions:
-                _partition(families, cluster, settings.group_id, offsets, reading, (topic, partition))
-    labels, values = ["cluster_name", "group"], [cluster, settings.group_id]
-    for topic, of_topic in lags.items():
+                _partition(families, cluster, group, offsets, reading, (topic, partition))
+    labels = ["cluster_name", "group"]
+    by_group: dict[str, list[int]] = {}
+    for (group, topic), of_topic in lags.items():
+        by_group.setdefault(group, []).extend(of_topic)
         families.add(
             "kafka_consumergroup_group_topic_sum_lag",
             "Records of the topic that the group has not committed",
             [*labels, "topic"],
-            [*values, topic],
+            [cluster, group, topic],
             sum(of_topic),
         )
-    everything = [lag for of_topic in lags.values() for lag in of_topic]
-    if everything:
+    for group, everything in by_group.items():
         families.add(
             "kafka_consumergroup_group_max_lag",
             "The largest lag of a partition, in records",
             labels,
-            values,
+            [cluster, group],
             max(everything),
         )
         families.add(
             "kafka_consumergroup_group_sum_lag",
             "Records that the group has not committed",
             labels,
-            values,
+            [cluster, group],
             sum(everything),
         )
 

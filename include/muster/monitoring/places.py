@@ -10,7 +10,8 @@ from muster.cli.connections import consul_settings, kafka_settings, zookeeper_se
 from muster.core.readable import readable
 from muster.core.subscription import TopicDecision
 from muster.edges.consul import Discovery
-from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
+from muster.edges.kafka import KafkaError, PartitionError, TopicLister
+from muster.edges.kafka_groups import TopicGroups
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.reading import Consumers, Offsets, Page, Topics
 from muster.settings.clusters import ClusterSettings
@@ -54,15 +55,22 @@ class KafkaReader:
     """Reads a cluster's offsets, on connections that stay open from one reading to the next. Not thread-safe.
 
     `decided` gives what is known of the topics that persons subscribed and unsubscribed, without asking anybody: a
-    Consul that hangs is no reason not to tell of Kafka.
+    Consul that hangs is no reason not to tell of Kafka. In the same way `groups` gives the group that each topic's
+    assignment in ZooKeeper names; topics that are not in it are read by the group in the settings.
     """
 
-    def __init__(self, cluster: ClusterSettings, decided: Callable[[], Iterable[TopicDecision]]) -> None:
+    def __init__(
+        self,
+        cluster: ClusterSettings,
+        decided: Callable[[], Iterable[TopicDecision]],
+        groups: Callable[[], Mapping[str, str]],
+    ) -> None:
         self._cluster = cluster
         self._decided = decided
+        self._named = groups
         self._settings: KafkaSettings | None = None
         self._lister: TopicLister | None = None
-        self._group: GroupOffsets | None = None
+        self._groups: TopicGroups | None = None
 
     def read(self) -> Offsets:
         """Read Kafka. Raises `KafkaError` or `ConnectionSettingsError`; the next reading connects anew."""
@@ -80,14 +88,14 @@ class KafkaReader:
 
     def close(self) -> None:
         """Let go of the connections."""
-        for client in (self._lister, self._group):
+        for client in (self._lister, self._groups):
             if client is not None:
                 client.close()
-        self._lister = self._group = None
+        self._lister = self._groups = None
 
     def _read(self, settings: KafkaSettings) -> Offsets:
         lister = self._lister = self._lister or TopicLister(settings)
-        group = self._group = self._group or GroupOffsets(settings, self._cluster.group_id)
+        readers = self._groups = self._groups or TopicGroups(settings, self._cluster.group_id)
         subscribed = self._cluster.topics.read_with(self._decided())
         found = {
             topic: partitions
@@ -99,10 +107,15 @@ class KafkaReader:
             return Offsets()
         errors: list[str] = []
         # The ends last: read first, a group that is quick could be ahead of them.
-        committed = _partly(group.committed, keys, errors)
-        beginnings = _partly(group.beginning_offsets, keys, errors)
-        ends = _partly(group.end_offsets, keys, errors)
-        return Offsets(found, ends, beginnings, committed, "; ".join(errors))
+        committed: dict[TopicPartition, int | None] = {}
+        groups: dict[str, str] = {}
+        for group, of_group in readers.each(keys, self._named()):
+            committed |= _partly(group.committed, of_group, errors)
+            if group is not readers.default:
+                groups |= {topic: group.group_id for topic, _ in of_group}
+        beginnings = _partly(readers.default.beginning_offsets, keys, errors)
+        ends = _partly(readers.default.end_offsets, keys, errors)
+        return Offsets(found, ends, beginnings, committed, "; ".join(errors), groups)
 
 
 def _partly(

@@ -61,7 +61,8 @@ class Consumers:
 class Offsets:
     """What Kafka says of every partition of the cluster's topics; what it could not say is absent.
 
-    `committed` is None where the group has committed nothing. `error` says why something is absent, '' otherwise.
+    `committed` is None where the group has committed nothing. `groups` are the groups of topics whose assignment
+    names another one than the settings. `error` says why something is absent, '' otherwise.
     """
 
     partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Offsets:
     beginnings: Mapping[TopicPartition, int] = field(default_factory=dict)
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     error: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def lag(self, key: TopicPartition) -> int | None:
         """Records that the group has not committed; None if that is not known.
