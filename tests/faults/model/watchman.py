@@ -175,12 +175,23 @@ class Watchman:
         self.estranged |= {(name, key) for key in apart}
         self.estranged_once |= {(name, key) for key in apart}
         self._keeps_running(process, contact)
+        self._forget_what_is_misnamed(process)
         for key in held:
             if (name, key) in self.estranged:
                 continue
             if key in holders:
                 self.fail(f"{key} is held by {holders[key].incarnation} and by {name}, both in contact")
             holders[key] = process
+
+    def _forget_what_is_misnamed(self, process: Process) -> None:
+        """ZooKeeper was restored to the id of an earlier topic, so what a process reads of the present one counts as
+        that topic's, and is not committed: it comes again."""
+        topics = process.agent._ownership.topics
+        for name, number in process.held:
+            source, record = topics[name].source, process.processed.get((name, number))
+            named = source is None or self.world.kafka.is_the_topic(name, source)
+            if record is not None and not named and self.done.get(record, (None,))[0] is process:
+                del self.done[record]
 
     def _stays_live(self, standing: Mapping[str, tuple[HostAgent, Service]]) -> None:
         for consumer, (incarnation, passed) in self.registered.items():
