@@ -92,6 +92,9 @@ NOT_SEEN = frozenset(
 PATIENCE = 1.0
 """Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
 FIRST_PAUSE = 0.05
+LEADER_WITHIN = 1.0
+"""Seconds that the leaders of partitions have to say where they begin and end. One that is dead or cut off keeps the
+answers of all others waiting."""
 
 log = logging.getLogger(__name__)
 
@@ -230,9 +233,9 @@ class GroupMember:
 class GroupOffsets:
     """The offsets of one consumer group and of the partitions it reads. Thread-safe.
 
-    Calls end within `operation_timeout` seconds. They raise `PartitionError` if some partitions could not be had, and
-    `KafkaError` if none could because Kafka is out of reach. What passes by itself within a second (a leader or
-    a coordinator that is being elected) is waited for.
+    Calls end within `operation_timeout` seconds, or a second later if a broker does not answer. They raise
+    `PartitionError` if some partitions could not be had, and `KafkaError` if none could because Kafka is out of
+    reach. What passes by itself within a second (a leader or a coordinator that is being elected) is waited for.
     """
 
     def __init__(self, settings: KafkaSettings, group_id: str) -> None:
@@ -322,12 +325,12 @@ class GroupOffsets:
             futures = self._admin.client.list_offsets(
                 {_TopicPartition(*key): spec() for key in asked},
                 isolation_level=self._isolation,
-                request_timeout=timeout,
+                request_timeout=min(timeout, LEADER_WITHIN),
             )
             found: _Found[int] = {}
             for item, future in futures.items():
                 try:
-                    offset = future.result(timeout=timeout + GRACE).offset
+                    offset = future.result(timeout=min(timeout, LEADER_WITHIN) + GRACE).offset
                 except (KafkaException, concurrent.futures.TimeoutError) as error:
                     found[item.topic, item.partition] = Failure.of(error)
                 else:
@@ -371,6 +374,9 @@ class GroupOffsets:
                     passing = PASSING - {KafkaError_._UNKNOWN_PARTITION}
         if not failures:
             return offsets
+        if any(failure.code is None or failure.code in UNREACHABLE for failure in failures.values()):
+            # Others lead its partitions soon, which librdkafka would not ask for by itself for minutes.
+            self._admin.refresh(PATIENCE)
         first = next(iter(failures.values()))
         if not offsets and all(
             failure.code is None or failure.code in UNREACHABLE for failure in failures.values()

@@ -139,7 +139,14 @@ class Admin:
         self.timeout = settings.operation_timeout
         self._config = settings.config
         self._last = ""
-        config = client_config(settings) | {"error_cb": self._on_error}
+        config = client_config(settings) | {
+            # A broker that is cut off is given up about when the caller gives up, and not after a minute.
+            "socket.timeout.ms": str(max(1000, round(settings.operation_timeout * 1000))),
+            # Without this property, which librdkafka (2.16) does not document, two threads wake each other all the time
+            # that a request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
+            "enable.sparse.connections": "false",
+            "error_cb": self._on_error,
+        }
         config.pop("isolation.level", None)  # of consumers only
         try:
             self._client: AdminClient | None = AdminClient(config, logger=librdkafka_logger())

@@ -75,6 +75,8 @@ _PREFERENCES = {
     # The end of a partition is told at the latest after this long, half a second by default.
     "fetch.wait.max.ms": "100",
     "reconnect.backoff.max.ms": "1000",
+    # A broker that is cut off is given up about after this long, a minute by default; then its successor is asked.
+    "socket.timeout.ms": "30000",
 }
 _FIXED = {
     "enable.auto.commit": "false",

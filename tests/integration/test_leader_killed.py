@@ -1,0 +1,59 @@
+"""What a reader of offsets does when a broker dies that leads some of the partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devstack.brokers import Brokers
+from devstack.place import HERE
+from muster.edges.kafka import GroupOffsets, PartitionError, librdkafka_logger
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+
+PARTITIONS = [("t", number) for number in range(6)]
+KILLED = 2
+"""The number of the broker that dies."""
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    made = Brokers(tmp_path, [HERE] * 3)
+    made.start()
+    try:
+        yield made
+    finally:
+        for broker in made:
+            broker.stop()
+
+
+def test_other_partitions_answer_and_its_own_as_soon_as_another_broker_leads_them(
+    brokers: Brokers, eventually: Eventually
+) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers.servers}, logger=librdkafka_logger())
+    admin.create_topics([NewTopic("t", len(PARTITIONS), len(list(brokers)))])["t"].result(30)
+    offsets = GroupOffsets(KafkaSettings(config={"bootstrap.servers": brokers.servers}), "g")
+    assert offsets.end_offsets(PARTITIONS) == dict.fromkeys(PARTITIONS, 0)
+    leaders = {number: p.leader for number, p in admin.list_topics("t").topics["t"].partitions.items()}
+    others = {("t", number) for number, leader in leaders.items() if leader != KILLED}
+    assert 0 < len(others) < len(PARTITIONS)
+    brokers[KILLED].kill()
+    began, cpu = time.monotonic(), time.process_time()
+    with pytest.raises(PartitionError, match=r"reading end offsets: t \[\d\]") as failure:
+        offsets.end_offsets(PARTITIONS)
+    assert failure.value.offsets.keys() == others
+
+    def all_answer() -> bool:
+        try:
+            return len(offsets.end_offsets(PARTITIONS)) == len(PARTITIONS)
+        except PartitionError:
+            return False
+
+    eventually(all_answer, 30, "the others lead all partitions")
+    waited, spent = time.monotonic() - began, time.process_time() - cpu
+    assert spent < waited / 5, f"{spent:.1f} s of CPU in {waited:.1f} s: librdkafka spins"
+    offsets.close()
