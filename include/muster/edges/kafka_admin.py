@@ -142,8 +142,8 @@ class Admin:
         config = client_config(settings) | {
             # A broker that is cut off is given up about when the caller gives up, and not after a minute.
             "socket.timeout.ms": str(max(1000, round(settings.operation_timeout * 1000))),
-            # Without this property, which librdkafka (2.16) does not document, two threads wake each other all the time
-            # that a request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
+            # Without this, which librdkafka (2.16) does not document, two threads wake each other all the time that a
+            # request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
             "enable.sparse.connections": "false",
             "error_cb": self._on_error,
         }
