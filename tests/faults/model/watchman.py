@@ -313,7 +313,7 @@ class Watchman:
         processed = process.processed.get(key)
         if processed not in {None, record} and not other:
             what = f"{process.incarnation} commits to {record} what it has read of {processed}"
-            self.fail(what, "a topic is its id")
+            self.fail(what)
 
     def _learn(self) -> None:
         """What can be known anew of partitions whose commit was refused."""
@@ -339,13 +339,13 @@ class Watchman:
         """The process is about to register, or to change its registration."""
         if process.ending.replaced:
             what = f"{process.incarnation} has heard that it was replaced, and registers again"
-            self.fail(what, "replaced is silent")
+            self.fail(what)
 
     def leaves(self, process: Process) -> None:
         """The process is about to deregister."""
         if process.held and not process.query.ended:
             what = f"{process.incarnation} deregisters, holds {sorted(process.held)} and reads on"
-            self.fail(what, "deregistration is last")
+            self.fail(what)
 
     # -- writes -----------------------------------------------------------------------------------------------
 
@@ -414,7 +414,7 @@ class Watchman:
     def _must_be_held(self, key: TopicPartition, new: str | None) -> None:
         others = [p.incarnation for p in self.world.processes if key in p.held and p.id != new]
         if new is not None and any(self.in_contact(self.world.process(other)) for other in others):
-            self.fail(f"{key} is given to {new}, while {others} hold it", "asked before it is taken")
+            self.fail(f"{key} is given to {new}, while {others} hold it")
 
     def _may_be_given(self, key: TopicPartition, new: str, read_at: int) -> None:
         leaves = self.leaving_since.get(new, read_at) < read_at
@@ -425,7 +425,7 @@ class Watchman:
             if since[c] < read_at and self.world.may_read(c, key[0])
         ]
         if leaves and others:
-            self.fail(f"{key} is given to {new}, which is leaving, though {others} are there", "leaving")
+            self.fail(f"{key} is given to {new}, which is leaving, though {others} are there")
 
     def _may_be_taken(
         self, transition: Transition, key: TopicPartition, old: str, target: str | None, read_at: int

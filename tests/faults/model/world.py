@@ -576,7 +576,7 @@ class World:
         other = [topic for topic in self.kafka.topics if self._of_another_group(topic)]
         if other and len(told) < len(COORDINATORS):
             what = f"topics {other} are not read for group {self._group}, which the settings name; no run says so"
-            self.watchman.fail(what, "a changed group is told")
+            self.watchman.fail(what)
 
     def may_read(self, consumer: str, topic: str) -> bool:
         """Whether persons and the consumer itself let it read a topic."""
