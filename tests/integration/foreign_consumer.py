@@ -252,12 +252,15 @@ def accept(reading):
     """Steps 2, 7, 8 and 13: take the nodes that are newer than what is known, and drop the topics that are gone."""
     for name, (zxid, node) in reading.nodes.items():
         known, epoch = topics.get(name), node.get("epoch", 0)
-        if known and zxid < known.zxid and epoch <= known.epoch:
-            continue  # ZooKeeper was restored from a backup, and the coordinator has not planned since
         place = node["bootstrap.servers"], node["group.id"]
         unknown = known.place[2] if known and known.place[:2] == place else ""
         mine = {int(number) for number, owner in node["assignments"].items() if owner == NAME}
         standby = [int(number) for number, ids in node.get("standbys", {}).items() if NAME in ids]
+        if known and zxid < known.zxid and epoch <= known.epoch:
+            # ZooKeeper was restored from a backup, and the coordinator has not planned since, or not asked.
+            if epoch == known.epoch and mine != known.mine:
+                known.epoch = epoch + 1
+            continue
         topics[name] = Topic(zxid, epoch, (*place, node.get("topic.id", unknown)), mine, standby)
     for name in topics.keys() - reading.nodes.keys():
         if reading.zxid >= topics[name].zxid:

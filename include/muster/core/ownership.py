@@ -221,11 +221,16 @@ class TopicConsumer:
 
     def read_restored(self, assignment: TopicAssignment, zxid: int) -> bool:
         """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
-        was restored from a backup; False if it is not to be obeyed: the status quo stays."""
+        was restored from a backup; False if it is not to be obeyed: the status quo stays.
+
+        Another assignment of the known epoch was written over the restored state by a coordinator that had not asked
+        this consumer. The epoch that this consumer reports is above it from then on, so the coordinator notices.
+        """
         if self.epoch is not None and assignment.epoch <= self.epoch:
             owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
             same = owners == self.assigned and frozenset(assignment.owners) - owners == self.elsewhere
             if assignment.epoch < self.epoch or not same or self._source_of(assignment) != self.source:
+                self.epoch = max(self.epoch, assignment.epoch + 1)
                 return False
         self._take(assignment, zxid)
         return True

@@ -828,6 +828,49 @@ coordinate/first/end
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "the_epoch_of_a_plan_over_a_restored_state_is_one_that_is_known": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/after
+everybody
+die/first
+partitions/u/1
+coordinate/first/end/
+restore/4
+""",
+    "two_plans_of_standbys_are_written_in_turns": """
+co-partitioned/0.0//fenced
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+assignor/fails
+delete_node/t/state
+exclude/a/t
+fault/a/hung
+partitions/t/1
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+assignor/works
+""",
     "a topic stays Starting for ever when old and new owner leave and nobody else subscribes": """
 sticky/0/c
 start/a
