@@ -228,8 +228,8 @@ class Registrar:
                 # something goes on with it.
                 self._agent.bar(JOINING)
             if not mine:
-                self._known = False
                 self._register(there)
+                self._known = False
                 return None
             self._registered = True
             if self._live:
@@ -304,7 +304,8 @@ class Registrar:
     def _register(self, there: Registration | None) -> None:
         """Register; `there` is what the local agent has under this id now."""
         settings = self._settings
-        passing = there is not None and there.passing
+        # A consumer that was live, and that its agent has forgotten, is not to seem gone until the next check.
+        passing = there.passing if there is not None else self._known
         if not self._registered:
             passing = self._take_over(there)
         elif there is None:
