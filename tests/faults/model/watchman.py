@@ -68,7 +68,7 @@ class Watchman:
         self.were_in_contact: set[str] = set()
         """Who was in contact at the last look."""
         self.taken_up: set[str] = set()
-        """Who was in contact at some time, and may hold something."""
+        """Who was in contact, or isolated and would else have been, at some time, and may hold something."""
         self.registered: dict[str, tuple[str, bool]] = {}
         """By consumer: the incarnation, and whether it passed, at the last look."""
         self.estranged_once: set[tuple[str, TopicPartition]] = set()
@@ -111,6 +111,12 @@ class Watchman:
         replaced = process.incarnation in self.were_in_contact and process.answers()
         return replaced and (live or (registered and self._is_waited_for(process)))
 
+    def _passes(self, process: Process) -> bool:
+        """Whether Consul's servers have it as passing."""
+        registrations = self.world.consul.registrations(process.id)
+        mine = (found for found in registrations if found[1].incarnation == process.incarnation)
+        return any(service.passing and not agent.failed for agent, service in mine)
+
     def _is_misled(self, process: Process, key: TopicPartition) -> bool:
         """Whether a process that began after ZooKeeper was restored takes up what it finds there before a coordinator
         has looked: it cannot know better. Who held the partition is fenced off; nothing is lost."""
@@ -129,7 +135,7 @@ class Watchman:
         self._note_who_is_live()
         contacts = {p.incarnation for p in self.world.processes if self.in_contact(p)}
         self.were_in_contact = contacts
-        self.taken_up |= contacts
+        self.taken_up |= contacts | {p.incarnation for p in self.world.processes if self._passes(p)}
         holders: dict[TopicPartition, Process] = {}
         for process in self.world.processes:
             if not process.alive:
