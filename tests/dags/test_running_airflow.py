@@ -267,6 +267,7 @@ def test_a_consumer_that_cannot_start_fails_once_and_on_stuck_is_told(world: Wor
     [task] = world.api.task_instances(dag, run["dag_run_id"])
     assert (task["state"], task["try_number"]) == ("failed", 1)
     assert "this is the reason" in world.api.log(dag, run["dag_run_id"], "consumer", 0, 1)
+    world.eventually(world.told_file.exists, "the notifier was called, which is after the task has failed")
     told = world.told_file.read_text()
     assert told.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
 

@@ -58,8 +58,6 @@ class Window:
     times: int = 1
     ended: float = 0.0
     flowed: float = 0.0
-    beyond: int = 0
-    """Commits into a topic that were beyond what it holds."""
 
     @property
     def seconds(self) -> float:
@@ -495,7 +493,7 @@ class World:
 
     def _zombies(self, window: Window) -> int:
         logs = [log for group in self.groups.values() for log in group.commits.values()]
-        return window.beyond + sum(log.went_back(window.began, window.ended) for log in logs)
+        return sum(log.went_back(window.began, window.ended) for log in logs)
 
     def _lost_at(self) -> list[float]:
         """When each record that was lost was produced."""

@@ -317,7 +317,7 @@ def test_when_the_jvm_is_killed_the_driver_ends_at_once_and_its_check_is_refused
     print(f"JVM killed to driver gone: {time.monotonic() - began:.2f} s")
     eventually(
         lambda: (own := job.discovery.own_registration(job.consumer)) is not None and own.nothing_listens,
-        15,
+        60,
         "Consul notices that nothing listens any more",
     )
 

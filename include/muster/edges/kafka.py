@@ -92,7 +92,7 @@ NOT_SEEN = frozenset(
 PATIENCE = 1.0
 """Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
 FIRST_PAUSE = 0.05
-LEADER_WITHIN = 1.0
+LEADER_WITHIN = 3.0
 """Seconds that the leaders of partitions have to say where they begin and end. One that is dead or cut off keeps the
 answers of all others waiting."""
 

@@ -204,7 +204,8 @@ class Watchman:
             if consumer not in standing:
                 continue
             agent, service = standing[consumer]
-            gone = service.incarnation != incarnation and not service.passing and not agent.failed
+            old_news = agent.failed or agent.known is not None
+            gone = service.incarnation != incarnation and not service.passing and not old_news
             if gone and passed:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")
         self.registered = {

@@ -10,15 +10,19 @@ import logging
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from muster.core.positions import parse_stamp
+
 INTERNAL = "__consumer_offsets"
 NEWEST_KEY = 1
 """Keys of a higher version are about the group, not about offsets."""
+
+WITH_EPOCH, COMPACT = 3, 4
+"""The first versions of a value that have a leader's epoch, and that have strings with a compact length."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Commit:
     at: float
     partition: int
     offset: int
+    topic_id: str = ""
+    """Of which topic of that name it is, by its metadata; '' if that does not say."""
 
 
 class CommitLog:
@@ -67,16 +73,11 @@ class CommitLog:
         return commits[low].at if low < len(commits) else None
 
     def went_back(self, since: float, until: float) -> int:
-        """How many commits were accepted within these times that were lower than the one before."""
-        return sum(1 for _, late in self.steps_back if since <= late.at < until)
+        """How many commits were accepted within these times that were lower than the one before of the same topic.
 
-    def beyond(self, ends: Mapping[int, int]) -> int:
-        """How many commits were accepted since the topic was created that are beyond the `ends` of its partitions."""
-        return sum(
-            commit.offset > ends.get(partition, 0)
-            for partition, commits in list(self._commits.items())
-            for commit in list(commits)
-        )
+        What an earlier topic of that name leaves behind is not believed: its metadata names that topic.
+        """
+        return sum(1 for _, late in self.steps_back if since <= late.at < until)
 
     def _run(self) -> None:
         config = {
@@ -120,10 +121,27 @@ class CommitLog:
             commits.clear()
             return
         assert isinstance(value, bytes)
-        commit = Commit(message.timestamp()[1] / 1000, partition, struct.unpack_from(">q", value, 2)[0])
-        if commits and commit.offset < commits[-1].offset:
-            self.steps_back.append((commits[-1], commit))
+        version, offset = struct.unpack_from(">hq", value)
+        stamp = parse_stamp(_metadata(version, value[10:]))
+        topic_id = stamp.topic_id if stamp is not None else ""
+        commit = Commit(message.timestamp()[1] / 1000, partition, offset, topic_id)
+        before = next((c for c in reversed(commits) if c.topic_id == topic_id), None)
+        if before is not None and commit.offset < before.offset:
+            self.steps_back.append((before, commit))
         commits.append(commit)
+
+
+def _metadata(version: int, rest: bytes) -> str:
+    """What follows the offset, and the leader's epoch where there is one."""
+    rest = rest[4:] if version >= WITH_EPOCH else rest
+    if version < COMPACT:
+        return _text(rest)[0]
+    length, shift = 0, 0
+    while True:
+        length |= (rest[0] & 0x7F) << shift
+        more, rest, shift = rest[0] & 0x80, rest[1:], shift + 7
+        if not more:
+            return rest[: length - 1].decode()
 
 
 def _text(data: bytes) -> tuple[str, bytes]:
