@@ -18,9 +18,9 @@ from tests.faults.model.consul import HOSTS
 from tests.faults.model.tally import PLAYED, REPLAY, SEED
 from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, World
 
-EXAMPLES = 1000
-PARTS = 50 if os.environ.get("LONG") == "1" else 1
-"""Each plays `EXAMPLES` histories of its own: 50,000 in the long version, which take two hours of one core."""
+LONG = os.environ.get("LONG") == "1"
+EXAMPLES, PARTS = (1000, 50) if LONG else (300, 1)
+"""Each part plays `EXAMPLES` histories of its own: 50,000 in the long version, which take two hours of one core."""
 STEPS = 22
 
 pytestmark = pytest.mark.timeout(7200)

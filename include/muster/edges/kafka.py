@@ -352,7 +352,7 @@ class GroupOffsets:
         failures: dict[TopicPartition, Failure] = {}
         asked: Collection[TopicPartition] = partitions
         pause = FIRST_PAUSE
-        passing = PASSING
+        passing, answers = PASSING, True
         while asked:
             found = self._attempt(attempt, asked, max(0.1, self._admin.timeout - (time.monotonic() - began)))
             for key in asked:
@@ -369,28 +369,38 @@ class GroupOffsets:
                 time.sleep(pause)
                 pause *= 2
                 if any(failures[key].code in STALE for key in asked):
-                    self._admin.refresh(PATIENCE)
+                    answers = self._admin.refresh(PATIENCE)
                     # A partition that Kafka's newest answer does not have either is not there.
                     passing = PASSING - {KafkaError_._UNKNOWN_PARTITION}
         if not failures:
             return offsets
         if any(failure.code is None or failure.code in UNREACHABLE for failure in failures.values()):
             # Others lead its partitions soon, which librdkafka would not ask for by itself for minutes.
-            self._admin.refresh(PATIENCE)
+            answers = self._admin.refresh(PATIENCE)
+        raise self._error(what, offsets, failures, answers)
+
+    def _error(
+        self,
+        what: str,
+        offsets: dict[TopicPartition, T],
+        failures: dict[TopicPartition, Failure],
+        answers: bool,
+    ) -> KafkaError:
+        """What there is to say of `failures`; `answers` is whether Kafka told its leaders when last asked."""
         first = next(iter(failures.values()))
-        if not offsets and all(
-            failure.code is None or failure.code in UNREACHABLE for failure in failures.values()
-        ):
-            raise self._admin.error(what, first, self._group.trouble)
-        if not offsets and first.code == NO_LEADERS and (self._admin.trouble or self._group.trouble):
-            raise self._admin.error(what, first, self._group.trouble)
+        out_of_reach = all(f.code is None or f.code in UNREACHABLE for f in failures.values())
+        if not offsets and first.code == NO_LEADERS:
+            first = first if answers else SILENCE
+            out_of_reach = not answers or bool(self._admin.trouble or self._group.trouble)
+        if not offsets and out_of_reach:
+            return self._admin.error(what, first, self._group.trouble)
         errors = {key: failure.text for key, failure in failures.items()}
         step = (
             "check that the topic exists and may be read by this user, or try again if its leader is changing"
         )
         if first.code in DENIED:
             step = self._admin.next_step(first.text)
-        raise PartitionError(
+        return PartitionError(
             f"Kafka at {self._admin.servers}: {what}: {name_partitions(errors)}; {step}",
             offsets,
             errors,

@@ -12,7 +12,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,10 +175,13 @@ class Admin:
             self._client.poll(0)
         return self._last
 
-    def refresh(self, timeout: float) -> None:
-        """Ask for all topics and their leaders anew; whoever needs them sees whether it helped."""
-        with suppress(KafkaException):
+    def refresh(self, timeout: float) -> bool:
+        """Ask for all topics and their leaders anew; whether there was an answer."""
+        try:
             self.client.list_topics(timeout=timeout)
+        except KafkaException:
+            return False
+        return True
 
     def heard(self) -> None:
         """Take note that Kafka answered."""
