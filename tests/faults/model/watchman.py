@@ -118,10 +118,13 @@ class Watchman:
         return any(service.passing and not agent.failed for agent, service in mine)
 
     def _is_misled(self, process: Process, key: TopicPartition) -> bool:
-        """Whether a process that began after ZooKeeper was restored takes up what it finds there before a coordinator
-        has looked: it cannot know better. Who held the partition is fenced off; nothing is lost."""
+        """Whether nobody can know better after ZooKeeper was restored: a process that began since takes up what it
+        finds before a coordinator has looked, or the coordinator itself had nobody to ask. Who held the partition is
+        fenced off; nothing is lost."""
         anew = key not in self.was_held.get(process.incarnation, set())
         zookeeper = self.world.zookeeper
+        if key[0] in zookeeper.blind:
+            return True
         return anew and 0 < process.restored == zookeeper.restored and zookeeper.went_back(key[0])
 
     def _is_waited_for(self, process: Process) -> bool:

@@ -74,6 +74,9 @@ class Ensemble:
     """How many times an earlier state was restored."""
     highest: dict[str, int] = field(default_factory=dict)
     """The highest epoch that ever stood in a topic's node."""
+    blind: set[str] = field(default_factory=set)
+    """Topics planned over an earlier state that was restored, by a coordinator that had nobody to ask about them; until
+    it hears of the higher epoch."""
     _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
 
     @property
@@ -91,7 +94,12 @@ class Ensemble:
     def commit(self, changes: Tree, without: str = "") -> None:
         tree = {topic: node for topic, node in {**self.tree, **changes}.items() if topic != without}
         for topic, node in changes.items():
-            self.highest[topic] = max(self.highest.get(topic, 0), node.epoch)
+            highest = self.highest.get(topic, 0)
+            if node.epoch > highest:
+                self.blind.discard(topic)
+            elif topic in self.tree and node.owners != self.tree[topic].owners:
+                self.blind.add(topic)
+            self.highest[topic] = max(highest, node.epoch)
         same_list = tree.keys() == self.tree.keys()
         self.history.append(tree)
         self.listed.append(self.listed[-1] if same_list else self.last)
