@@ -70,7 +70,7 @@ class Watchman:
         self.taken_up: set[str] = set()
         """Who was in contact, or isolated and would else have been, at some time, and may hold something."""
         self.registered: dict[str, tuple[str, bool]] = {}
-        """By consumer: the incarnation, and whether it passed, at the last look."""
+        """By consumer: the incarnation, and whether it passed by what its agent holds, at the last look."""
         self.estranged_once: set[tuple[str, TopicPartition]] = set()
         """What was estranged at some time since it was taken up."""
         self.claimed: dict[TopicPartition, tuple[Process, bool]] = {}
@@ -212,7 +212,10 @@ class Watchman:
             if gone and passed:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")
         self.registered = {
-            c: (service.incarnation, service.passing and not service.maintenance and not agent.failed)
+            c: (
+                service.incarnation,
+                service.passing and not service.maintenance and not agent.failed and agent.known is None,
+            )
             for c, (agent, service) in standing.items()
         }
 

@@ -75,8 +75,8 @@ class Ensemble:
     highest: dict[str, int] = field(default_factory=dict)
     """The highest epoch that ever stood in a topic's node."""
     blind: set[str] = field(default_factory=set)
-    """Topics planned over an earlier state that was restored, by a coordinator that had nobody to ask about them; until
-    it hears of the higher epoch."""
+    """Topics planned over an earlier state that was restored, by a coordinator that had nobody to ask about them;
+    until it hears of the higher epoch."""
     _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
 
     @property
