@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.faults.real import matrix
+
 FILE = Path(__file__).resolve().parents[2] / "artifacts" / "hosts.json"
 ASSIGNORS = 6
 
@@ -61,19 +63,15 @@ class Score:
     def table(self) -> str:
         """The rows for people."""
         heads = ("fault", "injected", "lost", "doubled", "zombies", "two owners", "flows again after")
-        lines = [heads]
-        for row in self.rows:
-            name = row.fault + (" (planned)" if row.planned else "")
-            counted = (row.injected, row.lost, row.doubled, row.zombie_commits, row.double_owner)
-            lines.append((name, *map(str, counted), f"{row.seconds:.1f} s"))  # type: ignore[arg-type]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if column == 0 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        lines = [
+            (
+                row.fault + (" (planned)" if row.planned else ""),
+                *map(str, (row.injected, row.lost, row.doubled, row.zombie_commits, row.double_owner)),
+                f"{row.seconds:.1f} s",
             )
-            for line in lines
-        )
+            for row in self.rows
+        ]
+        return matrix.table([heads, *lines])
 
     def write(self) -> None:
         """Keep it for who prints it."""

@@ -26,6 +26,7 @@ from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.numbers import NumberProducer
+from tests.faults.real.window import Window
 from tests.hosts.batches import Away, Batches, gaps
 from tests.hosts.score import Row, Score
 from tests.hosts.stack import ALPHA, BETA, HOSTS, LONG, NUMBERS, PARTITIONS, VOLATILE, Consumer, HostStack
@@ -43,26 +44,6 @@ LONGEST = 240.0 if LONG else 120.0
 PLANNED_WITHIN, BEGUN_WITHIN = 5.0, 3.0
 """Seconds for the coordinator to plan a topic whose nodes are gone, and for a consumer to begin with what it gets. A
 partition that is given away while another consumer still reads it is given away within these."""
-
-
-@dataclass
-class Window:
-    """One fault, which may be more than one injection (`times`).
-
-    Times are in seconds since the epoch; `flowed` is when all partitions flowed again.
-    """
-
-    fault: str
-    planned: bool
-    began: float
-    times: int = 1
-    ended: float = 0.0
-    flowed: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Until all partitions flowed again; if they never did, until that was given up."""
-        return (self.flowed or self.ended) - self.began
 
 
 class Group:

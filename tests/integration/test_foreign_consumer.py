@@ -258,25 +258,31 @@ def replace(world: World) -> None:
     world.start(FULL, "alpha")
 
 
+def frozen(world: World, script: Path, *commit_every: str) -> Foreign:
+    """A consumer that is frozen when it has read all and committed nothing."""
+    consumer = world.start(script, "alpha", *commit_every)
+    world.until(alpha=PARTITIONS)
+    world.produce(200)
+    world.eventually(world.all_read, 30, "alpha reads all, and commits nothing")
+    consumer.freeze()
+    return consumer
+
+
 @pytest.mark.parametrize("take_over", [isolate, replace])
 def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
     world: World, eventually: Eventually, take_over: Callable[[World], None]
 ) -> None:
-    frozen = world.start(FULL, "alpha", NEVER)
-    world.until(alpha=PARTITIONS)
-    world.produce(200)
-    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
-    frozen.freeze()
+    late = frozen(world, FULL, NEVER)
     if take_over is isolate:
         world.start(FULL, "beta")
     take_over(world)
     world.produce(200)
     eventually(lambda: world.committed() == world.produced, 60, "the next owner reads all again and commits")
-    frozen.thaw()
-    eventually(lambda: len(frozen.refusals) == PARTITIONS, 30, "its commits are refused")
+    late.thaw()
+    eventually(lambda: len(late.refusals) == PARTITIONS, 30, "its commits are refused")
     assert world.committed() == world.produced
     if take_over is replace:
-        assert frozen.process.wait(30) == 0
+        assert late.process.wait(30) == 0
         assert world.registered() == {"alpha"}, "the newer process's registration stays"
     world.produce(200)
     eventually(world.all_read, 30, "the next owner goes on")
@@ -286,11 +292,7 @@ def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
 def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_again(
     world: World, eventually: Eventually
 ) -> None:
-    frozen = world.start(PLAIN, "alpha")
-    world.until(alpha=PARTITIONS)
-    world.produce(200)
-    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
-    frozen.freeze()
+    late = frozen(world, PLAIN)
     beta = world.start(FULL, "beta")
     isolate(world)
     world.produce(200)
@@ -300,7 +302,7 @@ def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_a
     assert found.assignment is not None
     stamp = f"muster:{world.name}:{found.assignment.topic_id}"
     assert world.stamps() == {stamp}
-    frozen.thaw()
+    late.thaw()
     eventually(
         lambda: world.stamps() == {""}, 30, "its late commit counts: the plain consumer writes no metadata"
     )
@@ -313,18 +315,14 @@ def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_a
 def test_late_commit_of_a_frozen_consumer_counts_if_the_next_owner_claims_nothing(
     world: World, eventually: Eventually
 ) -> None:
-    frozen = world.start(FULL, "alpha", NEVER)
-    world.until(alpha=PARTITIONS)
-    world.produce(200)
-    eventually(world.all_read, 30, "alpha reads all, and commits nothing")
-    frozen.freeze()
+    late = frozen(world, FULL, NEVER)
     beta = world.start(PLAIN, "beta")
     isolate(world)
     eventually(lambda: len(beta.lines) == 200, 60, "beta reads all again")
     assert world.committed() == 0
-    frozen.thaw()
+    late.thaw()
     eventually(lambda: world.committed() == 200, 30, "the late commit counts")
-    assert frozen.refusals == []
+    assert late.refusals == []
 
 
 @pytest.mark.parametrize("records", [40, 800])

@@ -322,15 +322,16 @@ class GroupOffsets:
         self, what: str, partitions: Iterable[TopicPartition], spec: Callable[[], OffsetSpec]
     ) -> dict[TopicPartition, int]:
         def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
+            timeout = min(timeout, LEADER_WITHIN)
             futures = self._admin.client.list_offsets(
                 {_TopicPartition(*key): spec() for key in asked},
                 isolation_level=self._isolation,
-                request_timeout=min(timeout, LEADER_WITHIN),
+                request_timeout=timeout,
             )
             found: _Found[int] = {}
             for item, future in futures.items():
                 try:
-                    offset = future.result(timeout=min(timeout, LEADER_WITHIN) + GRACE).offset
+                    offset = future.result(timeout=timeout + GRACE).offset
                 except (KafkaException, concurrent.futures.TimeoutError) as error:
                     found[item.topic, item.partition] = Failure.of(error)
                 else:

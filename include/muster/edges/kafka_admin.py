@@ -130,6 +130,14 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
+def socket_timeout(seconds: float) -> str:
+    """`socket.timeout.ms` for a client whose calls take so long at most, a second at least.
+
+    A request without an answer (the broker is cut off) ends when the caller gives up, and not after a minute.
+    """
+    return str(max(1000, round(seconds * 1000)))
+
+
 class Admin:
     """An admin client of one Kafka cluster; thread-safe. Raises `KafkaError` for settings librdkafka refuses."""
 
@@ -139,8 +147,7 @@ class Admin:
         self._config = settings.config
         self._last = ""
         config = client_config(settings) | {
-            # A broker that is cut off is given up about when the caller gives up, and not after a minute.
-            "socket.timeout.ms": str(max(1000, round(settings.operation_timeout * 1000))),
+            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             # Without this, which librdkafka (2.16) does not document, two threads wake each other all the time that a
             # request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
             "enable.sparse.connections": "false",

@@ -32,7 +32,14 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.positions import of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets
-from muster.edges.kafka_admin import Failure, KafkaError, TopicPartition, client_config, librdkafka_logger
+from muster.edges.kafka_admin import (
+    Failure,
+    KafkaError,
+    TopicPartition,
+    client_config,
+    librdkafka_logger,
+    socket_timeout,
+)
 from muster.edges.kafka_group import item_to_commit
 from muster.settings.connections import KafkaSettings
 
@@ -206,9 +213,7 @@ class FencedCommits:
             # To ask about a topic that was deleted would make it anew, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
-            "socket.timeout.ms": str(
-                max(1000, round(min(settings.operation_timeout, REQUEST_TIMEOUT) * 1000))
-            ),
+            "socket.timeout.ms": socket_timeout(min(settings.operation_timeout, REQUEST_TIMEOUT)),
         }
         self._config.pop("isolation.level", None)  # of consumers only
 

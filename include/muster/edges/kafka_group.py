@@ -25,6 +25,7 @@ from muster.edges.kafka_admin import (
     TopicPartition,
     client_config,
     librdkafka_logger,
+    socket_timeout,
 )
 from muster.settings.connections import KafkaSettings
 
@@ -56,8 +57,7 @@ class GroupClient:
             "enable.auto.commit": False,
             # An offset that a transaction under way may yet change is not the committed one.
             "isolation.level": "read_committed",
-            # A request that got no answer is given up about when the caller gives up.
-            "socket.timeout.ms": str(max(1000, round(settings.operation_timeout * 1000))),
+            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             "on_commit": self._on_commit,
             "error_cb": self._on_error,
         }

@@ -62,13 +62,18 @@ def text(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    widths = [max(len(line[column]) for line in (heads, *lines)) for column in range(len(heads))]
+    return table([heads, *lines])
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells in columns, the first one to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
-        for line in (heads, *lines)
+        for line in lines
     )
 
 

@@ -28,6 +28,7 @@ from tests.faults.real.jobs import Job
 from tests.faults.real.matrix import Row
 from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, FaultStack
+from tests.faults.real.window import Window
 
 T = TypeVar("T")
 
@@ -38,27 +39,6 @@ NOT_YET = (
 )
 LONGEST = 240.0
 """Seconds until all partitions must flow again."""
-
-
-@dataclass
-class Window:
-    """One fault, which may be more than one injection (`times`).
-
-    Times are in seconds since the epoch; `flowed` is when all partitions flowed again.
-    """
-
-    fault: str
-    planned: bool
-    began: float
-    times: int = 1
-    ended: float = 0.0
-    flowed: float = 0.0
-    doubled: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """Until all partitions flowed again; if they never did, until that was given up."""
-        return (self.flowed or self.ended) - self.began
 
 
 @dataclass
