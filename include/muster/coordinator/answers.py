@@ -16,12 +16,16 @@ from dataclasses import replace
 from muster.core.model import ConsumerStatus, Membership, TopicSnapshot
 from muster.core.state_machine import consumers_to_ask
 
+Process = tuple[str, str | None]
+"""A consumer's id and its incarnation."""
+
 
 class Answers:
-    """The answers of consumers, kept for one run."""
+    """The answers of consumers, kept for one run. `silent` are those that were asked in vain while not live."""
 
     def __init__(self) -> None:
         self._said: dict[str, ConsumerStatus] = {}
+        self.silent: set[Process] = set()
 
     def open_questions(
         self, snapshots: Mapping[str, TopicSnapshot], membership: Membership, unknown: Collection[str] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from muster.coordinator.answers import Answers
+from muster.coordinator.answers import Answers, Process
 from muster.coordinator.ports import StatusPoller
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
 from muster.core.patience import NOTHING_HEARD, Heard
@@ -19,9 +19,13 @@ from muster.edges.status import StatusFailure
 
 SILENCE = 1.0
 """Seconds that a consumer that is not live has for its answer. Its check has failed, so it was silent before."""
+SILENT_AGAIN = 0.1
+"""Seconds that it has when the same run has asked it in vain before."""
 
 Questions = Mapping[str, set[str]]
 """Consumer id to the topics that it is asked about."""
+
+Answer = ConsumerStatus | StatusFailure
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def ask(
 
     Where an answer shows that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
     """
-    round_ = _Round(poll, membership, timeout)
+    round_ = _Round(poll, membership, timeout, kept.silent)
     round_.ask(_merged(kept.open_questions(snapshots, membership), also))
     kept.take(round_.live_answers())
     if ahead := topics_ahead(snapshots, round_.all_answers()):
@@ -70,12 +74,16 @@ def ask(
 
 
 class _Round:
-    """Answers by consumer, as they come in. `gone` are those whose process is certainly gone."""
+    """Answers by consumer, as they come in. `gone` are those whose process is certainly gone; `silent` grows by the
+    processes that are not live and did not answer."""
 
-    def __init__(self, poll: StatusPoller, membership: Membership, timeout: float) -> None:
+    def __init__(
+        self, poll: StatusPoller, membership: Membership, timeout: float, silent: set[Process]
+    ) -> None:
         self._poll = poll
         self._membership = membership
         self._timeout = timeout
+        self._silent = silent
         self.answers: dict[str, ConsumerStatus] = {}
         self.older: dict[str, list[ConsumerStatus]] = {}
         self.failures: dict[str, str] = {}
@@ -84,16 +92,15 @@ class _Round:
     def ask(self, questions: Questions) -> None:
         """Ask about these topics: at first those that are not live, whose time is short."""
         members = self._membership
-        silence = min(SILENCE, self._timeout)
         away = {**members.failing, **members.outside}
-        self._ask(away, questions, silence)
+        self._take(away, self._ask_away(away, questions), questions)
         older = {c: members.older[c] for c in sorted(questions.keys() & members.older.keys())}
         for place in range(max(map(len, older.values()), default=0)):
             once = {c: found[place] for c, found in older.items() if place < len(found)}
-            for consumer, answer in self._answers(once, questions, silence).items():
+            for consumer, answer in self._ask_away(once, questions).items():
                 if isinstance(answer, ConsumerStatus) and answer.incarnation == once[consumer].incarnation:
                     self.older.setdefault(consumer, []).append(answer)
-        self._ask(members.live, questions, self._timeout)
+        self._take(members.live, self._ask(members.live, questions, self._timeout), questions)
 
     def live_answers(self) -> list[ConsumerStatus]:
         """What those answered that are live."""
@@ -103,8 +110,10 @@ class _Round:
         """What all answered, older incarnations too."""
         return [*self.answers.values(), *(answer for found in self.older.values() for answer in found)]
 
-    def _ask(self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float) -> None:
-        for consumer, answer in self._answers(consumers, questions, timeout).items():
+    def _take(
+        self, consumers: Mapping[str, Consumer], answers: Mapping[str, Answer], questions: Questions
+    ) -> None:
+        for consumer, answer in answers.items():
             if isinstance(answer, StatusFailure):
                 self.failures[consumer] = answer.reason
                 if answer.refused:
@@ -118,11 +127,24 @@ class _Round:
             else:
                 self.answers[consumer] = _complete(answer, questions[consumer])
 
-    def _answers(
+    def _ask_away(self, consumers: Mapping[str, Consumer], questions: Questions) -> dict[str, Answer]:
+        """Ask those that are not live; for `SILENT_AGAIN` only those that were silent before."""
+        answers: dict[str, Answer] = {}
+        for before, silence in ((True, SILENT_AGAIN), (False, SILENCE)):
+            some = {c: found for c, found in consumers.items() if (_process(found) in self._silent) is before}
+            answers |= self._ask(some, questions, min(silence, self._timeout))
+        self._silent |= {_process(consumers[c]) for c, a in answers.items() if isinstance(a, StatusFailure)}
+        return answers
+
+    def _ask(
         self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    ) -> Mapping[str, Answer]:
         asked = {c: questions[c] for c in sorted(questions) if c in consumers}
         return self._poll([consumers[c] for c in asked], timeout, topics=asked) if asked else {}
+
+
+def _process(consumer: Consumer) -> Process:
+    return consumer.id, consumer.incarnation
 
 
 def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:

@@ -113,11 +113,11 @@ class Coordinator:
             live=len(members.membership.live), isolated=sorted(members.membership.isolated)
         )
 
-    def _await_need(self, long_poll: float) -> tuple[View, str, float]:
+    def _await_need(self, long_poll: float) -> tuple[View, Told, str, float]:
         """Look at everything until there is something to act upon, or `long_poll` seconds are over.
 
-        Returns what was seen last, what ended the wait ('tick' if it is over), and how many seconds it took, without
-        the last look.
+        Returns what was seen and answered last, what ended the wait ('tick' if it is over), and how many seconds it
+        took, without the last look.
         """
         began = self.clock()
         index = consul.WaitIndex()
@@ -129,8 +129,9 @@ class Coordinator:
             # The index is taken before the reading, so a change in between ends the wait at once.
             index = self.discovery.wait(index, 0)
             view = self._view()
+            told = Told() if view.held else self._ask(view)
             left = long_poll - (self.clock() - began)
-            woke = self._why_act(view)
+            woke = self._why_act(view, told)
             if not woke and subscribed not in (None, view.decisions.subscriptions):
                 woke = (
                     "topics were subscribed or unsubscribed"  # the next run's fetch_partitions takes them up
@@ -138,8 +139,8 @@ class Coordinator:
             subscribed = view.decisions.subscriptions
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
-                return view, woke, waited
-            expiry = self._next_change(view)
+                return view, told, woke, waited
+            expiry = self._next_change(view, told)
             if expiry is not None:
                 left = max(min(left, expiry), 0.0)
             before, index = index, self._wait(index, left, woken)
@@ -147,7 +148,7 @@ class Coordinator:
             waited = self.clock() - began
             if unchanged and waited >= long_poll and expiry is None and view.membership is not None:
                 # Looking again would show the same; and nothing is written on the strength of it.
-                return view, "tick", waited
+                return view, told, "tick", waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too.
@@ -171,26 +172,26 @@ class Coordinator:
             raise found
         return found
 
-    def _why_act(self, view: View) -> str:
+    def _why_act(self, view: View, told: Told) -> str:
         if view.membership is None or view.held:
             return ""
         for topic, step in view.under_way().items():
             return f"topic {topic}: {step}"
         if view.asked:
             return view.asked
-        for transition in self._transitions(view, self._ask(view)):
+        for transition in self._transitions(view, told):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
     def next_change(self) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, None if none is; writes nothing."""
-        return self._next_change(self._view())
+        view = self._view()
+        return self._next_change(view, self._ask(view))
 
-    def _next_change(self, view: View) -> float | None:
+    def _next_change(self, view: View, told: Told) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, None if none is."""
         if view.membership is None or not any(s.state and s.state.missing for s in view.snapshots.values()):
             return None
-        told = self._ask(view)
         patience = Patience(view.policy, view.membership, told.statuses, told.heard)
         now = self._now(view, told)
         at = patience.next_change(view.snapshots.values(), now)
@@ -200,7 +201,7 @@ class Coordinator:
     def compute_assignment(self, long_poll: float = 0.0) -> PlanReport:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
-        view, woke, waited = self._await_need(long_poll)
+        view, told, woke, waited = self._await_need(long_poll)
         if view.held or view.membership is None:
             return PlanReport(
                 held=view.held,
@@ -210,7 +211,8 @@ class Coordinator:
                 woke=woke,
                 waited=round(waited, 3),
             )
-        told = self._ask(view, also=self._owners(view, _share(self.cluster.tick)) if woke == "tick" else {})
+        if woke == "tick":
+            told = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
         transitions = self._transitions(view, told)
         under_way = view.under_way()
         steps = {
@@ -294,6 +296,7 @@ class Coordinator:
             if written:
                 delay = FIRST_POLL
             else:
+                answers.silent.clear()
                 # At a size where a look takes long, not more often than every other moment.
                 self.pause(max(delay, self.clock() - began))
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
