@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,18 +89,23 @@ def test_an_unsubscribed_topic_is_closed_and_committed_in_order_while_the_others
     topics.unsubscribe(coordinator.discovery, coordinator.store, coordinator.cluster, goes.name, False, WORD)  # type: ignore[arg-type]
     seen: list[tuple[list[int], list[int], list[int]]] = []
     epoch = job.topic(stays.name)["epoch"]
+    closed = threading.Event()
 
-    def look(seconds: float) -> None:
-        seen.append(job.lists(stays.name))
-        time.sleep(seconds)
+    def look() -> None:
+        while not seen or not closed.wait(0.05):
+            seen.append(job.lists(stays.name))
 
-    coordinator.pause = look
-    report = coordinator.advance(90)
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        report = coordinator.advance(90)
+    finally:
+        closed.set()
+        looking.join()
     assert [change.after for change in report.changes][-1] is State.INITIAL, "its nodes went last"
     at_removal = goes.committed()
     assert {change.topic for change in report.changes} == {goes.name}
     assert set(coordinator.store.snapshots()) == {stays.name}
-    assert seen, "closing took a while"
     assert all(lists == ([0, 1, 2], [], []) for lists in seen), "the other topic ran all the time"
     assert job.topic(stays.name)["epoch"] == epoch
     read = job.offsets_read()
