@@ -122,6 +122,7 @@ class OrphanGuard:
 
     A handler's thread may still write to a sink, and only the end of the process is certain to end that. So it does
     not deregister: nothing listens at its address any more, which Consul and the coordinator take for gone at once.
+    Where the query notices first and the handler is idle, the end in order may be through before this.
     """
 
     def __init__(self, gone: Callable[[], bool]) -> None:

@@ -295,6 +295,11 @@ class Process:
         return self.alive and not self.faults.hung
 
     @property
+    def has_left(self) -> bool:
+        """Whether it takes its registration away, or has."""
+        return not self.alive or self.registrar._stopped.is_set()
+
+    @property
     def cut(self) -> bool:
         """Whether its host is cut off."""
         return self.world.consul.agents[self.host].cut

@@ -209,7 +209,7 @@ class Watchman:
             agent, service = standing[consumer]
             old_news = agent.failed or agent.known is not None
             gone = service.incarnation != incarnation and not service.passing and not old_news
-            if gone and passed and self.world.process(incarnation).alive:
+            if gone and passed and not self.world.process(incarnation).has_left:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")
         self.registered = {
             c: (
