@@ -31,7 +31,8 @@ from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.dags.conftest import LIGHT_CONSUMER, connection
 
-FOREIGN = Path(__file__).resolve().parents[1] / "integration" / "plain_foreign_consumer.py"
+ROOT = Path(__file__).resolve().parents[2]
+FOREIGN = ROOT / "tests" / "integration" / "plain_foreign_consumer.py"
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -183,6 +184,7 @@ def world(
         "AIRFLOW_CONN_AUDITED_ZOOKEEPER": connection(conn_type="generic", host=zookeeper.hosts),
         "AIRFLOW_CONN_AUDITED_KAFKA": connection(conn_type="kafka", extra=kafka.config),
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),  # with the notifier
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
     discovery = Discovery(consul, CLUSTER, f"{CLUSTER}-service")
