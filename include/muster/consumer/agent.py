@@ -287,10 +287,11 @@ class Agent:
     def has_read(self, number: int, unread: Collection[str] = ()) -> None:
         """A complete reading has ended, after a sync, that began when `reading_wanted` was `number`.
 
-        Of the topics `unread` it could not tell how they stand. What was read of them before counts no longer, where
-        nothing may be taken up on the strength of it.
+        Of the topics `unread` it could not tell how they stand, nor of those that went back in ZooKeeper. What was
+        read of them before counts no longer, where nothing may be taken up on the strength of it.
         """
         with self._changed:
+            unread = {*unread, *self._went_back}
             if self._to_check is not None and self._to_check <= number:
                 self._to_check = None
             due = [reason for reason, wanted in self._to_lift.items() if wanted <= number]

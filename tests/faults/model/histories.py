@@ -847,6 +847,27 @@ partitions/u/1
 coordinate/first/end/
 restore/4
 """,
+    "what_was_refused_is_taken_back_while_its_topic_is_not_in_a_restored_zookeeper": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+start/b/1/new/A
+restore/4
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+restore/8
+""",
     "two_plans_of_standbys_are_written_in_turns": """
 co-partitioned/0.0//fenced
 start/a

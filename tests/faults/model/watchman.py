@@ -294,6 +294,7 @@ class Watchman:
         """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it."""
         if key not in process.held:
             self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed")
+        self._learn()
         known = self.refusals.pop((process.incarnation, key), None)
         if known is not None and known != {"assigned", "registered"}:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
