@@ -599,7 +599,7 @@ class World:
                 self.watchman.fail(f"{topic, partition} is with {owner}, which is excluded from it")
             value, _ = self.consul.keys.get(f"muster/c/pinned/{topic}/{partition}", (b"{}", 0))
             pinned = json.loads(value).get("consumer")
-            if pinned in able and owner != pinned:
+            if pinned in able - self.watchman.leaving_since.keys() and owner != pinned:
                 self.watchman.fail(f"{topic, partition} is with {owner}, but is pinned to {pinned}")
 
     def close(self) -> None:
