@@ -226,7 +226,8 @@ class Process:
         self.processed: dict[TopicPartition, Record] = {}
         """What the handler was done with last."""
         self.restored = world.zookeeper.restored
-        """How many times ZooKeeper had been restored when it began."""
+        """How many times ZooKeeper had been restored when it first read it."""
+        self._has_read = False
         self.query_failed = False
         self.watch_everything = True
         self.watches = self.commits = True
@@ -350,6 +351,8 @@ class Process:
             self.watch_everything = True
         else:
             self.watch_everything = False
+            if not self._has_read:
+                self._has_read, self.restored = True, self.world.zookeeper.restored
 
     def hear_consul(self) -> None:
         self.api.away = self.faults.no_consul

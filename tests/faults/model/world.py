@@ -471,6 +471,7 @@ class World:
                 or self._went_back(snapshot)
             ):
                 found |= {(topic, p) for p in partitions}
+                found |= {key for process in self.processes for key in process.held if key[0] == topic}
                 continue
             named = {**snapshot.assignment.owners}
             lists = (snapshot.state.to_close, snapshot.state.to_start)
