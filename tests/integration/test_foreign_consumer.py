@@ -279,7 +279,12 @@ def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
     world.produce(200)
     eventually(lambda: world.committed() == world.produced, 60, "the next owner reads all again and commits")
     late.thaw()
-    eventually(lambda: len(late.refusals) == PARTITIONS, 30, "its commits are refused")
+
+    def refused() -> bool:
+        assert len(late.refusals) == PARTITIONS, late.errors
+        return True
+
+    eventually(refused, 30, "its commits are refused")
     assert world.committed() == world.produced
     if take_over is replace:
         assert late.process.wait(30) == 0

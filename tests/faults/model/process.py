@@ -225,9 +225,6 @@ class Process:
         """What the last batch with a partition reads."""
         self.processed: dict[TopicPartition, Record] = {}
         """What the handler was done with last."""
-        self.restored = world.zookeeper.restored
-        """How many times ZooKeeper had been restored when it first read it."""
-        self._has_read = False
         self.query_failed = False
         self.watch_everything = True
         self.watches = self.commits = True
@@ -351,8 +348,6 @@ class Process:
             self.watch_everything = True
         else:
             self.watch_everything = False
-            if not self._has_read:
-                self._has_read, self.restored = True, self.world.zookeeper.restored
 
     def hear_consul(self) -> None:
         self.api.away = self.faults.no_consul

@@ -117,15 +117,12 @@ class Watchman:
         mine = (found for found in registrations if found[1].incarnation == process.incarnation)
         return any(service.passing and not agent.failed for agent, service in mine)
 
-    def _is_misled(self, process: Process, key: TopicPartition) -> bool:
-        """Whether nobody can know better after ZooKeeper was restored: a process that began since takes up what it
-        finds before a coordinator has looked, or the coordinator itself had nobody to ask. Who held the partition is
-        fenced off; nothing is lost."""
-        anew = key not in self.was_held.get(process.incarnation, set())
+    def _is_misled(self, key: TopicPartition) -> bool:
+        """Whether nobody can know better after ZooKeeper was restored, before a coordinator has planned above all
+        epochs that are known: a process that begins meanwhile takes up what it finds, and the coordinator may have
+        had nobody to ask. Who held the partition is fenced off; nothing is lost."""
         zookeeper = self.world.zookeeper
-        if key[0] in zookeeper.blind:
-            return True
-        return anew and 0 < process.restored == zookeeper.restored and zookeeper.went_back(key[0])
+        return key[0] in zookeeper.blind or zookeeper.went_back(key[0])
 
     def _is_waited_for(self, process: Process) -> bool:
         since = self.lost_since.get(process.incarnation, self.world.now)
@@ -179,7 +176,7 @@ class Watchman:
             self._let_go(process, key)
             self.estranged.discard((name, key))
             self.estranged_once.discard((name, key))
-        apart = {key for key in held if not contact or self._is_misled(process, key)}
+        apart = {key for key in held if not contact or self._is_misled(key)}
         self.was_held[name] = held
         self.estranged |= {(name, key) for key in apart}
         self.estranged_once |= {(name, key) for key in apart}
@@ -298,7 +295,7 @@ class Watchman:
         known = self.refusals.pop((process.incarnation, key), None)
         if known is not None and known != {"assigned", "registered"}:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
-        self.claimed[key] = (process, self._estranged_now(process, key) or self._is_misled(process, key))
+        self.claimed[key] = (process, self._estranged_now(process, key) or self._is_misled(key))
 
     def refused(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process was refused for good."""

@@ -97,7 +97,7 @@ class Ensemble:
             highest = self.highest.get(topic, 0)
             if node.epoch > highest:
                 self.blind.discard(topic)
-            elif topic in self.tree and node.owners != self.tree[topic].owners:
+            elif topic in self.tree and (node.epoch < highest or node.owners != self.tree[topic].owners):
                 self.blind.add(topic)
             self.highest[topic] = max(highest, node.epoch)
         same_list = tree.keys() == self.tree.keys()
