@@ -83,6 +83,6 @@ FAULTS = (
     Fault("ZooKeeper's leader killed", zookeeper_leader, short=True),
     Fault("ZooKeeper's leader killed in mid-rebalance", zookeeper_leader_in_mid_rebalance),
     Fault("a broker killed", broker),
-    Fault("a group's coordinator broker killed", group_coordinator, short=True),
+    Fault("a group's coordinator broker killed", group_coordinator),
     Fault("the coordinator killed in mid-rebalance", coordinator_in_mid_rebalance),
 )

@@ -149,5 +149,5 @@ FAULTS = (
     Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
     Fault("a slow network from a consumer to Kafka", slow_to_kafka),
     Fault("the sink's disk full", fill_disk),
-    Fault("rolling restart of all consumers", roll, planned=True),
+    Fault("rolling restart of all consumers", roll, planned=True, slow=True),
 )

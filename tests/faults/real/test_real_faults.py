@@ -18,7 +18,10 @@ from tests.faults.real.world import LONGEST, World
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 TIMES = 5 if os.environ.get("LONG") == "1" else 1
-FAULTS = [*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS] * TIMES
+ALL = os.environ.get("MUSTER_TEST_FAULTS") == "all"
+FAULTS = [
+    fault for fault in (*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS) if ALL or not fault.slow
+] * TIMES
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
