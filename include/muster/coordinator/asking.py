@@ -19,8 +19,8 @@ from muster.edges.status import StatusFailure
 
 SILENCE = 1.0
 """Seconds that a consumer that is not live has for its answer. Its check has failed, so it was silent before."""
-SILENT_AGAIN = 0.1
-"""Seconds that it has when the same run has asked it in vain before."""
+BRIEFLY = 0.2
+"""Seconds that it has where nothing is written on the strength of its silence, or the run has just asked it in vain."""
 
 Questions = Mapping[str, set[str]]
 """Consumer id to the topics that it is asked about."""
@@ -46,12 +46,14 @@ def ask(
     timeout: float,
     kept: Answers,
     also: Questions,
+    silence: float = SILENCE,
 ) -> Told:
     """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
+    Those that are not live have `silence` seconds.
 
     Where an answer shows that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
     """
-    round_ = _Round(poll, membership, timeout, kept.silent)
+    round_ = _Round(poll, membership, timeout, silence, kept.silent)
     round_.ask(_merged(kept.open_questions(snapshots, membership), also))
     kept.take(round_.live_answers())
     if ahead := topics_ahead(snapshots, round_.all_answers()):
@@ -78,11 +80,17 @@ class _Round:
     processes that are not live and did not answer."""
 
     def __init__(
-        self, poll: StatusPoller, membership: Membership, timeout: float, silent: set[Process]
+        self,
+        poll: StatusPoller,
+        membership: Membership,
+        timeout: float,
+        silence: float,
+        silent: set[Process],
     ) -> None:
         self._poll = poll
         self._membership = membership
         self._timeout = timeout
+        self._silence = min(silence, timeout)
         self._silent = silent
         self.answers: dict[str, ConsumerStatus] = {}
         self.older: dict[str, list[ConsumerStatus]] = {}
@@ -128,11 +136,11 @@ class _Round:
                 self.answers[consumer] = _complete(answer, questions[consumer])
 
     def _ask_away(self, consumers: Mapping[str, Consumer], questions: Questions) -> dict[str, Answer]:
-        """Ask those that are not live; for `SILENT_AGAIN` only those that were silent before."""
+        """Ask those that are not live; only briefly those that were silent before."""
         answers: dict[str, Answer] = {}
-        for before, silence in ((True, SILENT_AGAIN), (False, SILENCE)):
+        for before, silence in ((True, min(BRIEFLY, self._silence)), (False, self._silence)):
             some = {c: found for c, found in consumers.items() if (_process(found) in self._silent) is before}
-            answers |= self._ask(some, questions, min(silence, self._timeout))
+            answers |= self._ask(some, questions, silence)
         self._silent |= {_process(consumers[c]) for c, a in answers.items() if isinstance(a, StatusFailure)}
         return answers
 

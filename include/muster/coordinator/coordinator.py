@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from muster.coordinator import cycle_search
 from muster.coordinator.answers import Answers
-from muster.coordinator.asking import Questions, Told, ask
+from muster.coordinator.asking import BRIEFLY, SILENCE, Questions, Told, ask
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -129,7 +129,7 @@ class Coordinator:
             # The index is taken before the reading, so a change in between ends the wait at once.
             index = self.discovery.wait(index, 0)
             view = self._view()
-            told = Told() if view.held else self._ask(view)
+            told = Told() if view.held else self._ask(view, silence=BRIEFLY)
             left = long_poll - (self.clock() - began)
             woke = self._why_act(view, told)
             if not woke and subscribed not in (None, view.decisions.subscriptions):
@@ -409,12 +409,20 @@ class Coordinator:
             lambda candidate: self.circumstances(staying, live, candidate).circumstances,
         )
 
-    def _ask(self, view: View, known: Answers | None = None, also: Questions | None = None) -> Told:
-        """Ask all that the next step depends on, and `also` these. What is `known` already is not asked again."""
+    def _ask(
+        self,
+        view: View,
+        known: Answers | None = None,
+        also: Questions | None = None,
+        silence: float = SILENCE,
+    ) -> Told:
+        """Ask all that the next step depends on, and `also` these. What is `known` already is not asked again. Those
+        that are not live have `silence` seconds."""
         if view.membership is None:
             return Told()
         kept = Answers() if known is None else known
-        return ask(self.poll, view.snapshots, view.membership, self.cluster.status_timeout, kept, also or {})
+        timeout = self.cluster.status_timeout
+        return ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence)
 
     @staticmethod
     def _owners(view: View, share: float = 1.0) -> dict[str, set[str]]:
