@@ -20,7 +20,8 @@ from muster.edges.status import StatusFailure
 SILENCE = 1.0
 """Seconds that a consumer that is not live has for its answer. Its check has failed, so it was silent before."""
 BRIEFLY = 0.2
-"""Seconds that it has where nothing is written on the strength of its silence, or the run has just asked it in vain."""
+"""Seconds that it has where nothing is written on the strength of its silence, or where the run has just asked it in
+vain."""
 
 Questions = Mapping[str, set[str]]
 """Consumer id to the topics that it is asked about."""

@@ -77,8 +77,8 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
 def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
     original = Coordinator._ask
 
-    def ask(self: Coordinator, view: Any, known: Any = None, also: Any = None) -> Any:
-        told = original(self, view, known, also)
+    def ask(self: Coordinator, view: Any, *others: Any, **named: Any) -> Any:
+        told = original(self, view, *others, **named)
         return replace(told, statuses={**{c: ConsumerStatus(c, "?") for c in told.failures}, **told.statuses})
 
     patch.setattr(Coordinator, "_ask", ask)
