@@ -299,6 +299,11 @@ def test_missing_options_are_named(spark: SparkSession) -> None:
         spark.readStream.format("muster").load().writeStream.format("noop").start().awaitTermination(30)
 
 
+def well(agent: LocalAgent) -> bool:
+    assert not agent.planned[-1].problems, (len(agent.planned), agent.planned[-1])
+    return True
+
+
 def test_kafka_away_for_a_while_fails_nothing_and_holds_up_no_other_kafka(
     spark: SparkSession,
     kafka: KafkaSettings,
@@ -331,7 +336,7 @@ def test_kafka_away_for_a_while_fails_nothing_and_holds_up_no_other_kafka(
                     agent.hold(shaky_topic, [0, 1], server.address)
                     repair()
                     produce(shaky, shaky_topic, {0: ["after"]})
-                    eventually(lambda: not agent.planned[-1].problems, 60, "all is well again")
+                    eventually(lambda: well(agent), 60, "all is well again")
                     eventually(
                         lambda: stream.values(shaky_topic, 0).count("after") == times,  # noqa: B023
                         60,
