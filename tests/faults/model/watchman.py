@@ -115,7 +115,7 @@ class Watchman:
         """Whether Consul's servers have it as passing."""
         registrations = self.world.consul.registrations(process.id)
         mine = (found for found in registrations if found[1].incarnation == process.incarnation)
-        return any(service.passing and not agent.failed for agent, service in mine)
+        return any(service.passing for _, service in mine)
 
     def _is_misled(self, key: TopicPartition) -> bool:
         """Whether nobody can know better after ZooKeeper was restored, before a coordinator has planned above all
@@ -340,6 +340,8 @@ class Watchman:
 
     def heard(self, process: Process) -> None:
         """The process has just heard what Consul says."""
+        if self._passes(process):
+            self.taken_up.add(process.incarnation)
         own = self.world.consul.agents[process.host].services.get(process.id)
         key = f"muster/c/isolated/{process.id}"
         isolated = key in self.world.consul.keys or (own is not None and own.maintenance)
@@ -410,7 +412,8 @@ class Watchman:
             key = (topic, partition)
             self.owner_since[key] = zookeeper.last + 1
             if transition.before.state is None or after.epoch > before.epoch + 1:
-                self._must_be_held(key, new)  # the nodes do not say who holds it, so consumers were asked
+                # The nodes do not say who holds it, so consumers were asked.
+                self._must_be_held(key, new, read_at)
                 continue
             if new is not None:
                 self._may_be_given(key, new, read_at)
@@ -422,10 +425,19 @@ class Watchman:
                 self.fail(f"{key} is taken from {old}, and that it has to close it is forgotten")
             self._may_be_taken(transition, key, old, to_start.get(partition), read_at)
 
-    def _must_be_held(self, key: TopicPartition, new: str | None) -> None:
-        others = [p.incarnation for p in self.world.processes if key in p.held and p.id != new]
+    def _must_be_held(self, key: TopicPartition, new: str | None, read_at: int) -> None:
+        others = [
+            p.incarnation
+            for p in self.world.processes
+            if key in p.held and p.id != new and self._was_there(p, read_at)
+        ]
         if new is not None and any(self.in_contact(self.world.process(other)) for other in others):
             self.fail(f"{key} is given to {new}, while {others} hold it")
+
+    def _was_there(self, process: Process, read_at: int) -> bool:
+        """Whether the coordinator could ask it: it was live when Consul was read, or is waited for."""
+        since = self.live_since.get(process.id)
+        return process.incarnation in self.lost_since if since is None else since <= read_at
 
     def _may_be_given(self, key: TopicPartition, new: str, read_at: int) -> None:
         leaves = self.leaving_since.get(new, read_at) < read_at
