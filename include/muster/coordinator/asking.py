@@ -15,7 +15,7 @@ from muster.coordinator.ports import StatusPoller
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
 from muster.core.patience import NOTHING_HEARD, Heard
 from muster.core.state_machine import topics_ahead
-from muster.edges.status import StatusFailure
+from muster.edges.status import StatusFailure, StatusResult
 
 SILENCE = 1.0
 """Seconds that a consumer that is not live has for its answer. Its check has failed, so it was silent before."""
@@ -25,8 +25,6 @@ vain."""
 
 Questions = Mapping[str, set[str]]
 """Consumer id to the topics that it is asked about."""
-
-Answer = ConsumerStatus | StatusFailure
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def ask(
     timeout: float,
     kept: Answers,
     also: Questions,
-    silence: float = SILENCE,
+    silence: float,
 ) -> Told:
     """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
     Those that are not live have `silence` seconds.
@@ -120,7 +118,7 @@ class _Round:
         return [*self.answers.values(), *(answer for found in self.older.values() for answer in found)]
 
     def _take(
-        self, consumers: Mapping[str, Consumer], answers: Mapping[str, Answer], questions: Questions
+        self, consumers: Mapping[str, Consumer], answers: Mapping[str, StatusResult], questions: Questions
     ) -> None:
         for consumer, answer in answers.items():
             if isinstance(answer, StatusFailure):
@@ -136,9 +134,9 @@ class _Round:
             else:
                 self.answers[consumer] = _complete(answer, questions[consumer])
 
-    def _ask_away(self, consumers: Mapping[str, Consumer], questions: Questions) -> dict[str, Answer]:
+    def _ask_away(self, consumers: Mapping[str, Consumer], questions: Questions) -> dict[str, StatusResult]:
         """Ask those that are not live; only briefly those that were silent before."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, StatusResult] = {}
         for before, silence in ((True, min(BRIEFLY, self._silence)), (False, self._silence)):
             some = {c: found for c, found in consumers.items() if (_process(found) in self._silent) is before}
             answers |= self._ask(some, questions, silence)
@@ -147,7 +145,7 @@ class _Round:
 
     def _ask(
         self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float
-    ) -> Mapping[str, Answer]:
+    ) -> Mapping[str, StatusResult]:
         asked = {c: questions[c] for c in sorted(questions) if c in consumers}
         return self._poll([consumers[c] for c in asked], timeout, topics=asked) if asked else {}
 

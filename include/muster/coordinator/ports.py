@@ -8,11 +8,11 @@ from typing import Protocol
 
 from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
-from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot, Transition
+from muster.core.model import Consumer, TopicSnapshot, Transition
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
 from muster.edges.consul import Members, WaitIndex
-from muster.edges.status import StatusFailure
+from muster.edges.status import StatusResult
 
 
 class Store(Protocol):
@@ -92,5 +92,5 @@ class StatusPoller(Protocol):
         timeout: float,
         *,
         topics: Mapping[str, Collection[str]] | None = None,
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    ) -> Mapping[str, StatusResult]:
         """Ask all consumers at once; each about its `topics` only, if given. Answers may hold others, too."""

@@ -14,14 +14,14 @@ from typing import Protocol, TypeVar
 from muster.cli.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
-from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
+from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
 from muster.edges.consul import Discovery, IsolationEntry, Members
 from muster.edges.consul_http import address
 from muster.edges.kafka import PartitionError, TopicPartition
 from muster.edges.kafka_groups import TopicGroups
-from muster.edges.status import StatusFailure, poll_statuses
+from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import ClusterSettings
 
@@ -57,9 +57,7 @@ class Sources(Protocol):
     def decisions(self) -> Decisions:
         """Pins and exclusions, from Consul."""
 
-    def poll(
-        self, consumers: Iterable[Consumer], timeout: float
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    def poll(self, consumers: Iterable[Consumer], timeout: float) -> Mapping[str, StatusResult]:
         """Ask consumers for their status."""
 
     def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
@@ -109,9 +107,7 @@ class OpenSources:
         """As `Sources`."""
         return self.discovery().decisions()
 
-    def poll(
-        self, consumers: Iterable[Consumer], timeout: float
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    def poll(self, consumers: Iterable[Consumer], timeout: float) -> Mapping[str, StatusResult]:
         """As `Sources`."""
         return poll_statuses(consumers, timeout, status_token(self._cluster.status))
 

@@ -20,7 +20,7 @@ from muster.coordinator.ports import Discovery, Store
 from muster.core.assignors import Assignor, Circumstances
 from muster.core.comparison import Balance
 from muster.core.decisions import Decisions
-from muster.core.model import Consumer, ConsumerStatus, Membership, Move
+from muster.core.model import Consumer, Membership, Move
 from muster.core.planner import plan
 from muster.core.preview import Preview, WhatIfError, preview
 from muster.core.supposition import Joining, what_if
@@ -38,7 +38,7 @@ from muster.dashboard.models import (
 )
 from muster.dashboard.sources import Sources
 from muster.dashboard.timeline import grouped_moves
-from muster.edges.status import StatusFailure
+from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.assignor_choice import in_force, load_chosen, load_in_force
 
 MOST_MOVES = 500
@@ -303,7 +303,7 @@ class _Asked:
         consumers: Iterable[Consumer],
         timeout: float,  # noqa: ARG002 - they were asked already
         topics: object = None,  # noqa: ARG002 - about everything
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    ) -> Mapping[str, StatusResult]:
         """From the reading."""
         collected = self._board.collected
         return {

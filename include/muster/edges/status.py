@@ -39,6 +39,10 @@ class StatusFailure:
     refused: bool = False
 
 
+StatusResult = ConsumerStatus | StatusFailure
+"""What comes of asking one consumer."""
+
+
 class _UselessAnswerError(Exception):
     """The answer is of no use; the message says why."""
 
@@ -53,7 +57,7 @@ def poll_statuses(
     timeout: float,
     token: SecretStr | None = None,
     topics: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, ConsumerStatus | StatusFailure]:
+) -> dict[str, StatusResult]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
 
     Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
@@ -70,14 +74,14 @@ async def _poll(
     seconds: float,
     topics: Mapping[str, Collection[str]],
     token: SecretStr | None,
-) -> dict[str, ConsumerStatus | StatusFailure]:
+) -> dict[str, StatusResult]:
     asked = list(consumers)
     if not asked:
         return {}
     rounds = -(-len(asked) // AT_ONCE)
     share = max(seconds / rounds, min(seconds, LEAST_SHARE))
     slots = asyncio.Semaphore(AT_ONCE)
-    answers: dict[str, ConsumerStatus | StatusFailure] = {}
+    answers: dict[str, StatusResult] = {}
     async with httpx.AsyncClient(
         timeout=share,
         headers=bearer(token),
@@ -111,7 +115,7 @@ async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 async def _ask(
     client: httpx.AsyncClient, consumer: Consumer, seconds: float, topics: Collection[str]
-) -> ConsumerStatus | StatusFailure:
+) -> StatusResult:
     if not consumer.address or not consumer.port:
         return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
     try:
