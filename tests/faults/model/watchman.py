@@ -118,9 +118,9 @@ class Watchman:
         return any(service.passing for _, service in mine)
 
     def _is_misled(self, key: TopicPartition) -> bool:
-        """Whether nobody can know better after ZooKeeper was restored, before a coordinator has planned above all
-        epochs that are known: a process that begins meanwhile takes up what it finds, and the coordinator may have
-        had nobody to ask. Who held the partition is fenced off; nothing is lost."""
+        """Whether a topic stands below an epoch that consumers know, because ZooKeeper was restored: a process that
+        starts meanwhile takes up what it finds, and the coordinator may have had no consumer to ask. The holder is
+        fenced off; no record is lost."""
         zookeeper = self.world.zookeeper
         return key[0] in zookeeper.blind or zookeeper.went_back(key[0])
 
