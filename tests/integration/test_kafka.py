@@ -281,6 +281,19 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
     group.close()
 
 
+def test_clients_that_are_still_connecting_get_their_answer(kafka: KafkaSettings, topic: str) -> None:
+    def ask(number: int) -> dict[tuple[str, int], int]:
+        group = GroupOffsets(kafka, f"fresh-{number}")
+        try:
+            return group.end_offsets([(topic, 0)])
+        finally:
+            group.close()
+
+    # A few in a thousand fail without `Admin.connect`.
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(ask, range(1000))) == [{(topic, 0): 0}] * 1000
+
+
 def test_a_broker_that_was_never_there_is_named_with_what_was_heard() -> None:
     settings = KafkaSettings(config={"bootstrap.servers": "127.0.0.1:1"}, operation_timeout=1.0)
     with pytest.raises(KafkaError, match=r"127\.0\.0\.1:1: listing topics: .*refused"):

@@ -323,6 +323,7 @@ class GroupOffsets:
     ) -> dict[TopicPartition, int]:
         def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
             timeout = min(timeout, LEADER_WITHIN)
+            self._admin.connect(timeout)
             futures = self._admin.client.list_offsets(
                 {_TopicPartition(*key): spec() for key in asked},
                 isolation_level=self._isolation,

@@ -146,6 +146,7 @@ class Admin:
         self.timeout = settings.operation_timeout
         self._config = settings.config
         self._last = ""
+        self._connected = False
         config = client_config(settings) | {
             "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             # Without this, which librdkafka (2.16) does not document, two threads wake each other all the time that a
@@ -181,6 +182,16 @@ class Admin:
         if self._client is not None:
             self._client.poll(0)
         return self._last
+
+    def connect(self, timeout: float) -> None:
+        """Wait once until a broker answers. Raises `KafkaException` or `TimeoutError` if none does.
+
+        While it connects, librdkafka (2.16) asks in vain who leads a partition, and again only after 3 s
+        (`rd_kafka_topic_partition_list_query_leaders_async_worker`).
+        """
+        if not self._connected:
+            self.client.describe_cluster(request_timeout=timeout).result(timeout + GRACE)
+            self._connected = True
 
     def refresh(self, timeout: float) -> bool:
         """Ask for all topics and their leaders anew; whether there was an answer."""
