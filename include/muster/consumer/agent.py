@@ -130,7 +130,7 @@ class Agent:
     _wanted: int = field(default=0, init=False)
     _to_check: int | None = field(default=None, init=False)
     _went_back: dict[str, tuple[int, int | None]] = field(default_factory=dict, init=False)
-    """For each topic the transaction and epoch of what was older than what is known, and was looked into."""
+    """For each topic the transaction and epoch of what was older than what is known also after a sync."""
     _wake_reader: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
 
     def __post_init__(self) -> None:
@@ -206,9 +206,8 @@ class Agent:
         return False
 
     def _look_into(self, topic: str, zxid: int, epoch: int | None) -> None:
-        if self._went_back.get(topic) != (zxid, epoch):
+        if self._to_check is None and self._went_back.get(topic) != (zxid, epoch):
             log.warning("topic %r: ignored what is older than the assignment known; reading again", topic)
-            self._went_back[topic] = (zxid, epoch)
             self._to_check = self._want_reading()
 
     def listed(self, topics: Iterable[str], zxid: int, synced: bool = False) -> None:

@@ -868,6 +868,27 @@ everybody
 coordinate/first/end
 restore/8
 """,
+    "a_topic_that_is_restored_twice_to_the_same_state_is_not_read_again": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+delete_node/u/both
+everybody
+restore/1
+everybody
+delete_node/u/both
+everybody
+restore/1
+""",
     "two_plans_of_standbys_are_written_in_turns": """
 co-partitioned/0.0//fenced
 start/a
