@@ -40,14 +40,15 @@ class Assigned:
         if message:
             print(f"{key}: {message}", file=sys.stderr, flush=True)
 
-    def listed(self, topics: list[str], zxid: int) -> None:  # noqa: ARG002 - as the agent's
+    def listed(self, topics: list[str], zxid: int, synced: bool) -> None:  # noqa: ARG002 - as the agent's
         """Forget the topics that went."""
         self.topics = {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
-    def assigned(self, topic: str, assignment: TopicAssignment, zxid: int) -> None:  # noqa: ARG002
-        """Take the assignment of a topic."""
+    def assigned(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:  # noqa: ARG002
+        """Take the assignment of a topic; returns that it is obeyed."""
         nothing = json.dumps({topic: _topic(assignment.epoch, [])})[1:-1]
         self.topics[topic] = (assignment.epoch, by_consumer(assignment.owners), nothing)
+        return True
 
     def status(self, consumer: str, asked: frozenset[str]) -> bytes:
         """What the page of `consumer` says, of the topics `asked` or of all."""

@@ -66,6 +66,7 @@ topics, held, consumers, refused = (
 )  # the status page shows the first two, which change under `lock`
 heard = SimpleNamespace(generation=0, older={}, asked=0.0, passing=False, live_since=None)  # from Consul
 heard.isolated = heard.replaced = heard.stop = False
+heard.epochs = {}
 reading = SimpleNamespace(began=0.0, zxid=-1, nodes={})  # of ZooKeeper, the last one
 me = SimpleNamespace(port=0, leaving=False, closing=False, taken_at=0.0, reading=reading)
 
@@ -111,9 +112,9 @@ def ask_consul(path, method="GET", body=None):
         return error.code, error.read()
 
 
-def read_key(kind):
+def read_key(kind, name=NAME):
     """One of this consumer's keys with its index, None and 0 if there is none; empty if it is malformed."""
-    status, data = ask_consul(f"/v1/kv/muster/{CLUSTER}/{kind}/{NAME}")
+    status, data = ask_consul(f"/v1/kv/muster/{CLUSTER}/{kind}/{name}")
     if status == 404:
         return None, 0
     entry = json.loads(data)[0]
@@ -180,7 +181,7 @@ def is_gone(older):
 
 
 def hear_consul():
-    """Steps 1, 4, 9, 10, 12 and 14, twice a second. While Consul is out of reach, what it said last stays."""
+    """Steps 1, 4, 8, 9, 10, 12 and 14, twice a second. While Consul is out of reach, what it said last stays."""
     while not ended.wait(0.5):
         try:
             if not heard.generation:
@@ -200,6 +201,7 @@ def hear_consul():
             if not mine or not heard.passing or heard.isolated or heard.older:
                 heard.live_since = None
             elif heard.live_since is None:
+                heard.epochs = read_key("coordination", "epochs")[0] or {}
                 heard.live_since = now()
                 wake.set()
             if meta != metadata() and not heard.replaced:
@@ -251,7 +253,7 @@ def watch_zookeeper():
 def accept(reading):
     """Steps 2, 7, 8 and 13: take the nodes that are newer than what is known, and drop the topics that are gone."""
     for name, (zxid, node) in reading.nodes.items():
-        known, epoch = topics.get(name), node.get("epoch", 0)
+        known, epoch, noted = topics.get(name), node.get("epoch", 0), heard.epochs.get(name, 0)
         place = node["bootstrap.servers"], node["group.id"]
         unknown = known.place[2] if known and known.place[:2] == place else ""
         mine = {int(number) for number, owner in node["assignments"].items() if owner == NAME}
@@ -261,6 +263,8 @@ def accept(reading):
             if epoch == known.epoch and mine != known.mine:
                 known.epoch = epoch + 1
             continue
+        if epoch < noted:  # restored as well: what is held stays, and nothing is taken up
+            mine, standby, epoch = {p for topic, p in held if topic == name}, [], noted
         topics[name] = Topic(zxid, epoch, (*place, node.get("topic.id", unknown)), mine, standby)
     for name in topics.keys() - reading.nodes.keys():
         if reading.zxid >= topics[name].zxid:

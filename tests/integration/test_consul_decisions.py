@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -146,6 +147,21 @@ def test_what_was_decided_about_coordination_there_and_back(discovery: Discovery
     assert discovery.clear_assignor()
     assert not discovery.clear_assignor()
     assert discovery.decisions() == Decisions()
+
+
+def test_epochs_that_are_noted_never_fall(discovery: Discovery, consul: ConsulSettings, name: str) -> None:
+    assert discovery.epochs() == {}
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(discovery.note_epochs, [{"t": epoch, f"u-{epoch}": 1} for epoch in range(40, 0, -5)]))
+    wanted = {"t": 40} | {f"u-{epoch}": 1 for epoch in range(40, 0, -5)}
+    assert discovery.epochs() == wanted
+    assert discovery.decisions().epochs == wanted
+    put(consul, f"muster/{name}/coordination/epochs", '{"t": "rubbish"}')
+    [error] = discovery.decisions().errors
+    assert "coordination/epochs: holds" in error and "topics to whole numbers" in error
+    assert discovery.epochs() == {}, "then only what consumers report shows that ZooKeeper went back"
+    discovery.note_epochs({"t": 41})
+    assert discovery.decisions() == Decisions(epochs={"t": 41})
 
 
 def test_topics_there_and_back(discovery: Discovery) -> None:

@@ -24,9 +24,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.consul import Consul
 from devstack.zookeeper import ZooKeeper
 from muster.coordinator.coordinator import open_coordinator
-from muster.core.model import TopicSnapshot
+from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
+from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -205,6 +206,15 @@ class World:
 
     def until(self, **shares: int) -> None:
         self.eventually(lambda: self.shares() == shares, 60, f"Stable with {shares}")
+
+    def stands(self, consumer: str) -> tuple[int | None, frozenset[int]] | None:
+        """The epoch and the partitions that a live consumer reports, None if it reports none."""
+        membership = self.discovery.members().membership
+        there = membership.live.get(consumer) if membership is not None else None
+        answer = None if there is None else poll_statuses([there], 5.0)[consumer]
+        if not isinstance(answer, ConsumerStatus) or self.name not in answer.topics:
+            return None
+        return answer.topics[self.name].epoch, answer.topics[self.name].held
 
     def registered(self) -> set[str]:
         return set(self.discovery.members().registered)
@@ -454,14 +464,16 @@ def test_consumer_keeps_what_it_has_until_a_restored_zookeeper_is_planned_again(
         assert world.shares() == {"alpha": PARTITIONS}, "ZooKeeper went back"
         world.produce(200)
         eventually(world.all_read, 60, "both go on")
+        assert newest is not None and newest.assignment is not None
+        world.start(FULL, "alpha")
+        assert world.consumers[0].process.wait(60) == 0, "another process has its id"
+        noted = newest.assignment.epoch
+        eventually(lambda: world.stands("alpha") == (noted, set()), 60, "it takes up nothing of the backup")
         world.start_coordinator()
         world.until(alpha=2, beta=2)
         after = world.snapshot()
-        assert newest is not None
-        assert after is not None
-        assert newest.assignment is not None
-        assert after.assignment is not None
-        assert after.assignment.epoch > newest.assignment.epoch
+        assert after is not None and after.assignment is not None
+        assert after.assignment.epoch > noted
         world.produce(200)
         eventually(world.all_read, 60, "all is read")
         assert world.twice() == []

@@ -45,6 +45,32 @@ def write(server: ZooKeeper, owners: dict[int, str], epoch: int) -> int:
         client.close()
 
 
+def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, eventually: Eventually) -> None:
+    agent = Agent("me")
+    agent.bar("not live yet")
+    watch = AssignmentWatch(ZooKeeperSettings(hosts=server.address), "c", agent, reread_interval=1.0)
+    thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
+    write(server, {0: "me"}, 5)
+    thread.start()
+    try:
+        eventually(lambda: "t" in agent.view().topics, what="the backup is read")
+        agent.expect({"t": 7})
+        agent.lift_once_read("not live yet")
+        problem = eventually(lambda: agent.view().problems.get("restored t"), what="that it is one")
+        assert "went back to epoch 5" in problem and "from epoch 7" in problem
+        eventually(lambda: not agent.view().bars, what="all is read anew")
+        write(server, {0: "me"}, 6)
+        eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
+        status = agent.view().topics["t"]
+        assert (status.epoch, status.held) == (7, set()), "which lets the coordinator see it"
+        write(server, {0: "me"}, 8)
+        eventually(lambda: agent.view().topics["t"].held == {0}, what="what was planned in knowledge of it")
+        assert agent.view().problems == {}
+    finally:
+        watch.stop()
+        thread.join(10)
+
+
 def test_consumer_keeps_what_it_has_until_a_higher_epoch_is_written(
     server: ZooKeeper, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:

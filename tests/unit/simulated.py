@@ -301,6 +301,12 @@ class World:
         self.decided = replace(self.decided, rebalance=None)
         return True
 
+    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+        known = self.decided.epochs
+        self.decided = replace(
+            self.decided, epochs={**known, **{t: max(e, known.get(t, e)) for t, e in epochs.items()}}
+        )
+
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout
         return index

@@ -187,7 +187,8 @@ class Agent:
         if not synced:
             self._look_into(topic, zxid, assignment.epoch)
             return False
-        known = self._ownership.topics[topic].epoch
+        topics = self._ownership.topics
+        known = max(topics[topic].epoch or 0, topics[topic].least)
         if self._ownership.read_restored(topic, assignment, zxid):
             log.warning(
                 "topic %r: its assignment went back to transaction %d in ZooKeeper, which was restored from a "
@@ -271,6 +272,12 @@ class Agent:
         with self._changed:
             if reason in self._ownership.bars and reason not in self._to_lift:
                 self._to_lift[reason] = self._want_reading()
+
+    def expect(self, epochs: Mapping[str, int]) -> None:
+        """ZooKeeper has got so far, by topic: an assignment with a lower epoch is of a backup, and not obeyed."""
+        with self._changed:
+            self._ownership.expect(epochs)
+            self._changed.notify_all()
 
     def wake_for_reading(self, wake: Callable[[], None]) -> None:
         """Have `wake` called whenever `reading_wanted` gets something. It must not block."""

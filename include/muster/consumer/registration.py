@@ -15,7 +15,8 @@ Nothing is taken up before this incarnation is live in Consul, and after isolati
 again: until then its partitions may be on their way to another consumer. Live means that its agent has it passing and
 that Consul's servers know of it: a process that takes the id afterwards, with any agent, finds it there and waits for
 it. One that took the id before has the higher generation, which is read after the servers knew. A process that takes
-over an id that is live registers as live itself, so that the id is not taken for gone in between.
+over an id that is live registers as live itself, so that the id is not taken for gone in between. What it then finds
+in ZooKeeper below the epochs that Consul has noted is of a backup, and is not obeyed.
 
 What it asks of Consul while nothing happens does not depend on how many consumers there are
 (`muster.edges.consul_own`). While Consul is out of reach the consumer goes on as it is.
@@ -93,6 +94,7 @@ class Registrar:
         self._registered = False
         self._known = False
         self._live = False
+        self._expects = False
         self._anyone_asked = False
         self._others: tuple[float, bool] | None = None
         self._waiting: predecessor.Waiting | None = None
@@ -227,11 +229,15 @@ class Registrar:
                 # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
                 # something goes on with it.
                 self._agent.bar(JOINING)
+                self._expects = False
             if not mine:
                 self._register(there)
                 self._known = False
                 return None
             self._registered = True
+            if self._live and not self._expects:
+                self._agent.expect(self._discovery.epochs())
+                self._expects = True
             if self._live:
                 self._agent.lift_once_read(JOINING)
             if there is not None and self._waiting is None and predecessor.KEY in there.meta:

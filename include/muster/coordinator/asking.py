@@ -46,16 +46,18 @@ def ask(
     kept: Answers,
     also: Questions,
     silence: float,
+    noted: Mapping[str, int],
 ) -> Told:
     """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
-    Those that are not live have `silence` seconds.
+    Those that are not live have `silence` seconds. `noted` are the epochs that Consul has, by topic.
 
-    Where an answer shows that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
+    Where these or an answer show that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
     """
     round_ = _Round(poll, membership, timeout, silence, kept.silent)
-    round_.ask(_merged(kept.open_questions(snapshots, membership), also))
+    behind = topics_ahead(snapshots, (), noted)
+    round_.ask(_merged(kept.open_questions(snapshots, membership, behind), also))
     kept.take(round_.live_answers())
-    if ahead := topics_ahead(snapshots, round_.all_answers()):
+    if (ahead := topics_ahead(snapshots, round_.all_answers(), noted)).keys() != behind.keys():
         round_.ask(kept.open_questions(snapshots, membership, ahead))
         kept.take(round_.live_answers())
     owners = _owners(snapshots.values())
@@ -69,6 +71,7 @@ def ask(
         Heard(
             older={consumer: tuple(found) for consumer, found in round_.older.items()},
             doubted=frozenset(without_sign if doubted else ()),
+            epochs=noted,
         ),
         frozenset(owners - membership.live.keys()),
     )

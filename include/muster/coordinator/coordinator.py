@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -101,7 +101,9 @@ class Coordinator:
         decisions = self.discovery.decisions()
         if decisions.paused is not None:
             return PartitionsReport(held=f"{decisions.paused}; resume the cluster to go on")
-        fetch = TopicFetch(self.cluster, self.kafka_settings, self.store, self.lister, self.clock)
+        fetch = TopicFetch(
+            self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.discovery.note_epochs
+        )
         return fetch.run(self.subscription(decisions))
 
     def fetch_consumers(self) -> ConsumersReport:
@@ -263,6 +265,7 @@ class Coordinator:
             if not (transitions or changes or view.under_way() or view.asked):
                 told = self._ask(view, answers, self._owners(view))
                 transitions = self._transitions(view, told)
+            self._note_epochs(view, transitions)
             written = [
                 self._change(transition)
                 for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
@@ -421,8 +424,8 @@ class Coordinator:
         if view.membership is None:
             return Told()
         kept = Answers() if known is None else known
-        timeout = self.cluster.status_timeout
-        return ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence)
+        timeout, noted = self.cluster.status_timeout, view.decisions.epochs
+        return ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
 
     @staticmethod
     def _owners(view: View, share: float = 1.0) -> dict[str, set[str]]:
@@ -468,6 +471,15 @@ class Coordinator:
             for topic, snapshot in sorted(view.snapshots.items())
         )
         return [step for step in steps if step is not None]
+
+    def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
+        """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
+        is of a backup. Raises `ConsulError`; then nothing may be written."""
+        new = {t.topic: t.assignment.epoch for t in transitions}
+        noted = view.decisions.epochs
+        if any(epoch > noted.get(topic, 0) for topic, epoch in new.items()):
+            known = {t: s.assignment.epoch for t, s in view.snapshots.items() if s.assignment is not None}
+            self.discovery.note_epochs(known | new)
 
     def _change(self, transition: Transition) -> Change:
         before = transition.before

@@ -66,6 +66,9 @@ class Discovery(Protocol):
     def end_rebalance(self, request: RebalanceRequest) -> bool:
         """A request for a rebalance was carried out; False if another one has taken its place, which stands."""
 
+    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+        """Note that these epochs are about to be written, by topic; what is noted never falls."""
+
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""
 

@@ -20,7 +20,8 @@ IDS_AT_ONCE = 5_000
 
 
 class TopicFetch:
-    """One look at the topics of a cluster. `clock` is in seconds since the epoch."""
+    """One look at the topics of a cluster. `clock` is in seconds since the epoch; `note_epochs` notes in Consul what
+    is about to be written."""
 
     def __init__(
         self,
@@ -29,12 +30,14 @@ class TopicFetch:
         store: Store,
         lister: Lister,
         clock: Callable[[], float],
+        note_epochs: Callable[[Mapping[str, int]], None],
     ) -> None:
         self.cluster = cluster
         self.kafka_settings = kafka_settings
         self.store = store
         self.lister = lister
         self.clock = clock
+        self.note_epochs = note_epochs
 
     def run(self, reads: Subscription) -> PartitionsReport:
         """Bring the topics that are subscribed (`reads`) up to what Kafka says.
@@ -99,6 +102,7 @@ class TopicFetch:
             self.store.create_topic(topic, servers, group, int(self.clock()), topic_id)
             report.new_topics.append(topic)
         elif topic_id and (step := recreated(known, topic_id, self.clock())) is not None:
+            self.note_epochs({topic: step.assignment.epoch})
             (written,) = self.store.apply([step])
             if not written:
                 return  # a coordinator wrote in between: the next run looks again

@@ -47,7 +47,8 @@ class Decisions:
     `pins` is by topic and partition, `exclusions` by consumer and topic. `errors` says what could not be read and
     what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless somebody
     decided so. With `assignor_error` somebody did, and it cannot be read which one: then nothing may be planned.
-    `topics_in_doubt`: a decision about topics cannot be read.
+    `topics_in_doubt`: a decision about topics cannot be read. `epochs` is no decision, but read with them: by topic
+    the highest epoch that was ever about to be written to ZooKeeper.
     """
 
     pins: Mapping[tuple[str, int], Pin] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Decisions:
     assignor_error: str = ""
     subscriptions: tuple[TopicDecision, ...] = ()
     topics_in_doubt: bool = False
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
     def pinned(self) -> dict[str, Owners]:
         """Topic to partition to the consumer it is pinned to, as assignors take it."""

@@ -200,6 +200,8 @@ class TopicConsumer:
     barred: bool = False
     claims: bool = False
     fencing: bool = False
+    least: int = 0
+    """Lower epochs than this are of a ZooKeeper that was restored from a backup, whatever else is known."""
     elsewhere: frozenset[int] = frozenset()
     """Partitions that the newest assignment gives to other consumers."""
     held_off: set[int] = field(default_factory=set)
@@ -214,10 +216,17 @@ class TopicConsumer:
     def read(self, assignment: TopicAssignment, zxid: int) -> bool:
         """Take the assignment that stands in ZooKeeper since transaction `zxid`; False if it is older than
         what was taken before."""
-        if zxid < self.zxid:
+        if zxid < self.zxid or assignment.epoch < self.least:
             return False
         self._take(assignment, zxid)
         return True
+
+    def expect(self, least: int) -> None:
+        """Epochs below `least` are not to be obeyed; what was obeyed of them before counts no longer."""
+        self.least = max(self.least, least)
+        if self.epoch is not None and self.epoch < self.least:
+            self.epoch = self.least
+            self.forget_assigned()
 
     def read_restored(self, assignment: TopicAssignment, zxid: int) -> bool:
         """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
@@ -226,6 +235,9 @@ class TopicConsumer:
         Another assignment of the known epoch was written over the restored state by a coordinator that had not asked
         this consumer. The epoch that this consumer reports is above it from then on, so the coordinator notices.
         """
+        if assignment.epoch < self.least:
+            self.epoch = max(self.epoch or 0, self.least)
+            return False
         if self.epoch is not None and assignment.epoch <= self.epoch:
             owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
             same = owners == self.assigned and frozenset(assignment.owners) - owners == self.elsewhere
@@ -475,6 +487,7 @@ class Ownership:
         self._fencing = fencing
         self.topics: dict[str, TopicConsumer] = {}
         self.bars: set[str] = set()
+        self._least: dict[str, int] = {}
         self._given: dict[str, Source] = {}
         self._asked = 0
         self._answered = 0
@@ -489,7 +502,14 @@ class Ownership:
             self.topics[topic] = TopicConsumer(
                 topic, self.owner, barred=bool(self.bars), claims=self._claims, fencing=self._fencing
             )
+            self.topics[topic].expect(self._least.get(topic, 0))
         return self.topics[topic].read(assignment, zxid)
+
+    def expect(self, epochs: Mapping[str, int]) -> None:
+        """Lower epochs than these, by topic, are not to be obeyed, see `TopicConsumer.expect`."""
+        self._least = dict(epochs)
+        for name in self.topics.keys() & epochs.keys():
+            self.topics[name].expect(epochs[name])
 
     def read_restored(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
         """Take an assignment that went back though it was read after a sync, see `TopicConsumer.read_restored`."""
@@ -711,11 +731,12 @@ class Ownership:
         return found
 
     def status(self) -> dict[str, TopicStatus]:
-        """What the status page says: every topic there is, and those still being closed."""
+        """What the status page says: every topic there is, those still being closed, and those whose assignment
+        is of a backup and not obeyed."""
         return {
             name: topic.status()
             for name, topic in sorted(self.topics.items())
-            if topic.source is not None or topic.held
+            if topic.epoch is not None or topic.held
         }
 
     def held(self) -> dict[TopicPartition, PartitionReport]:

@@ -30,14 +30,16 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What consumers answered, besides those that are live: see `Patience` for what follows.
+    """What is known besides the answers of those that are live: see `Patience` for what follows.
 
     `older` are the answers of older incarnations, by the id of the consumer. `doubted` are the consumers whose
-    absence is doubted, because more than half of all consumers are away without a sign.
+    absence is doubted, because more than half of all consumers are away without a sign. `epochs` are those that were
+    noted before they were written, by topic.
     """
 
     older: Mapping[str, tuple[ConsumerStatus, ...]] = field(default_factory=dict)
     doubted: frozenset[str] = frozenset()
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
 
 NOTHING_HEARD = Heard()

@@ -40,9 +40,10 @@ the second fail if anything was written between the reading and the writing. An 
 exception: it may come back, and start what it still finds under its name, while the writer is on its way from
 reading service discovery to writing. So it too is taken off first.
 
-Without a state node there is no such record, and after ZooKeeper was restored from a backup there is a wrong one (a
-consumer reports a higher epoch than the assignment node has). Then what consumers report takes its place: who runs a
-partition keeps it, and who is closing it stands in `toClose`. The new epoch is above every epoch reported.
+Without a state node there is no such record, and after ZooKeeper was restored from a backup there is a wrong one:
+the assignment node has a lower epoch than was noted in Consul before it was written, or than a consumer reports. Then
+what consumers report takes its place: who runs a partition keeps it, and who is closing it stands in `toClose`. The
+new epoch is above all of these. Where nobody holds anything that the nodes do not say, they count, with a new epoch.
 
 A partition that does not move is in no list and is never touched.
 
@@ -80,9 +81,10 @@ from muster.core.model import (
 from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
 
 NO_STANDBYS: PartitionStandbys = MappingProxyType({})
+NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 NO_REASONS: Mapping[int, str] = MappingProxyType({})
 """Nothing is known of why partitions move but what the state machine sees itself."""
-WENT_BACK = "ZooKeeper holds an older state than consumers have acted upon (was it restored?)"
+WENT_BACK = "ZooKeeper holds an older state than was planned (was it restored?)"
 """The reason of a step that puts what consumers report in the place of what ZooKeeper holds."""
 
 
@@ -115,13 +117,22 @@ def registered(membership: Membership) -> set[str]:
     return {*membership.live, *membership.failing, *membership.outside, *membership.older}
 
 
-def topics_ahead(snapshots: Mapping[str, TopicSnapshot], answers: Iterable[ConsumerStatus]) -> dict[str, int]:
-    """The topics of which consumers report a higher epoch than the assignment node has, with the highest.
+def topics_ahead(
+    snapshots: Mapping[str, TopicSnapshot],
+    answers: Iterable[ConsumerStatus],
+    noted: Mapping[str, int] = NO_EPOCHS,
+) -> dict[str, int]:
+    """The topics of which consumers report, or Consul has `noted`, a higher epoch than the assignment node has, with
+    the highest.
 
     Epochs only grow, so ZooKeeper went back to an older state; or a coordinator has written in between, and what is
-    written on the strength of this reading fails.
+    written on the strength of this reading fails; or one ended between the note and the write.
     """
     found: dict[str, int] = {}
+    for topic in snapshots.keys() & noted.keys():
+        assignment = snapshots[topic].assignment
+        if assignment is not None and assignment.epoch < noted[topic]:
+            found[topic] = noted[topic]
     for answer in answers:
         for topic, status in answer.topics.items():
             snapshot = snapshots.get(topic)
@@ -157,7 +168,9 @@ def advance(
         return None
     if snapshot.state is None and not (snapshot.assignment.owners if leaving else snapshot.partitions):
         return None
-    if not leaving and _at_rest(snapshot, snapshot.assignment, membership, statuses, targets, standbys):
+    behind = snapshot.assignment.epoch < heard.epochs.get(snapshot.topic, 0)
+    at_rest = not (leaving or behind)
+    if at_rest and _at_rest(snapshot, snapshot.assignment, membership, statuses, targets, standbys):
         return None
     patience = Patience(policy, membership, statuses, heard)
     step = _Step(snapshot, snapshot.assignment, patience, targets, now, standbys, reasons, leaving)
@@ -260,11 +273,11 @@ class _Step:
         self._believe_the_assignment()
         self.taken_away = frozenset(self.to_close)
         everyone = chain(self.statuses.values(), chain.from_iterable(self.older.values()))
-        self.ahead = topics_ahead({self.topic: snapshot}, everyone).get(self.topic)
+        self.ahead = topics_ahead({self.topic: snapshot}, everyone, patience.heard.epochs).get(self.topic)
         self.unknown = self.state is None or self.ahead is not None
         self.settled = not self.unknown and self.state is not None and self.state.state is State.STABLE
         self.moves: list[Move] = []
-        self.notes: list[str] = [WENT_BACK] if self.ahead is not None else []
+        self.notes: list[str] = []
         self.away = self._away()
         self.missing = {
             c: since
@@ -304,6 +317,15 @@ class _Step:
                 holders.setdefault(partition, []).append(consumer)
         if not answered or any(len(found) > 2 for found in holders.values()):  # noqa: PLR2004  see below
             return False
+        if self.state is not None and all(
+            found == [self.owners.get(partition) or self.to_close.get(partition)]
+            for partition, found in holders.items()
+        ):
+            # What was noted has not been written, or what was lost has changed nothing.
+            self.unknown = False
+            self.settled = self.state.state is State.STABLE
+            return True
+        self.notes += [WENT_BACK] if self.ahead is not None else []
         self.to_start, self.to_close, self.taken_away = {}, {}, frozenset()
         for partition, found in holders.items():
             # Of two, one closes it and then the other starts it; of more, all but two obey the assignment first.

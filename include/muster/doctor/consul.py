@@ -24,7 +24,7 @@ SKEW = 5.0
 _NO_VERSION = 1
 """A ModifyIndex that a key which is not there does not have."""
 
-NEEDED = ("stop", "submitted", "coordination/rebalance")
+NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs")
 """Keys that Muster's own DAGs write."""
 LEVERS = ("isolated", "pinned", "excluded", "coordination", "topics")
 """Keys that only people write, through the levers."""

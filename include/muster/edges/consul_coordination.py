@@ -1,11 +1,13 @@
-"""What persons decided about a cluster's coordination as a whole, in Consul's KV.
+"""What counts for a cluster's coordination as a whole, in Consul's KV: what persons decided, and how far it has got.
 
 - `muster/[CLUSTER]/coordination/paused`: `{"who": ..., "when": ..., "why": ...}`; nothing is planned or written
 - `muster/[CLUSTER]/coordination/rebalance`: the same; a rebalance is to be made now. The coordinator deletes it
 - `muster/[CLUSTER]/coordination/assignor`: the same and `name` and `options`, in the place of clusters.yaml's
+- `muster/[CLUSTER]/coordination/epochs`: `{TOPIC: EPOCH}`, the highest that was ever about to be written to ZooKeeper
 
 What cannot be read means the status quo: a pause is one whatever its key holds, with another assignor that cannot be
-told nothing is planned, and a rebalance is not made.
+told nothing is planned, and a rebalance is not made. Epochs are the exception: without them nothing shows that
+ZooKeeper was restored from a backup but what consumers report.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.wire import WireError
+from muster.core.wire import MAX_EPOCH, WireError, check_topic
 from muster.edges.consul_keys import Key, Keys, iso, read_object, said
 
 COORDINATION = "coordination"
 PAUSED = "paused"
 REBALANCE = "rebalance"
 ASSIGNOR = "assignor"
+EPOCHS = "epochs"
+ATTEMPTS = 10
+"""How many times epochs are tried to be noted while others note some as well."""
 
 
 class CoordinationKeys(Keys):
@@ -51,6 +56,29 @@ class CoordinationKeys(Keys):
     def clear_assignor(self) -> bool:
         """Take the choice back, also one that cannot be read; False if there is none."""
         return self._remove(self._coordination(ASSIGNOR))
+
+    def epochs(self) -> dict[str, int]:
+        """The epochs that were noted, by topic; none if the key cannot be read."""
+        key = self._key(self._coordination(EPOCHS))
+        try:
+            return {} if key is None else read_epochs(key)
+        except WireError:
+            return {}
+
+    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+        """Note that these are about to be written, by topic. One that is noted never falls."""
+        name = self._coordination(EPOCHS)
+        for _ in range(ATTEMPTS):
+            key = self._key(name)
+            try:
+                known = {} if key is None else read_epochs(key)
+            except WireError:
+                known = {}
+            merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
+            value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
+            if merged == known or self._api.put_key(name, value, cas=0 if key is None else key.modified):
+                return
+        raise self._error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
 
     def _put_coordination(self, kind: str, value: str) -> None:
         name = self._coordination(kind)
@@ -82,6 +110,15 @@ def read_assignor(key: Key) -> AssignorChoice:
     if not isinstance(name, str) or not name or not isinstance(options, dict):
         raise _not_understood(key, wanted)
     return AssignorChoice(**said(value), name=name, options=options)
+
+
+def read_epochs(key: Key) -> dict[str, int]:
+    """Epochs by topic. Raises `WireError` for anything else."""
+    wanted = f" of topics to whole numbers from 0 to {MAX_EPOCH}"
+    value = _object(key, wanted)
+    if not all(type(epoch) is int and 0 <= epoch < MAX_EPOCH for epoch in value.values()):
+        raise _not_understood(key, wanted)
+    return {check_topic(topic): epoch for topic, epoch in value.items()}
 
 
 def _object(key: Key, wanted: str) -> Mapping[str, Any]:

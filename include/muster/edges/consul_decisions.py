@@ -22,10 +22,12 @@ from muster.core.wire import WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_coordination import (
     ASSIGNOR,
     COORDINATION,
+    EPOCHS,
     PAUSED,
     REBALANCE,
     CoordinationKeys,
     read_assignor,
+    read_epochs,
     read_pause,
     read_rebalance,
 )
@@ -106,6 +108,8 @@ class _Found:
                 self.whole["rebalance"] = read_rebalance(key)
             elif kind == COORDINATION and rest == ASSIGNOR:
                 self.whole["assignor"] = read_assignor(key)
+            elif kind == COORDINATION and rest == EPOCHS:
+                self.whole["epochs"] = read_epochs(key)
         except ValueError as error:
             self._cannot_be_read(kind, rest, key, error)
 

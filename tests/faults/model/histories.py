@@ -824,6 +824,63 @@ fault/a/slow
 work/a
 coordinate/first/end
 """,
+    "take_up_what_a_backup_says": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+restore/4
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+""",
+    "plan_over_a_backup_unasked": """
+sticky/0.0//fenced
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+partitions/t/4
+coordinate/first/end
+everybody
+fault/b/no_zookeeper
+restore/3
+start/c
+everybody
+everybody
+coordinate/first/end
+""",
+    "forget_to_note_epochs": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+restore/4
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+""",
 }
 """By mutation: what makes it show."""
 
@@ -888,6 +945,22 @@ everybody
 delete_node/u/both
 everybody
 restore/1
+""",
+    "a_topic_whose_epoch_began_below_the_one_noted_is_not_reported": """
+sticky/0.0//fenced
+start/a/current/new/A
+start/b/current/new/A
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+delete_node/t/both
+clock_of/first/-3600
 """,
     "two_plans_of_standbys_are_written_in_turns": """
 co-partitioned/0.0//fenced

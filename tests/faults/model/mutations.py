@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -17,6 +18,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
+from muster.coordinator import asking
 from muster.coordinator import coordinator as coordination
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
@@ -28,6 +30,7 @@ from muster.core.ownership import TopicConsumer
 from muster.core.patience import Patience
 from muster.core.state_machine import _Step
 from muster.edges.consul import ConsulError, Discovery, Members
+from muster.edges.consul_coordination import CoordinationKeys
 from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import Outcome
 from tests.faults.model.commits import committer, fencing
@@ -140,7 +143,14 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
         finally:
             del self.discovery.members, self.discovery.decisions
 
+    note = CoordinationKeys.note_epochs
+
+    def note_epochs(self: CoordinationKeys, epochs: Mapping[str, int]) -> None:
+        with suppress(ConsulError):
+            note(self, epochs)
+
     patch.setattr(Coordinator, "_view", view)
+    patch.setattr(CoordinationKeys, "note_epochs", note_epochs)
 
 
 def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
@@ -360,6 +370,21 @@ def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "_obey_restored", lambda agent, *_: False)
 
 
+def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
+    """A consumer that has just started obeys ZooKeeper, however far it had got."""
+    patch.setattr(Agent, "expect", lambda agent, epochs: None)
+
+
+def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
+    original = state_machine.topics_ahead
+    for module in (state_machine, asking):
+        patch.setattr(module, "topics_ahead", lambda snapshots, answers, _=None: original(snapshots, answers))
+
+
+def forget_to_note_epochs(patch: MonkeyPatch) -> None:
+    patch.setattr(CoordinationKeys, "note_epochs", lambda keys, epochs: None)
+
+
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:
     patch.setattr(_Step, "_leaves_to_other", lambda step, consumer, partition: False)
 
@@ -494,6 +519,9 @@ MUTATIONS: dict[str, Mutation] = {
         do_not_wait_for_an_isolated_owner,
         plan_without_asking_when_the_state_is_lost,
         ignore_that_zookeeper_went_back,
+        take_up_what_a_backup_says,
+        plan_over_a_backup_unasked,
+        forget_to_note_epochs,
         give_to_a_consumer_that_leaves,
         stay_silent_on_another_group,
         freeze_on_a_planning_error,

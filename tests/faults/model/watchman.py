@@ -117,13 +117,6 @@ class Watchman:
         mine = (found for found in registrations if found[1].incarnation == process.incarnation)
         return any(service.passing for _, service in mine)
 
-    def _is_misled(self, key: TopicPartition) -> bool:
-        """Whether a topic stands below an epoch that consumers know, because ZooKeeper was restored: a process that
-        starts meanwhile takes up what it finds, and the coordinator may have had no consumer to ask. The holder is
-        fenced off; no record is lost."""
-        zookeeper = self.world.zookeeper
-        return key[0] in zookeeper.blind or zookeeper.went_back(key[0])
-
     def _is_waited_for(self, process: Process) -> bool:
         since = self.lost_since.get(process.incarnation, self.world.now)
         waited = self.world.now - since <= WAITED
@@ -176,7 +169,7 @@ class Watchman:
             self._let_go(process, key)
             self.estranged.discard((name, key))
             self.estranged_once.discard((name, key))
-        apart = {key for key in held if not contact or self._is_misled(key)}
+        apart = set() if contact else set(held)
         self.was_held[name] = held
         self.estranged |= {(name, key) for key in apart}
         self.estranged_once |= {(name, key) for key in apart}
@@ -295,7 +288,7 @@ class Watchman:
         known = self.refusals.pop((process.incarnation, key), None)
         if known is not None and known != {"assigned", "registered"}:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
-        self.claimed[key] = (process, self._estranged_now(process, key) or self._is_misled(key))
+        self.claimed[key] = (process, self._estranged_now(process, key))
 
     def refused(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process was refused for good."""

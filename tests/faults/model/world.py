@@ -411,10 +411,11 @@ class World:
         self.consul.away = self.zookeeper.away = self.kafka.away = False
         self.consul.empty = 0
         self.kafka.small.clear()
-        decided = ("muster/c/pinned/", "muster/c/excluded/", "muster/c/generations/")
+        counted = ("muster/c/generations/", "muster/c/coordination/epochs")
+        decided = ("muster/c/pinned/", "muster/c/excluded/", *counted)
         self.consul.keys = {key: v for key, v in self.consul.keys.items() if key.startswith(decided)}
         if all(self._excluded(consumer) for consumer in IDS if consumer != self.only_u):
-            self.consul.keys = {k: v for k, v in self.consul.keys.items() if k.startswith(decided[2])}
+            self.consul.keys = {k: v for k, v in self.consul.keys.items() if k.startswith(counted)}
         for agent in self.consul.agents.values():
             agent.behind = False
             for service in agent.services.values():

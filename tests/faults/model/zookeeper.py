@@ -72,11 +72,6 @@ class Ensemble:
     which its sender had read Consul."""
     restored: int = 0
     """How many times an earlier state was restored."""
-    highest: dict[str, int] = field(default_factory=dict)
-    """The highest epoch that ever stood in a topic's node."""
-    blind: set[str] = field(default_factory=set)
-    """Topics planned over an earlier state that was restored, by a coordinator that had nobody to ask about them;
-    until it hears of the higher epoch."""
     _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
 
     @property
@@ -93,13 +88,6 @@ class Ensemble:
 
     def commit(self, changes: Tree, without: str = "") -> None:
         tree = {topic: node for topic, node in {**self.tree, **changes}.items() if topic != without}
-        for topic, node in changes.items():
-            highest = self.highest.get(topic, 0)
-            if node.epoch > highest:
-                self.blind.discard(topic)
-            elif topic in self.tree and (node.epoch < highest or node.owners != self.tree[topic].owners):
-                self.blind.add(topic)
-            self.highest[topic] = max(highest, node.epoch)
         same_list = tree.keys() == self.tree.keys()
         self.history.append(tree)
         self.listed.append(self.listed[-1] if same_list else self.last)
@@ -118,11 +106,6 @@ class Ensemble:
         del self.history[keep:], self.listed[keep:]
         self.delayed.clear()
         self.restored += 1
-
-    def went_back(self, topic: str) -> bool:
-        """Whether a topic's node is older than one that consumers may have acted upon."""
-        node = self.tree.get(topic)
-        return node is not None and node.epoch < self.highest[topic]
 
     def create(self, topic: str, assignment: TopicAssignment) -> bool:
         if topic in self.tree:
