@@ -59,21 +59,14 @@ class CoordinationKeys(Keys):
 
     def epochs(self) -> dict[str, int]:
         """The epochs that were noted, by topic; none if the key cannot be read."""
-        key = self._key(self._coordination(EPOCHS))
-        try:
-            return {} if key is None else read_epochs(key)
-        except WireError:
-            return {}
+        return _epochs_in(self._key(self._coordination(EPOCHS)))
 
     def note_epochs(self, epochs: Mapping[str, int]) -> None:
         """Note that these are about to be written, by topic. One that is noted never falls."""
         name = self._coordination(EPOCHS)
         for _ in range(ATTEMPTS):
             key = self._key(name)
-            try:
-                known = {} if key is None else read_epochs(key)
-            except WireError:
-                known = {}
+            known = _epochs_in(key)
             merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
             value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
             if merged == known or self._api.put_key(name, value, cas=0 if key is None else key.modified):
@@ -119,6 +112,13 @@ def read_epochs(key: Key) -> dict[str, int]:
     if not all(type(epoch) is int and 0 <= epoch < MAX_EPOCH for epoch in value.values()):
         raise _not_understood(key, wanted)
     return {check_topic(topic): epoch for topic, epoch in value.items()}
+
+
+def _epochs_in(key: Key | None) -> dict[str, int]:
+    try:
+        return {} if key is None else read_epochs(key)
+    except WireError:
+        return {}
 
 
 def _object(key: Key, wanted: str) -> Mapping[str, Any]:
