@@ -107,7 +107,7 @@ def read_assignor(key: Key) -> AssignorChoice:
 
 def read_epochs(key: Key) -> dict[str, int]:
     """Epochs by topic. Raises `WireError` for anything else."""
-    wanted = f" of topics to whole numbers from 0 to {MAX_EPOCH}"
+    wanted = f" of topics to whole numbers from 0 to {MAX_EPOCH - 1}"
     value = _object(key, wanted)
     if not all(type(epoch) is int and 0 <= epoch < MAX_EPOCH for epoch in value.values()):
         raise _not_understood(key, wanted)
