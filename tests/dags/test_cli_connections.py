@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.airflow.connections import ConnectionSettingsError
-from muster.cli.connections import consul_settings, read_variable, zookeeper_settings
+from muster.settings.connection_lookup import CONNECTIONS, read_variable
+from muster.settings.connection_parsing import ConnectionSettingsError
 from tests.dags.conftest import connection
 
 SECRET = "tell-nobody"  # noqa: S105
@@ -57,8 +57,8 @@ def test_a_variable_is_read_as_airflow_reads_it(value: str, monkeypatch: pytest.
 def test_settings_come_from_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_Z", "generic://a%3A1%2Cb%3A2?operation_timeout=3")
     monkeypatch.setenv("AIRFLOW_CONN_K", connection(host="h", port=8501, password=SECRET))
-    assert (zookeeper_settings("z").hosts, zookeeper_settings("z").operation_timeout) == ("a:1,b:2", 3)
-    found = consul_settings("k")
+    assert (CONNECTIONS.zookeeper("z").hosts, CONNECTIONS.zookeeper("z").operation_timeout) == ("a:1,b:2", 3)
+    found = CONNECTIONS.consul("k")
     assert (found.host, found.port) == ("h", 8501)
     assert found.token is not None
     assert found.token.get_secret_value() == SECRET
@@ -80,7 +80,7 @@ def test_what_is_no_connection_is_named_and_not_shown(value: str, monkeypatch: p
     with pytest.raises(
         ConnectionSettingsError, match="environment variable AIRFLOW_CONN_K is no connection"
     ) as got:
-        consul_settings("k")
+        CONNECTIONS.consul("k")
     assert SECRET not in str(got.value)
     assert got.value.__cause__ is None
 
@@ -89,7 +89,7 @@ def test_what_is_no_connection_is_named_and_not_shown(value: str, monkeypatch: p
 def test_an_extra_that_is_none_is_named_and_not_shown(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_K", connection(host="h", extra=extra))
     with pytest.raises(ConnectionSettingsError, match="key 'extra'") as got:
-        consul_settings("k")
+        CONNECTIONS.consul("k")
     assert SECRET not in str(got.value)
 
 

@@ -6,14 +6,8 @@ import asyncio
 
 import pytest
 
-from muster.airflow.connections import (
-    ConnectionSettingsError,
-    aconsul_settings,
-    consul_settings,
-    kafka_settings,
-    status_token,
-    zookeeper_settings,
-)
+from muster.airflow.connections import CONNECTIONS, aconsul_settings
+from muster.settings.connection_parsing import ConnectionSettingsError
 from tests.dags.conftest import connection
 
 SECRET = "tell-nobody"  # noqa: S105
@@ -29,7 +23,7 @@ def given(monkeypatch: pytest.MonkeyPatch):
 
 def test_zookeeper_takes_several_hosts_a_chroot_and_the_settings_keys(given):
     given(conn_type="generic", host="a:1,b:2/root", extra={"use_ssl": True, "ca": "/ca.pem"})
-    settings = zookeeper_settings("c")
+    settings = CONNECTIONS.zookeeper("c")
     assert settings.hosts == "a:1,b:2/root"
     assert settings.use_ssl
     assert settings.ca == "/ca.pem"
@@ -37,14 +31,14 @@ def test_zookeeper_takes_several_hosts_a_chroot_and_the_settings_keys(given):
 
 def test_zookeeper_takes_a_port_for_every_host_that_has_none(given):
     given(conn_type="generic", host="a,b:2/root", port=2181)
-    assert zookeeper_settings("c").hosts == "a:2181,b:2/root"
+    assert CONNECTIONS.zookeeper("c").hosts == "a:2181,b:2/root"
 
 
 def test_zookeeper_credentials(given):
     given(
         conn_type="generic", host="a:1", login="me", password=SECRET, extra={"sasl_mechanism": "DIGEST-MD5"}
     )
-    settings = zookeeper_settings("c")
+    settings = CONNECTIONS.zookeeper("c")
     assert settings.username == "me"
     assert settings.password is not None
     assert settings.password.get_secret_value() == SECRET
@@ -54,7 +48,7 @@ def test_zookeeper_credentials(given):
 def test_zookeeper_credentials_must_say_how_they_are_meant(given):
     given(conn_type="generic", host="a:1", login="me", password=SECRET)
     with pytest.raises(ConnectionSettingsError, match=r"'c', key 'login'.*auth_scheme.*sasl_mechanism"):
-        zookeeper_settings("c")
+        CONNECTIONS.zookeeper("c")
 
 
 def test_consul_fields(given):
@@ -66,7 +60,7 @@ def test_consul_fields(given):
         password=SECRET,
         extra={"datacenter": "dc2", "verify": False},
     )
-    settings = consul_settings("c")
+    settings = CONNECTIONS.consul("c")
     assert (settings.host, settings.port, settings.scheme) == ("h", 8501, "https")
     assert settings.token is not None
     assert settings.token.get_secret_value() == SECRET
@@ -84,7 +78,7 @@ def test_kafka_extra_is_librdkafka_configuration(given):
             "operation_timeout": 3,
         },
     )
-    settings = kafka_settings("c")
+    settings = CONNECTIONS.kafka("c")
     assert settings.config == {"bootstrap.servers": "h:9092", "enable.ssl.certificate.verification": "true"}
     assert settings.operation_timeout == 3
 
@@ -92,28 +86,28 @@ def test_kafka_extra_is_librdkafka_configuration(given):
 @pytest.mark.parametrize(
     ("read", "values", "expected"),
     [
-        (zookeeper_settings, {"conn_type": "generic"}, "key 'host': is empty"),
+        (CONNECTIONS.zookeeper, {"conn_type": "generic"}, "key 'host': is empty"),
         (
-            zookeeper_settings,
+            CONNECTIONS.zookeeper,
             {"host": "a", "extra": {"tls": SECRET}},
             r"key 'extra.tls': unknown key; .*use_ssl",
         ),
         (
-            zookeeper_settings,
+            CONNECTIONS.zookeeper,
             {"host": "a", "extra": {"use_ssl": SECRET}},
             r"key 'extra.use_ssl': .*boolean",
         ),
-        (consul_settings, {"host": "a", "schema": SECRET}, "key 'schema': .*'http' or 'https'"),
-        (consul_settings, {"host": "a", "port": 70000}, "key 'port': .*less than 65536"),
-        (consul_settings, {"host": "a", "extra": {"token": SECRET}}, "key 'extra.token': unknown key"),
-        (kafka_settings, {"host": "a", "port": 9092}, "key 'extra': needs 'bootstrap.servers'"),
+        (CONNECTIONS.consul, {"host": "a", "schema": SECRET}, "key 'schema': .*'http' or 'https'"),
+        (CONNECTIONS.consul, {"host": "a", "port": 70000}, "key 'port': .*less than 65536"),
+        (CONNECTIONS.consul, {"host": "a", "extra": {"token": SECRET}}, "key 'extra.token': unknown key"),
+        (CONNECTIONS.kafka, {"host": "a", "port": 9092}, "key 'extra': needs 'bootstrap.servers'"),
         (
-            kafka_settings,
+            CONNECTIONS.kafka,
             {"extra": {"bootstrap.servers": "a", "group.id": SECRET}},
             "key 'extra': group.id: set by Muster",
         ),
-        (kafka_settings, {"extra": "{" + SECRET}, "key 'extra': is not JSON"),
-        (kafka_settings, {"extra": f'["{SECRET}"]'}, "key 'extra': is not a JSON object"),
+        (CONNECTIONS.kafka, {"extra": "{" + SECRET}, "key 'extra': is not JSON"),
+        (CONNECTIONS.kafka, {"extra": f'["{SECRET}"]'}, "key 'extra': is not a JSON object"),
     ],
 )
 def test_a_mistake_names_connection_and_key_and_shows_no_value(given, read, values, expected):
@@ -127,21 +121,21 @@ def test_a_mistake_names_connection_and_key_and_shows_no_value(given, read, valu
 
 def test_a_missing_connection_is_named_with_the_next_step():
     with pytest.raises(ConnectionSettingsError, match="no Airflow connection 'nowhere'; create it"):
-        consul_settings("nowhere")
+        CONNECTIONS.consul("nowhere")
     with pytest.raises(ConnectionSettingsError, match="no Airflow connection 'nowhere'; create it"):
         asyncio.run(aconsul_settings("nowhere"))
 
 
 def test_the_status_pages_token_is_the_password(given):
     given(conn_type="generic", password=SECRET)
-    token = status_token("c")
+    token = CONNECTIONS.token("c")
     assert token is not None
     assert token.get_secret_value() == SECRET
     assert SECRET not in repr(token)
-    assert status_token(None) is None
+    assert CONNECTIONS.token(None) is None
 
 
-@pytest.mark.parametrize("read", [status_token, consul_settings])
+@pytest.mark.parametrize("read", [CONNECTIONS.token, CONNECTIONS.consul])
 @pytest.mark.parametrize("password", [f"{SECRET}\n", f"two {SECRET}", f"{SECRET}\xe9"])
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(given, read, password):
     given(conn_type="http", host="h", port=1, password=password)
@@ -155,10 +149,10 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(given, read, p
 def test_a_status_connection_without_a_token_is_refused(given):
     given(conn_type="generic")
     with pytest.raises(ConnectionSettingsError, match=r"'c', key 'password': .*is empty"):
-        status_token("c")
+        CONNECTIONS.token("c")
 
 
 def test_zookeepers_acl_is_checked_when_it_is_read(given):
     given(conn_type="generic", host="a:1", extra={"acl": "sasl:me:x"})
     with pytest.raises(ConnectionSettingsError, match=r"'c', key 'extra.acl'.*'cdrwa'"):
-        zookeeper_settings("c")
+        CONNECTIONS.zookeeper("c")

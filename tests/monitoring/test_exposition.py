@@ -14,7 +14,6 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
 from muster.monitoring.exporter import Exporter
 from muster.monitoring.exposition import exposition
@@ -23,6 +22,7 @@ from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Page, 
 from muster.monitoring.routes import metrics_router
 from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 NOW = 1_000_000.0
 CLUSTER = ClusterSettings.model_validate(

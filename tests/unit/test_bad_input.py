@@ -8,9 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.airflow.submission import Submission
-from muster.cli.connections import read_variable
 from muster.cli.what_if import PairType
 from muster.consumer import predecessor
 from muster.core import wire
@@ -37,6 +35,8 @@ from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registrat
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.levers.outcome import LeverError, Word
 from muster.settings.clusters import SettingsError, load_clusters
+from muster.settings.connection_lookup import read_variable
+from muster.settings.connection_parsing import ConnectionSettingsError
 from muster.settings.connections import ConsulSettings
 
 DEEP = "[" * 100_000

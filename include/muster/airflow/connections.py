@@ -1,83 +1,25 @@
-"""Airflow connections to the settings of ZooKeeper, Consul and Kafka.
+"""Connections as a task and a trigger look them up: from Airflow's supervisor.
 
-- ZooKeeper: any type (`generic` will do); host `h1:2181,h2:2181/chroot`, or a host and a port; login and password
-  with extra `auth_scheme` or `sasl_mechanism`; extra: the other keys of `ZooKeeperSettings`.
-- Consul: any type (`http` will do); host, port, schema; the password is the ACL token; extra: the other keys of
-  `ConsulSettings`.
-- Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties. An extra key
-  `operation_timeout` (seconds) is Muster's own.
-- Status pages: any type (`generic` will do); the password is the bearer token.
-
-Tasks use the plain functions, code that runs in the triggerer's event loop uses `aconsul_settings`. Airflow itself is
-imported when a connection is looked up, because the command line parses the fields of a connection without it.
+Airflow is imported with the first look-up, because DAG files import this.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, SecretStr, ValidationError
-
-from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
-
-if TYPE_CHECKING:
-    from airflow.sdk import Connection
-
-Settings = TypeVar("Settings", bound=BaseModel)
-
-
-class ConnectionFields(Protocol):
-    """What of a connection becomes settings; Airflow's `Connection` has it."""
-
-    conn_id: str
-    host: str | None
-    port: int | None
-    login: str | None
-    password: str | None
-    schema: str | None
-    extra: str | None
-
-
-class _StatusPages(BaseModel):
-    token: HeaderSecret
-
-
-class ConnectionSettingsError(ValueError):
-    """An Airflow connection is missing or does not say what it should.
-
-    The message names the connection, the key and what is allowed, and never shows a value, which might be secret.
-    """
-
-
-def zookeeper_settings(conn_id: str) -> ZooKeeperSettings:
-    """Read the Airflow connection `conn_id`. Raises `ConnectionSettingsError`."""
-    connection = _get(conn_id)
-    return parse_zookeeper(connection, _extra(connection))
-
-
-def consul_settings(conn_id: str) -> ConsulSettings:
-    """Read the Airflow connection `conn_id`. Raises `ConnectionSettingsError`."""
-    connection = _get(conn_id)
-    return parse_consul(connection, _extra(connection))
-
-
-def kafka_settings(conn_id: str) -> KafkaSettings:
-    """Read the Airflow connection `conn_id`. Raises `ConnectionSettingsError`."""
-    connection = _get(conn_id)
-    return parse_kafka(connection, _extra(connection))
-
-
-def status_token(conn_id: str | None) -> SecretStr | None:
-    """The bearer token in the Airflow connection `conn_id`, None without one. Raises `ConnectionSettingsError`."""
-    if conn_id is None:
-        return None
-    return parse_status_token(_get(conn_id))
+from muster.settings.connection_lookup import Connections
+from muster.settings.connection_parsing import (
+    ConnectionFields,
+    ConnectionSettingsError,
+    check_extra,
+    parse_consul,
+)
+from muster.settings.connections import ConsulSettings
 
 
 async def aconsul_settings(conn_id: str) -> ConsulSettings:
-    """Like `consul_settings`, for the triggerer: it does not block the event loop."""
+    """Like `CONNECTIONS.consul`, for the triggerer: it does not block the event loop."""
     from airflow.sdk import BaseHook  # noqa: PLC0415 - see the module
     from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
 
@@ -89,60 +31,7 @@ async def aconsul_settings(conn_id: str) -> ConsulSettings:
     return parse_consul(connection, await connection.aextra_dejson())
 
 
-def require_connection(conn_id: str) -> Connection:
-    """Return the Airflow connection `conn_id`. Raises `ConnectionSettingsError` if there is none."""
-    return _get(conn_id)
-
-
-def parse_status_token(connection: ConnectionFields) -> SecretStr:
-    """The bearer token that a connection holds. Raises `ConnectionSettingsError`."""
-    values = {"token": connection.password or ""}
-    return _validate(connection, _StatusPages, values, {"token": "password"}).token
-
-
-def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> ZooKeeperSettings:
-    """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
-    values = _from_extra(connection, ZooKeeperSettings, extra, {"hosts", "username", "password"})
-    if not connection.host:
-        raise _wrong(connection, "host", "is empty; expected 'h1:2181,h2:2181', or a host and a port")
-    values["hosts"] = _with_port(connection.host, connection.port)
-    values |= _present(username=connection.login, password=connection.password)
-    if connection.login and not (extra.get("auth_scheme") or extra.get("sasl_mechanism")):
-        raise _wrong(
-            connection,
-            "login",
-            "is set, but not how it is meant; set extra 'auth_scheme' to 'digest', or extra 'sasl_mechanism' to "
-            "'DIGEST-MD5' or 'GSSAPI'",
-        )
-    return _validate(connection, ZooKeeperSettings, values, {"hosts": "host", "username": "login"})
-
-
-def parse_consul(connection: ConnectionFields, extra: Mapping[str, Any]) -> ConsulSettings:
-    """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
-    values = _from_extra(connection, ConsulSettings, extra, {"host", "port", "scheme", "token"})
-    values |= _present(
-        host=connection.host, port=connection.port, scheme=connection.schema, token=connection.password
-    )
-    return _validate(connection, ConsulSettings, values, {"scheme": "schema", "token": "password"})
-
-
-def parse_kafka(connection: ConnectionFields, extra: Mapping[str, Any]) -> KafkaSettings:
-    """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
-    config = {key: value for key, value in extra.items() if key != "operation_timeout"}
-    if not config.get("bootstrap.servers"):
-        raise _wrong(
-            connection,
-            "extra",
-            "needs 'bootstrap.servers'; extra is a JSON object of librdkafka properties, such as "
-            '{"bootstrap.servers": "h1:9092,h2:9092"}; host and port are not used',
-        )
-    values: dict[str, Any] = {"config": config}
-    if "operation_timeout" in extra:
-        values["operation_timeout"] = extra["operation_timeout"]
-    return _validate(connection, KafkaSettings, values, {"config": "extra"})
-
-
-def _get(conn_id: str) -> Connection:
+def _from_supervisor(conn_id: str) -> tuple[ConnectionFields, Mapping[str, Any]]:
     from airflow.sdk import BaseHook  # noqa: PLC0415 - see the module
     from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415
 
@@ -151,7 +40,8 @@ def _get(conn_id: str) -> Connection:
     except AirflowNotFoundException as error:
         raise _missing(conn_id) from error
     check_extra(connection)
-    return connection
+    # Airflow's own accessor registers what it finds with the secrets masker.
+    return connection, connection.extra_dejson
 
 
 def _missing(conn_id: str) -> ConnectionSettingsError:
@@ -161,66 +51,5 @@ def _missing(conn_id: str) -> ConnectionSettingsError:
     )
 
 
-def _wrong(connection: ConnectionFields, key: str, message: str) -> ConnectionSettingsError:
-    return ConnectionSettingsError(
-        f"Airflow connection {connection.conn_id!r}, key '{key}': {message}; correct it under Admin > Connections"
-    )
-
-
-def check_extra(connection: ConnectionFields) -> None:
-    """Raise `ConnectionSettingsError` unless the extra is empty or a JSON object."""
-    # Airflow itself takes an extra that is no JSON for an empty one, and the mistake would show somewhere else.
-    if not connection.extra:
-        return
-    try:
-        extra = json.loads(connection.extra)
-    except (ValueError, RecursionError):
-        # Not chained: the decoder's message would carry the text, which may hold secrets.
-        raise _wrong(connection, "extra", "is not JSON") from None
-    if not isinstance(extra, dict):
-        raise _wrong(connection, "extra", "is not a JSON object")
-
-
-def _extra(connection: Connection) -> dict[str, Any]:
-    # Through Airflow's own accessor, because that registers what it finds with the secrets masker.
-    return dict(connection.extra_dejson)
-
-
-def _present(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, "")}
-
-
-def _with_port(host: str, port: int | None) -> str:
-    if not port:
-        return host
-    servers, slash, chroot = host.partition("/")
-    return ",".join(s if ":" in s else f"{s}:{port}" for s in servers.split(",")) + slash + chroot
-
-
-def _from_extra(
-    connection: ConnectionFields, model: type[BaseModel], extra: Mapping[str, Any], elsewhere: set[str]
-) -> dict[str, Any]:
-    allowed = set(model.model_fields) - elsewhere
-    if unknown := sorted(set(extra) - allowed):
-        raise _wrong(
-            connection,
-            f"extra.{unknown[0]}",
-            f"unknown key; allowed in extra are: {', '.join(sorted(allowed))}",
-        )
-    return dict(extra)
-
-
-def _validate(
-    connection: ConnectionFields, model: type[Settings], values: dict[str, Any], shown: dict[str, str]
-) -> Settings:
-    """Build `model`; `shown` says where in the connection a field stands, if not in extra under its own name."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = str(found["loc"][0]) if found["loc"] else "extra"
-        of_its_own = field in {"host", "port", "password"}
-        key = shown.get(field, field if of_its_own else f"extra.{field}")
-        message = found["msg"].removeprefix("Value error, ")
-        # Not chained: pydantic's own message shows the values.
-        raise _wrong(connection, key, message) from None
+CONNECTIONS = Connections(_from_supervisor)
+"""For tasks."""

@@ -30,7 +30,7 @@ from pydantic import JsonValue
 
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.alerts import REPEATS
-from muster.airflow.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
+from muster.airflow.connections import CONNECTIONS
 from muster.airflow.history_retention import prune_history
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
@@ -63,10 +63,10 @@ def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager
     """A coordinator of `cluster`, with the connections that Airflow has for it; see `open_coordinator`."""
     return open_coordinator(
         cluster,
-        zookeeper_settings(cluster.zookeeper),
-        consul_settings(cluster.consul),
-        kafka_settings(cluster.kafka),
-        status_token(cluster.status),
+        CONNECTIONS.zookeeper(cluster.zookeeper),
+        CONNECTIONS.consul(cluster.consul),
+        CONNECTIONS.kafka(cluster.kafka),
+        CONNECTIONS.token(cluster.status),
         by=by,
     )
 
@@ -113,7 +113,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     Before that, consumers are stopped whose task a person ended unnoticed, see `muster.airflow.abandoned`.
     """
     cluster = load_clusters()[name]
-    consul = consul_settings(cluster.consul)
+    consul = CONNECTIONS.consul(cluster.consul)
     stop_abandoned(Discovery.of(consul, cluster), context["ti"].get_task_states)
     with open_cluster(cluster, context) as coordinator:
         report = coordinator.fetch_consumers()

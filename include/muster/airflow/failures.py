@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.airflow.submission import SubmissionError
 from muster.edges.consul import ConsulError
 from muster.settings.clusters import SettingsError
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from muster.airflow.connections import zookeeper_settings
+from muster.airflow.connections import CONNECTIONS
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import Clusters
 
@@ -27,7 +27,7 @@ def prune_history(clusters: Clusters, name: str, written: int) -> int:
     if kept is None or not written:
         return 0
     try:
-        with TopicStore(zookeeper_settings(clusters[name].zookeeper), name, read_only=True) as store:
+        with TopicStore(CONNECTIONS.zookeeper(clusters[name].zookeeper), name, read_only=True) as store:
             newest = store.history(limit=1).records[:1]
             if not newest or newest[0].number % EVERY >= written:
                 return 0

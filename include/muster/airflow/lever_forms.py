@@ -103,18 +103,18 @@ def word(context: Context) -> Word:
 
 def discovery(cluster: ClusterSettings) -> Discovery:
     """The cluster's consumers and keys in Consul, through its Airflow connection."""
-    from muster.airflow.connections import consul_settings  # noqa: PLC0415 - the DAG file stays light
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415 - the DAG file stays light
     from muster.edges.consul import Discovery  # noqa: PLC0415
 
-    return Discovery.of(consul_settings(cluster.consul), cluster)
+    return Discovery.of(CONNECTIONS.consul(cluster.consul), cluster)
 
 
 def store(cluster: ClusterSettings) -> TopicStore:
     """The cluster's topics in ZooKeeper, through its Airflow connection; a context manager."""
-    from muster.airflow.connections import zookeeper_settings  # noqa: PLC0415
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415
     from muster.edges.zookeeper import TopicStore  # noqa: PLC0415
 
-    return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True)
+    return TopicStore(CONNECTIONS.zookeeper(cluster.zookeeper), cluster.name, read_only=True)
 
 
 def told(

@@ -22,13 +22,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
 
-from muster.airflow.connections import (
-    consul_settings,
-    kafka_settings,
-    require_connection,
-    status_token,
-    zookeeper_settings,
-)
+from muster.airflow.connections import CONNECTIONS
 from muster.airflow.driver_log import DriverLog
 from muster.airflow.failures import (
     SHOWN_OUTPUT,
@@ -120,7 +114,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         with for_good_or_again():
             cluster = load_clusters()[self.cluster]
-            consul = consul_settings(cluster.consul)
+            consul = CONNECTIONS.consul(cluster.consul)
             discovery = Discovery.of(consul, cluster)
             search = _Search(discovery, cluster)
             registration = self._until_live(search, consul, context)
@@ -227,16 +221,16 @@ class MusterConsumerOperator(SparkSubmitOperator):
     def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
         cluster = search.cluster
         of = cluster.consumers
-        check_kubernetes(require_connection(of.spark).host or "")
+        check_kubernetes(CONNECTIONS.fields(of.spark).host or "")
         incarnation = str(uuid.uuid4())
         settings = consumer_settings(
             cluster,
             self.consumer,
             incarnation,
-            zookeeper_settings(of.zookeeper or cluster.zookeeper),
-            consul_settings(of.consul) if of.consul else consul,
-            kafka_settings(of.kafka or cluster.kafka),
-            status_token(cluster.status),
+            CONNECTIONS.zookeeper(of.zookeeper or cluster.zookeeper),
+            CONNECTIONS.consul(of.consul) if of.consul else consul,
+            CONNECTIONS.kafka(of.kafka or cluster.kafka),
+            CONNECTIONS.token(cluster.status),
         )
         self._conn_id = of.spark
         self.name = f"muster {cluster.name} {self.consumer}"

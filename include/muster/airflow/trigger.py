@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
+from muster.airflow.connections import aconsul_settings
 from muster.airflow.driver_log import DriverLog
 from muster.airflow.presence import Presence
 from muster.airflow.processes import Life, ProcessRef, this_host
@@ -26,6 +26,7 @@ from muster.airflow.watcher import Watch, Watched, watching
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
 from muster.edges.consul_keys import PREFIX
 from muster.settings.clusters import SettingsError, load_clusters
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 LOOK = 1.0
 """Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""

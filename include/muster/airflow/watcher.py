@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from muster.airflow.connections import ConnectionSettingsError, aconsul_settings
+from muster.airflow.connections import aconsul_settings
 from muster.edges.consul import ConsulError, Discovery, Members, StopRequest, WaitIndex
 from muster.edges.consul_keys import PREFIX
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
 

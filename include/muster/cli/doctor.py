@@ -9,13 +9,13 @@ from dataclasses import asdict
 
 import click
 
-from muster.cli.connections import Found
 from muster.cli.errors import WrongQuestionError
 from muster.cli.tables import console, table
 from muster.doctor.examination import examine
 from muster.doctor.findings import Check, Outcome, Part, counts, explained, failed
 from muster.doctor.packages import check_packages
 from muster.settings.clusters import Clusters, SettingsError, clusters_path, load_clusters
+from muster.settings.connection_lookup import CONNECTIONS
 
 FAILED = 5
 """Exit code where a check failed; the same as that of `status --check`."""
@@ -93,7 +93,7 @@ def _of(clusters: Clusters, name: str, timeout: float) -> list[Check]:
                 "cluster", clusters.errors[name], "correct the entry; docs/settings.md has every key"
             )
         ]
-    return examine(clusters[name], Found(), timeout)
+    return examine(clusters[name], CONNECTIONS, timeout)
 
 
 def _show(title: str, checks: Sequence[Check]) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from muster.cli.connections import consul_settings, status_token, zookeeper_settings
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
@@ -21,6 +20,7 @@ from muster.edges.consul import Discovery, IsolationEntry, Members
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS
 
 
 class Topics(Protocol):
@@ -80,9 +80,9 @@ def open_edges(cluster: ClusterSettings) -> Iterator[Edges]:
     Raises `ConnectionSettingsError` if a connection is missing, `ZooKeeperError` if ZooKeeper is out of reach. Consul
     is contacted when it is first needed.
     """
-    consul = consul_settings(cluster.consul)
-    poll = partial(poll_statuses, token=status_token(cluster.status))
-    with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as store:
+    consul = CONNECTIONS.consul(cluster.consul)
+    poll = partial(poll_statuses, token=CONNECTIONS.token(cluster.status))
+    with TopicStore(CONNECTIONS.zookeeper(cluster.zookeeper), cluster.name, read_only=True) as store:
         discovery = Discovery.of(consul, cluster)
         reader = CircumstancesReader(store, discovery, poll, time.time, cluster.status_timeout)
 

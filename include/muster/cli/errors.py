@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 import click
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
@@ -21,6 +20,7 @@ from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import LeverError
 from muster.settings.clusters import SettingsError
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 
 class WrongQuestionError(click.ClickException):

@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 
-from muster.cli.connections import consul_settings, zookeeper_settings
 from muster.cli.errors import explained
 from muster.cli.what_if import PairType
 from muster.edges.consul import Discovery
@@ -27,6 +26,7 @@ from muster.levers.audit import recorded
 from muster.levers.outcome import LeverError, Outcome, Word, brief
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.connection_lookup import CONNECTIONS
 
 Lever = Callable[..., Outcome]
 """Takes the cluster, the word of whoever pulls it, and the command's own arguments."""
@@ -53,11 +53,11 @@ def _lever(pull: Lever) -> Callable[..., None]:
 
 
 def _discovery(cluster: ClusterSettings) -> Discovery:
-    return Discovery.of(consul_settings(cluster.consul), cluster)
+    return Discovery.of(CONNECTIONS.consul(cluster.consul), cluster)
 
 
 def _store(cluster: ClusterSettings) -> TopicStore:
-    return TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True)
+    return TopicStore(CONNECTIONS.zookeeper(cluster.zookeeper), cluster.name, read_only=True)
 
 
 @click.command()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.dashboard.access import Visitor
 from muster.dashboard.apply import apply_plan
 from muster.dashboard.board import Board
@@ -32,6 +31,7 @@ from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, wh
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import Outcome, Word
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 
 class UnknownError(LookupError):

@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
@@ -37,6 +36,7 @@ from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.levers.outcome import LeverError
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=500)]

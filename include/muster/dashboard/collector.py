@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
@@ -25,6 +24,7 @@ from muster.edges.consul import ConsulError, IsolationEntry, Members
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 T = TypeVar("T")
 Name = Literal["zookeeper", "consul", "kafka", "consumers", "history"]

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from muster.cli.connections import consul_settings, zookeeper_settings
 from muster.dashboard.board import Board
 from muster.dashboard.models import (
     AssignorLever,
@@ -29,6 +28,7 @@ from muster.levers.audit import recorded
 from muster.levers.outcome import Outcome, Word
 from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS
 
 VIA = "dashboard"
 """Where a lever was pulled, for the cluster's history."""
@@ -50,10 +50,10 @@ def open_levers(cluster: ClusterSettings) -> LeverEdges:
 
     @contextmanager
     def store() -> Iterator[TopicStore]:
-        with TopicStore(zookeeper_settings(cluster.zookeeper), cluster.name, read_only=True) as opened:
+        with TopicStore(CONNECTIONS.zookeeper(cluster.zookeeper), cluster.name, read_only=True) as opened:
             yield opened
 
-    discovery = Discovery.of(consul_settings(cluster.consul), cluster)
+    discovery = Discovery.of(CONNECTIONS.consul(cluster.consul), cluster)
     return LeverEdges(discovery, store)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from muster.cli.connections import consul_settings, kafka_settings, status_token, zookeeper_settings
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
@@ -24,6 +23,7 @@ from muster.edges.kafka_groups import TopicGroups
 from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS
 
 T = TypeVar("T")
 
@@ -109,12 +109,12 @@ class OpenSources:
 
     def poll(self, consumers: Iterable[Consumer], timeout: float) -> Mapping[str, StatusResult]:
         """As `Sources`."""
-        return poll_statuses(consumers, timeout, status_token(self._cluster.status))
+        return poll_statuses(consumers, timeout, CONNECTIONS.token(self._cluster.status))
 
     def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
         """As `Sources`."""
         if self._groups is None:
-            settings = kafka_settings(self._cluster.kafka)
+            settings = CONNECTIONS.kafka(self._cluster.kafka)
             self._addresses["kafka"] = settings.bootstrap_servers
             self._groups = TopicGroups(settings, self._cluster.group_id)
         group, errors = self._groups.default, []
@@ -158,7 +158,7 @@ class OpenSources:
     def discovery(self) -> Discovery:
         """The cluster's consumers and keys in Consul."""
         if self._discovery is None:
-            settings = consul_settings(self._cluster.consul)
+            settings = CONNECTIONS.consul(self._cluster.consul)
             self._addresses["consul"] = address(settings)
             self._discovery = Discovery.of(settings, self._cluster)
         return self._discovery
@@ -166,7 +166,7 @@ class OpenSources:
     def _zookeeper(self, ask: Callable[[TopicStore], T]) -> T:
         with self._opening:
             if self._store is None:
-                settings = zookeeper_settings(self._cluster.zookeeper)
+                settings = CONNECTIONS.zookeeper(self._cluster.zookeeper)
                 self._addresses["zookeeper"] = settings.hosts
                 opened = TopicStore(settings, self._cluster.name, read_only=True)
                 opened.__enter__()

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import SecretStr
 
-from muster.airflow.connections import ConnectionSettingsError
 from muster.doctor.consul import LEVERS, NEEDED, check_consul
 from muster.doctor.consumers import check_consumers
 from muster.doctor.decisions import check_decisions
@@ -21,6 +20,8 @@ from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges.consul_keys import GENERATIONS, STOP
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import Connections
+from muster.settings.connection_parsing import ConnectionSettingsError
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 log = logging.getLogger(__name__)
@@ -28,25 +29,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _Job = Callable[[], Iterator[Check]]
 _KafkaCheck = Callable[[Part, KafkaSettings, ClusterSettings], Iterator[Check]]
-
-
-class Connections(Protocol):
-    """Where connections come from. Each raises `ConnectionSettingsError` if one is missing or wrong."""
-
-    def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
-        """Find a connection to ZooKeeper."""
-
-    def consul(self, conn_id: str) -> ConsulSettings:
-        """Find a connection to Consul."""
-
-    def kafka(self, conn_id: str) -> KafkaSettings:
-        """Find a connection to Kafka."""
-
-    def token(self, conn_id: str | None) -> SecretStr | None:
-        """Find the token of the status pages."""
-
-    def present(self, conn_id: str) -> None:
-        """Raise if there is no such connection."""
 
 
 def examine(cluster: ClusterSettings, connections: Connections, timeout: float) -> list[Check]:
@@ -86,7 +68,7 @@ class _Finder:
         zookeeper = self._find("zookeeper", cluster.zookeeper, source.zookeeper)
         consul = self._find("consul", cluster.consul, source.consul)
         kafka = self._find("kafka", cluster.kafka, source.kafka)
-        self._find("spark", jobs.spark, source.present)
+        self._find("spark", jobs.spark, source.fields)
         return _Found(
             zookeeper,
             consul,

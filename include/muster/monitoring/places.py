@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from muster.cli.connections import consul_settings, kafka_settings, zookeeper_settings
 from muster.core.readable import readable
 from muster.core.subscription import TopicDecision
 from muster.edges.consul import Discovery
@@ -15,6 +14,7 @@ from muster.edges.kafka_groups import TopicGroups
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.reading import Consumers, Offsets, Page, Topics
 from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS
 from muster.settings.connections import KafkaSettings
 
 CALL_TIMEOUT = 4.0
@@ -26,7 +26,7 @@ Value = TypeVar("Value", int, int | None)
 
 def read_topics(cluster: ClusterSettings) -> Topics:
     """Read ZooKeeper. Raises `ZooKeeperError` or `ConnectionSettingsError`."""
-    settings = zookeeper_settings(cluster.zookeeper)
+    settings = CONNECTIONS.zookeeper(cluster.zookeeper)
     settings = settings.model_copy(update=_sooner(settings.operation_timeout))
     with TopicStore(settings, cluster.name, read_only=True) as store:
         snapshots, left_alone = readable(store.snapshots())
@@ -35,7 +35,7 @@ def read_topics(cluster: ClusterSettings) -> Topics:
 
 def read_consumers(cluster: ClusterSettings) -> Consumers:
     """Read Consul. Raises `ConsulError` or `ConnectionSettingsError`."""
-    settings = consul_settings(cluster.consul)
+    settings = CONNECTIONS.consul(cluster.consul)
     settings = settings.model_copy(update={"timeout": min(settings.timeout, CALL_TIMEOUT)})
     discovery = Discovery.of(settings, cluster)
     members = discovery.members()
@@ -74,7 +74,7 @@ class KafkaReader:
 
     def read(self) -> Offsets:
         """Read Kafka. Raises `KafkaError` or `ConnectionSettingsError`; the next reading connects anew."""
-        settings = kafka_settings(self._cluster.kafka)
+        settings = CONNECTIONS.kafka(self._cluster.kafka)
         settings = settings.model_copy(update=_sooner(settings.operation_timeout))
         if settings != self._settings:
             self.close()

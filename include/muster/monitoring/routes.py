@@ -16,12 +16,12 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Query, Response, 
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
-from muster.airflow.connections import ConnectionSettingsError
-from muster.cli.connections import status_token
 from muster.monitoring.exporter import Exporter, RunsReader
 from muster.monitoring.reading import Place, Runs
 from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import SettingsError
+from muster.settings.connection_lookup import CONNECTIONS
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Token = Callable[[], SecretStr | None]
 
 def connection_token() -> SecretStr | None:
     """The token in the Airflow connection `muster_metrics`. Raises `ConnectionSettingsError` without one."""
-    return status_token(CONNECTION)
+    return CONNECTIONS.token(CONNECTION)
 
 
 def airflow_runs(cluster: str) -> Runs:

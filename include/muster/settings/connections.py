@@ -1,6 +1,6 @@
 """How to reach ZooKeeper, Consul and Kafka, with TLS, SASL and tokens.
 
-In Airflow these come from connections (`muster.airflow.connections` turns one into the other), so secrets are
+In Airflow these come from connections (`muster.settings.connection_parsing` turns one into the other), so secrets are
 where Airflow users keep theirs. A consumer gets them in its settings (`muster.settings.consumer`).
 """
 

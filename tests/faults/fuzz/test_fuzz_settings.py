@@ -16,14 +16,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.airflow.connections import (
-    ConnectionSettingsError,
-    check_extra,
-    parse_consul,
-    parse_kafka,
-    parse_zookeeper,
-)
-from muster.cli.connections import read_variable
 from muster.settings.clusters import (
     AssignorSettings,
     ClusterSettings,
@@ -31,6 +23,14 @@ from muster.settings.clusters import (
     SettingsError,
     TopicsSettings,
     load_clusters,
+)
+from muster.settings.connection_lookup import read_variable
+from muster.settings.connection_parsing import (
+    ConnectionSettingsError,
+    check_extra,
+    parse_consul,
+    parse_kafka,
+    parse_zookeeper,
 )
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from tests.faults.fuzz.rubbish import Path as Place

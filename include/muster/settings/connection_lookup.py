@@ -1,0 +1,108 @@
+"""Settings of ZooKeeper, Consul and Kafka by the id of their connection: the one place that looks connections up.
+
+A task asks Airflow's supervisor (`muster.airflow.connections`). Every other process looks where Airflow looks, and
+asks Airflow itself only if it must. The environment variable `AIRFLOW_CONN_[ID]`, JSON or a URI, comes first; it is
+read here in the way that Airflow reads it. Without one Airflow is asked, which knows its metadata database and the
+configured secrets backends. That happens only where an Airflow is set up, because importing it takes seconds and
+writes an `airflow.cfg` where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from muster.settings.connection_parsing import (
+    ConnectionFields,
+    ConnectionSettingsError,
+    check_extra,
+    parse_consul,
+    parse_kafka,
+    parse_status_token,
+    parse_zookeeper,
+)
+from muster.settings.connection_variable import parse_variable, variable_of
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+
+Find = Callable[[str], tuple[ConnectionFields, Mapping[str, Any]]]
+"""The fields of a connection and its decoded extra. Raises `ConnectionSettingsError` if there is none."""
+
+_AIRFLOW_IS_SET_UP_BY = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")
+
+
+class Connections:
+    """Settings by connection id. Each method raises `ConnectionSettingsError` if a connection is missing or wrong."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
+        """Look up a connection to ZooKeeper."""
+        return parse_zookeeper(*self._find(conn_id))
+
+    def consul(self, conn_id: str) -> ConsulSettings:
+        """Look up a connection to Consul."""
+        return parse_consul(*self._find(conn_id))
+
+    def kafka(self, conn_id: str) -> KafkaSettings:
+        """Look up a connection to Kafka."""
+        return parse_kafka(*self._find(conn_id))
+
+    def token(self, conn_id: str | None) -> SecretStr | None:
+        """Look up the bearer token of the status pages; None if `conn_id` is None."""
+        return None if conn_id is None else parse_status_token(self._find(conn_id)[0])
+
+    def fields(self, conn_id: str) -> ConnectionFields:
+        """Look up a connection of any kind."""
+        return self._find(conn_id)[0]
+
+
+def read_variable(conn_id: str, variable: str, value: str) -> ConnectionFields:
+    """Read a connection as Airflow keeps it in an environment variable.
+
+    Raises `ConnectionSettingsError` naming the variable and never showing what it holds, which might be secret.
+    """
+    try:
+        return parse_variable(conn_id, value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        # Not chained: the message would carry the text.
+        raise ConnectionSettingsError(
+            f"environment variable {variable} is no connection; correct it: expected is JSON such as "
+            '{"conn_type": "generic", "host": "h1:2181"}, or a URI such as generic://h1:2181'
+        ) from None
+
+
+def _in_environment_or_airflow(conn_id: str) -> tuple[ConnectionFields, Mapping[str, Any]]:
+    variable = variable_of(conn_id)
+    value = os.environ.get(variable, "").strip()
+    fields = read_variable(conn_id, variable, value) if value else _in_airflow(conn_id, variable)
+    check_extra(fields)
+    return fields, json.loads(fields.extra) if fields.extra else {}
+
+
+def _in_airflow(conn_id: str, variable: str) -> ConnectionFields:
+    missing = ConnectionSettingsError(
+        f"there is no connection {conn_id!r}; set the environment variable {variable}, or run this where Airflow is "
+        "set up (AIRFLOW_HOME), with the connection under Admin > Connections"
+    )
+    home = Path.home() / "airflow" / "airflow.cfg"
+    if not home.exists() and not any(os.environ.get(name) for name in _AIRFLOW_IS_SET_UP_BY):
+        raise missing
+    try:
+        from airflow.models.connection import Connection  # noqa: PLC0415
+        from airflow.sdk.exceptions import AirflowNotFoundException  # noqa: PLC0415 - see the module
+    except ImportError:
+        raise missing from None
+    try:
+        return Connection.get_connection_from_secrets(conn_id)
+    except AirflowNotFoundException:
+        raise missing from None
+
+
+CONNECTIONS = Connections(_in_environment_or_airflow)
+"""For every process that is not a task: the command line, the API server, the exporter."""
