@@ -24,7 +24,7 @@ PYTEST ?=
 # `make test-faults LONG=1` plays many more histories, and injects each real fault five times.
 LONG ?=
 
-export PYTHONPATH := $(CURDIR)/include
+export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
 .PHONY: help env fetch up down status demo test test-celery test-faults test-hosts bench-assignors bench-throughput bench-scale bench-failover \
   bench-airflow-share bench-many-clusters bench picture screenshots check \

@@ -19,7 +19,8 @@ from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 
-INCLUDE = Path(__file__).parents[2] / "include"
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
 
 
 def test_servers_answer(
@@ -87,7 +88,7 @@ def test_guarded_server_ends_with_its_owner(tmp_path: Path, eventually: Eventual
         [sys.executable, "-c", code, str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(INCLUDE)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )
     with owner:
         assert owner.stdout is not None

@@ -21,7 +21,8 @@ from devstack.ports import is_free
 from muster.settings.consumer import VARIABLE as CONSUMER
 from tests.conftest import Eventually
 
-INCLUDE = Path(__file__).parents[2] / "include"
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
 
 # Stands for a consumer job: at SIGTERM it writes whether ZooKeeper still answers, and ends.
 CONSUMER_JOB = """
@@ -44,7 +45,7 @@ class Commands:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(INCLUDE), "MUSTER_DEVSTACK_DIR": str(self.folder)}
+        return {**os.environ, "PYTHONPATH": PYTHONPATH, "MUSTER_DEVSTACK_DIR": str(self.folder)}
 
     def begin(self, command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -14,7 +14,8 @@ import pytest
 from devstack.hosts import Host, Hosts
 from tests.conftest import Eventually
 
-INCLUDE = Path(__file__).parents[2] / "include"
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
 HOLD = """
 import time
 from devstack.hosts import Hosts
@@ -91,7 +92,7 @@ def test_network_is_gone_when_its_owner_is_killed(hosts_possible: None, eventual
         [sys.executable, "-c", HOLD],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(INCLUDE)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
     )
     assert owner.stdout is not None
     name = owner.stdout.readline().strip()

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-INCLUDE = Path(__file__).parents[2] / "include"
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join((str(ROOT / "include"), str(ROOT)))
 
 TASK = """
 import sys
@@ -26,7 +27,7 @@ def test_connections_come_from_files_and_variables_without_the_models_of_airflow
     (tmp_path / "muster_airflow.json").write_text(json.dumps({"conn_type": "http", "password": "pw"}))
     environment = {
         **os.environ,
-        "PYTHONPATH": str(INCLUDE),
+        "PYTHONPATH": PYTHONPATH,
         "AIRFLOW_HOME": str(tmp_path),
         "_AIRFLOW_PROCESS_CONTEXT": "client",  # as in a task
         "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",

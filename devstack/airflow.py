@@ -29,7 +29,7 @@ from devstack.redis import Redis
 from devstack.secret import write_secret
 from devstack.server import Server
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 """The checkout, which is Airflow's home: airflow.cfg, dags and plugins are there."""
 
 USERS = {"admin": "admin", "viewer": "viewer"}
@@ -223,7 +223,7 @@ class Airflow:
         It chooses the API server's port if there is none yet, because all have to know it.
         """
         self.api.choose_ports()
-        include = str(ROOT / "include")
+        ours = (str(ROOT / "include"), str(ROOT))
         logs = self.data_dir / "logs"
         address = self.api.place.address
         local = sorted({"127.0.0.1", "localhost", address})
@@ -245,7 +245,7 @@ class Airflow:
             "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
             "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
             "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
-            "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH", "")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH", "")])),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             # Airflow sets process titles, which by default overwrites the memory that a process's environment is
             # read from, and with it the mark by which the processes of a stack are found.
