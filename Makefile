@@ -120,10 +120,11 @@ picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what t
 screenshots: fetch ## Make docs/images anew: the dashboard on a real stack, in Chromium (root installs it on Debian)
 	@$(PYTHON) -m docs.pictures.dashboard
 
-check: env ## Formatter, linter, strict types and the quick tests
+check: env ## Formatter, linter, strict types, layers and the quick tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 	$(PYTHON) -m pytest -q -m "not stack and not spark and not airflow" $(PYTEST)
 
 format: env ## Format the code, and mend what the linter can

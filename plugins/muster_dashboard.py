@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from muster.dashboard.mount import lazy_dashboard
+from muster.airflow.dashboard_mount import lazy_dashboard
 
 
 class MusterPlugin(AirflowPlugin):

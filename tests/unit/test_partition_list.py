@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.partition_list import format_partitions
 from muster.levers.outcome import LeverError, Word
-from muster.levers.partition_list import MOST, PATTERN, format_partitions, parse_partitions
+from muster.levers.partition_list import MOST, PATTERN, parse_partitions
 
 
 @pytest.mark.parametrize(

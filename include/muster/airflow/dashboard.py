@@ -11,12 +11,13 @@ from typing import Any
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import HTTPException, Request, status
 
+from muster.airflow.coordinator_runs import read_runs
+from muster.airflow.dashboard_mount import Application
 from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.cluster_view import coordinator_dag
-from muster.dashboard.mount import Application
-from muster.monitoring.routes import router as metrics
+from muster.monitoring.routes import metrics_router
 
 
 class AirflowAccess:
@@ -41,7 +42,9 @@ class AirflowAccess:
 def airflow_dashboard() -> Application:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
     app = create_app(Answers(), AirflowAccess())
-    app.include_router(metrics)  # with a token of its own instead of Airflow's permissions
+    app.include_router(
+        metrics_router(read_runs=read_runs)
+    )  # with a token of its own instead of Airflow's permissions
     return app
 
 

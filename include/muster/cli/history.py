@@ -17,8 +17,8 @@ from muster.cli.errors import explained
 from muster.cli.tables import console
 from muster.core.history import Lever, Record, Unreadable
 from muster.core.model import Move
+from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
-from muster.levers.partition_list import format_partitions
 from muster.settings.clusters import load_clusters
 from muster.settings.duration import Duration
 

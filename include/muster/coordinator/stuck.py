@@ -9,9 +9,9 @@ from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import AssignorError
 from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, TopicSnapshot
+from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
 from muster.core.readable import readable
-from muster.levers.partition_list import format_partitions
 from muster.settings.assignor_choice import load_in_force
 
 SHOWN = 30

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from muster.core.partition_list import format_partitions
 from muster.dashboard.levers import LeverEdges, pull
 from muster.dashboard.models import ApplyLever, AssignorChoice, AssignorLever, PinLever, WhatIfAnswer
 from muster.dashboard.what_if import Previewed, pins_of
 from muster.levers.outcome import LeverError, Outcome, Word
-from muster.levers.partition_list import format_partitions
 from muster.settings.clusters import ClusterSettings
 
 

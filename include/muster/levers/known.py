@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.levers.outcome import LeverError, listed
-from muster.levers.partition_list import format_partitions
 from muster.settings.clusters import ClusterSettings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from muster.levers.outcome import LeverError
 
@@ -28,14 +27,3 @@ def parse_partitions(text: str) -> frozenset[int]:
             raise LeverError(f"partitions {text!r}: these are more than {MOST}; name fewer at once")
         found.update(range(begin, end + 1))
     return frozenset(found)
-
-
-def format_partitions(partitions: Iterable[int]) -> str:
-    """Write partitions as `parse_partitions` reads them, in order; `none` if there are none."""
-    ranges: list[list[int]] = []
-    for partition in sorted(set(partitions)):
-        if ranges and ranges[-1][1] == partition - 1:
-            ranges[-1][1] = partition
-        else:
-            ranges.append([partition, partition])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges) or "none"

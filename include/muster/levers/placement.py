@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from muster.core.decisions import Exclusion, Pin
+from muster.core.partition_list import format_partitions
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
 from muster.levers.known import check_consumer, check_partitions, check_topic
 from muster.levers.outcome import LeverError, Outcome, Word, pulled
-from muster.levers.partition_list import format_partitions
 from muster.settings.clusters import ClusterSettings
 
 

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
 from muster.monitoring.exporter import Exporter, RunsReader
-from muster.monitoring.reading import Place, Runs
+from muster.monitoring.reading import Place
 from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_lookup import CONNECTIONS
@@ -40,15 +40,12 @@ def connection_token() -> SecretStr | None:
     return CONNECTIONS.token(CONNECTION)
 
 
-def airflow_runs(cluster: str) -> Runs:
-    """As `muster.airflow.coordinator_runs.read_runs`, importing Airflow's models when it is first asked."""
-    from muster.airflow.coordinator_runs import read_runs  # noqa: PLC0415
+def metrics_router(token: Token = connection_token, read_runs: RunsReader | None = None) -> APIRouter:
+    """Make the two routes.
 
-    return read_runs(cluster)
-
-
-def metrics_router(token: Token = connection_token, read_runs: RunsReader | None = airflow_runs) -> APIRouter:
-    """The two routes. `token` gives the bearer token that they ask for."""
+    `token` gives the bearer token that they ask for, `read_runs` what Airflow knows of a coordinator's runs; without
+    it these metrics are left out.
+    """
     exporter = Exporter(read_runs)
 
     def authorized(authorization: Annotated[str, Header()] = "") -> None:
@@ -98,7 +95,3 @@ def metrics_router(token: Token = connection_token, read_runs: RunsReader | None
 
 def _within(said: float | None) -> float:
     return WITHIN if said is None else max(MARGIN, said - MARGIN)
-
-
-router = metrics_router()
-"""What the application at `/muster` includes: `app.include_router(muster.monitoring.routes.router)`."""

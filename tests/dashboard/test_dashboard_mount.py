@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from muster.dashboard.mount import Application, LazyApplication
+from muster.airflow.dashboard_mount import Application, LazyApplication
 
 HEAVY = {"kazoo", "consul", "confluent_kafka", "fastapi", "pydantic", "httpx", "airflow", "yaml"}
 
 
 def test_the_plugin_imports_no_client_and_no_web_framework() -> None:
-    program = "import sys, muster.dashboard.mount as m; m.lazy_dashboard(); print(*sys.modules)"
+    program = "import sys, muster.airflow.dashboard_mount as m; m.lazy_dashboard(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not HEAVY & {name.partition(".")[0] for name in done.stdout.split()}
 

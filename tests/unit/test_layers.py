@@ -1,0 +1,41 @@
+"""The layers of the product, as `pyproject.toml` has them for import-linter, hold. No module is exempted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "pyproject.toml"
+
+
+def test_layers_hold() -> None:
+    done = _lint(PROJECT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_layers_exempt_no_module() -> None:
+    contracts = tomllib.loads(PROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    assert [contract["id"] for contract in contracts] == ["layers", "pure", "frameworks"]
+    assert not any({"ignore_imports", "exhaustive_ignores"} & contract.keys() for contract in contracts)
+
+
+def test_layers_the_other_way_round_are_refused(tmp_path: Path) -> None:
+    wrong = tmp_path / "pyproject.toml"
+    wrong.write_text(PROJECT.read_text().replace('  "settings",\n  "core",', '  "core",\n  "settings",'))
+    done = _lint(wrong)
+    assert done.returncode != 0
+    assert "muster.core is not allowed" in done.stdout or "muster.settings is not allowed" in done.stdout
+
+
+def _lint(config: Path) -> subprocess.CompletedProcess[str]:
+    command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    return subprocess.run(
+        [sys.executable, "-c", command, "--config", str(config), "--no-cache"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "include",
+        check=False,
+    )
