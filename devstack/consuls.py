@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ class Consuls:
         """Start those that do not run; servers need most of them, so all at once."""
         with ThreadPoolExecutor(len(self.servers) * 2) as pool:
             list(pool.map(lambda agent: agent.start(), self))
+
+    def failure_tolerance(self) -> int:
+        """How many more servers may fail until there is no leader; 0 as well while no server says."""
+        for asked in self.servers:
+            with suppress(httpx.HTTPError, ValueError):
+                # Consul answers 429 while a server is not healthy, with the same body.
+                return int(asked.get("/v1/operator/autopilot/health").json()["FailureTolerance"])
+        return 0
 
     def leader(self) -> Consul:
         """The server that leads. Raises `DevstackError` while none does, or none answers."""

@@ -59,7 +59,7 @@ def cut_until_taken_over(world: World) -> int:
         with world.cut(host):
             world.taken_over(gone)
             world.flows(time.time())
-        world.eventually("all are back", world.settled, LONGEST)
+        world.eventually("all are back", world.well, LONGEST)
     return 2
 
 

@@ -68,11 +68,11 @@ def group_coordinator(world: World) -> int:
 
 
 def coordinator_in_mid_rebalance(world: World) -> int:
-    """Muster's own, while a partition moves."""
+    """Muster's own, while a partition moves; the one that is started then carries the move on."""
     for name in (ALPHA, BETA):
         with world.moving(name):
             world.stack.coordination.kill(name)
-        world.stack.coordination.start(name)
+            world.stack.coordination.start(name)
     return 2
 
 
