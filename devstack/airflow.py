@@ -171,8 +171,8 @@ class Airflow:
 
     What it keeps its database in and how it runs its tasks, the environment says (`devstack.airflow_backend`).
 
-    `extra_environment` is what the stack adds: connections, and where consumers write. `home` is the folder with
-    `airflow.cfg`, `dags` and `plugins`. All of it runs at `place`.
+    `extra_environment` is what the stack adds: connections, and where consumers write; a PYTHONPATH in it comes after
+    the checkout's. `home` is the folder with `airflow.cfg`, `dags` and `plugins`. All of it runs at `place`.
     """
 
     def __init__(
@@ -228,6 +228,8 @@ class Airflow:
         address = self.api.place.address
         local = sorted({"127.0.0.1", "localhost", address})
         no_proxy = ",".join(filter(None, [*local, os.environ.get("NO_PROXY", "")]))
+        extra = dict(self.extra_environment)
+        path = extra.pop("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         return {
             "AIRFLOW_HOME": str(self.home),
             **self.backend.environment(),
@@ -245,7 +247,7 @@ class Airflow:
             "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
             "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
             "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
-            "PYTHONPATH": os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH", "")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*ours, path])),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
             # Airflow sets process titles, which by default overwrites the memory that a process's environment is
             # read from, and with it the mark by which the processes of a stack are found.
@@ -255,7 +257,7 @@ class Airflow:
             # A proxy that is meant for the internet must not get what is meant for the local servers.
             "NO_PROXY": no_proxy,
             "no_proxy": no_proxy,
-            **self.extra_environment,
+            **extra,
         }
 
     def migrate(self) -> None:

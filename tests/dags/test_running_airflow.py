@@ -184,7 +184,6 @@ def world(
         "AIRFLOW_CONN_AUDITED_ZOOKEEPER": connection(conn_type="generic", host=zookeeper.hosts),
         "AIRFLOW_CONN_AUDITED_KAFKA": connection(conn_type="kafka", extra=kafka.config),
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),  # with the notifier
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
     discovery = Discovery(consul, CLUSTER, f"{CLUSTER}-service")

@@ -13,7 +13,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack.airflow import ROOT, Airflow
+from devstack.airflow import Airflow
 from devstack.consul import Consul
 from devstack.ensemble import Ensemble
 from devstack.guard import guard
@@ -122,7 +122,7 @@ class FaultStack:
         return {
             MARKER: str(self.folder),
             "MUSTER_CLUSTERS": str(self.folder / "clusters.yaml"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(HANDLERS)]),
+            "PYTHONPATH": str(HANDLERS),
             # A task that was killed with its scheduler is noticed sooner than in a deployment.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "12",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
