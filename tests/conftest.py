@@ -24,6 +24,7 @@ from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.faults.summary import (  # noqa: F401  hooks
+    pytest_report_header,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,

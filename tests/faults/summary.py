@@ -18,6 +18,11 @@ from tests.hosts import score
 OURS = "faults"
 
 
+def pytest_report_header() -> str:
+    """Told first, too: a run that is broken off has no summary."""
+    return f"seed of the model's histories: {model.VARIABLE}={model.SEED}"
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[OURS] = {

@@ -400,14 +400,14 @@ def test_a_topic_that_kafka_has_under_another_id_is_neither_offered_nor_committe
     consumer.assign({0}, source=A)
     consumer.plan({0: (0, 5)})
     consumer.process()
-    consumer.ownership.identify("t", "B")
+    consumer.ownership.identify("t", HERE.place, "B")
     assert consumer.due() == {}
     assert not consumer.ownership.has_something_to_offer
     consumer.plan({})
     assert consumer.lists() == (set(), {0}, set())
-    consumer.ownership.identify("t", "A")  # a broker had lagged behind
+    consumer.ownership.identify("t", HERE.place, "A")  # a broker had lagged behind
     assert consumer.due() == {HERE.place: {("t", 0): 5}}
-    consumer.ownership.identify("t", "B")
+    consumer.ownership.identify("t", HERE.place, "B")
     consumer.ownership.bar("stopping")
     assert consumer.ownership.closed, "what cannot be committed holds up no end"
 
@@ -416,14 +416,31 @@ def test_a_topic_that_is_gone_is_closed_without_committing_and_not_taken_up(cons
     consumer.assign({0}, source=A)
     consumer.plan({0: (0, 5)})
     consumer.process()
-    consumer.ownership.identify("t", "", gone=True)
+    consumer.ownership.identify("t", HERE.place, "", gone=True)
     assert (consumer.due(), consumer.lists()) == ({}, (set(), set(), {0}))
     consumer.plan({})
     assert consumer.lists() == (set(), set(), set())
-    consumer.ownership.identify("t", "")
+    consumer.ownership.identify("t", HERE.place, "")
     assert consumer.ownership.closed, "still not known to be there"
-    consumer.ownership.identify("t", "A")
+    consumer.ownership.identify("t", HERE.place, "A")
     assert consumer.lists() == (set(), {0}, set())
+
+
+@pytest.mark.parametrize(("kafka_id", "gone"), [("", True), ("B", False)])
+def test_what_is_closed_at_another_place_waits_for_no_topic_that_is_gone_from_there(
+    consumer: Consumer, kafka_id: str, gone: bool
+) -> None:
+    consumer.assign({0}, source=A)
+    consumer.plan({0: (0, 5)})
+    consumer.process()
+    elsewhere = replace(A, group_id="another")
+    consumer.assign(set(), epoch=2, source=elsewhere)
+    consumer.plan({})
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}
+    consumer.ownership.identify("t", elsewhere.place, kafka_id, gone)
+    assert consumer.due() == {HERE.place: {("t", 0): 5}}, "what another place says does not concern it"
+    consumer.ownership.identify("t", HERE.place, kafka_id, gone)
+    assert consumer.ownership.closed
 
 
 def test_a_jump_is_accepted_only_if_it_is_told_and_true(consumer: Consumer) -> None:

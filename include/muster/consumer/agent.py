@@ -535,11 +535,10 @@ class Agent:
         """Kafka has the watched topics of `place` under these ids, and does not have those that are `gone`."""
         with self._changed:
             for name in self._ownership.watched().get(place, ()):
-                topic = self._ownership.topics[name]
-                if topic.source is not None and topic.source.place != place:
-                    continue
-                self._ownership.identify(name, ids.get(name, ""), name in gone)
-                self._set_problem(_identity(name), self._what_is_wrong_with(name, place))
+                self._ownership.identify(name, place, ids.get(name, ""), name in gone)
+                source = self._ownership.topics[name].source
+                if source is None or source.place == place:
+                    self._set_problem(_identity(name), self._what_is_wrong_with(name, place))
             self._note_held()
             self._changed.notify_all()
 

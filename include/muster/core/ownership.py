@@ -288,11 +288,22 @@ class TopicConsumer:
         known = self.source.topic_id if self.source is not None else ""
         return bool(known and self.kafka_id) and known != self.kafka_id
 
-    def identify(self, kafka_id: str, gone: bool = False) -> None:
-        """Kafka has the topic under `kafka_id` now ('': it does not tell), or it is `gone` from Kafka."""
-        self.kafka_id = kafka_id
-        self.gone = gone or (self.gone and not kafka_id)
+    def identify(self, place: Place, kafka_id: str, gone: bool = False) -> None:
+        """Kafka at `place` has the topic under `kafka_id` now ('': it does not tell), or the topic is `gone` from it.
+
+        What is being closed there belongs to the topic that was there; it may be another place than the assignment's.
+        """
+        for partition in self.held.values():
+            known = partition.source.topic_id
+            if partition.closing and partition.source.place == place:
+                partition.refused |= gone or bool(known and kafka_id and known != kafka_id)
+        if self._is_source(place):
+            self.kafka_id = kafka_id
+            self.gone = gone or (self.gone and not kafka_id)
         self.settle()
+
+    def _is_source(self, place: Place) -> bool:
+        return self.source is not None and self.source.place == place
 
     def forget_assigned(self) -> None:
         """Nothing is known to be assigned until the assignment is read again; what is held is closed."""
@@ -354,7 +365,8 @@ class TopicConsumer:
         """The offsets to commit, by where they belong."""
         offsets: dict[Place, dict[int, Due]] = {}
         for number, partition in self.held.items():
-            if partition.outstanding and partition.processed is not None and not self.recreated:
+            recreated = self.recreated and self._is_source(partition.source.place)
+            if partition.outstanding and partition.processed is not None and not recreated:
                 due = Due(partition.processed, partition.source.topic_id, partition.term)
                 offsets.setdefault(partition.source.place, {})[number] = due
         return offsets
@@ -432,9 +444,11 @@ class TopicConsumer:
             self._follow_source(partition)
             if number not in wanted:
                 partition.closing = True
-            if self.gone or (number in self.elsewhere and not self.fencing):
+            if number in self.elsewhere and not self.fencing:
                 partition.refused = True
-            if partition.closing and self.recreated:
+            if self._is_source(partition.source.place) and (
+                self.gone or (partition.closing and self.recreated)
+            ):
                 partition.refused = True
             if partition.closing and not (
                 partition.may_be_read or partition.outstanding or partition.claiming
@@ -515,10 +529,10 @@ class Ownership:
         """Take an assignment that went back though it was read after a sync, see `TopicConsumer.read_restored`."""
         return self.topics[topic].read_restored(assignment, zxid)
 
-    def identify(self, topic: str, kafka_id: str, gone: bool = False) -> None:
-        """Kafka has `topic` under this id, or it is gone, see `TopicConsumer.identify`."""
+    def identify(self, topic: str, place: Place, kafka_id: str, gone: bool = False) -> None:
+        """Kafka at `place` has `topic` under this id, or it is gone, see `TopicConsumer.identify`."""
         if topic in self.topics:
-            self.topics[topic].identify(kafka_id, gone)
+            self.topics[topic].identify(place, kafka_id, gone)
 
     def watched(self) -> dict[Place, set[str]]:
         """The topics of which this consumer has partitions, or is assigned some, by where they are."""

@@ -1048,5 +1048,25 @@ everybody
 forget/a
 start/a/current/new
 """,
+    "what_was_read_for_another_group_waits_for_a_commit_to_a_topic_that_is_gone": """
+sticky/0/
+start/a
+start/b
+everybody
+coordinate/first/end
+everybody
+coordinate/first/end
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+group/h
+delete_node/t/both
+coordinate/first/before
+coordinate/second/before
+coordinate/first/before
+delete_topic/t
+""",
 }
 """What the model found in the project's own code."""
