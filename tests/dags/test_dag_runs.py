@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from muster.core.history import Lever, Transitions
+from muster.core.model import TopicSnapshot
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore
@@ -322,6 +326,73 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     # Alerted once: the second failure in a row is no news.
     assert again.tasks["advance_state"] == "failed"
     assert told.read_text() == "advance_state\n"
+
+
+def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_is_asked(
+    write_clusters: WriteClusters,
+    coordinate,
+    topic,
+    cluster_name,
+    start_consumer,
+    consul,
+    zookeeper,
+    tmp_path: Path,
+):
+    write_clusters(cluster_name, count=0, topics=[topic])
+    process = start_consumer("one")
+    coordinate()
+    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+        snapshot = store.snapshots()[topic]
+    assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+    held = {
+        "running": [0, 1, 2, 3],
+        "starting": [],
+        "closing": [],
+        "epoch": snapshot.assignment.epoch,
+        "offsets": {"2": {"lag": 7, "stalled": 400}},
+    }
+    says = {"consumer": "one", "incarnation": "1", "topics": {topic: held}, "errors": ["query: it hangs"]}
+    told = tmp_path / "told"
+    patient = {"stuck_after": "5m", "on_stuck": [telling(told)]}
+    write_clusters(cluster_name, count=0, topics=[topic], **patient)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with answering(says) as port:
+            httpx.put(
+                f"http://{consul.host}:{consul.port}/v1/agent/service/register?replace-existing-checks=true",
+                json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": port},
+            ).raise_for_status()
+            run = coordinate()
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert (run.tasks["compute_assignment"], run.tasks["advance_state"]) == ("success", "failed")
+    [(uri, event)] = run.events
+    assert uri == f"muster://{cluster_name}/stuck"
+    for said in (run.note or "", event["stuck"][0], *told_by(told)):
+        assert f"topic {topic} makes no progress for longer than stuck_after (300 s)" in said
+        assert "consumer one does not make progress on partition 2" in said
+    assert "it hangs" in (run.note or "")
+
+
+@contextmanager
+def answering(said: object) -> Iterator[int]:
+    """The port of a status page that says this."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as page:
+        threading.Thread(target=page.serve_forever, daemon=True).start()
+        try:
+            yield page.server_port
+        finally:
+            page.shutdown()
 
 
 def told_by(path: Path) -> list[str]:

@@ -19,6 +19,7 @@ from consumer_job import ConsumerJob, Coordinator, Servers
 from devstack.server import Server
 from muster.airflow.driver_log import PER_LINE
 from muster.consumer.output import LARGEST
+from muster.consumer.progress import STALLED_AFTER
 from muster.core.wire import assignment_path
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import make_client, start_client, stop_client
@@ -341,6 +342,8 @@ def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_proce
     topic.produce(10)
     hangs = Path(f"{trap}.hangs")
     eventually(hangs.exists, 60, "the handler hangs")
+    offsets = lambda: job.status()["topics"][topic.name]["offsets"]["0"]  # noqa: E731
+    eventually(lambda: offsets().get("stalled", 0) > STALLED_AFTER, 60, "it says that it makes no progress")
     driver = job.driver()
     began = time.monotonic()
     driver.send_signal(signal.SIGTERM)

@@ -374,9 +374,12 @@ def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:
     world.consumers["a"].stalled = {("t", partition): 400.0}
     world.consumers["a"].errors = ("query: partition 3 has no leader",)
     one = coordinator(world, KAFKA, settings={"stuck_after": 300})
-    (message,) = one.compute_assignment(20).stuck
+    plan = one.compute_assignment(20)
+    (message,) = plan.stuck
+    assert plan.needed, "so that the run fails with it"
     assert "does not make progress" in message
     assert "no leader" in message
+    assert one.advance(1).trouble == [message]
     assert [each.consumer for each in one.stuck()] == ["a"]
 
 

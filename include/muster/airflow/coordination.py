@@ -178,6 +178,7 @@ def compute_assignment(
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)
+        _warn_of(plan.stuck)
         log.info("%d partition(s) to move%s", plan.moves, _because(plan.reasons))
         return True
     _fail_with(plan.trouble, context, earlier_trouble(context))

@@ -15,9 +15,9 @@ from muster.settings.clusters import ClusterSettings
 _DOC = """
 ### Something is stuck in cluster `{name}`
 
-A topic of this cluster is not Stable for longer than {stuck:g} s. `ask` has one task for each consumer that holds
-things up. Open it under **Required Actions**: it shows what is held up, and what would happen if the consumer were
-isolated. Choose:
+A topic of this cluster is not Stable, or an owner makes no progress, for longer than {stuck:g} s. `ask` has one task
+for each consumer that holds things up. Open it under **Required Actions**: it shows what is held up, and what would
+happen if the consumer were isolated. Choose:
 
 - **Isolate** it: its partitions go to the others, with your name on it. `muster_restore` takes it back.
 - **Wait**: nothing is changed. If it still holds things up after another {stuck:g} s, you are asked again.

@@ -217,18 +217,19 @@ class Coordinator:
             told = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
         transitions = self._transitions(view, told)
         under_way = view.under_way()
+        stuck = list(self._stuck(view, self._waiting(view, told)).values())
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
         return PlanReport(
-            needed=bool(transitions or under_way or view.asked),
+            needed=bool(transitions or under_way or view.asked or stuck),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             errors=view.errors,
             warnings=view.warnings,
-            stuck=list(self._stuck(view, self._waiting(view, told)).values()),
+            stuck=stuck,
             planning_error=view.planning_error,
             assignor=str(view.decisions.assignor or ""),
             asked=view.asked,

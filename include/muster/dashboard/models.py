@@ -268,7 +268,9 @@ class TopicRow(_Answer):
     state: Literal["Initial", "Starting", "Stable", "Closing", "Unreadable"]
     since: Moment | None = Field(None, description="Since when it is Stable, or is not.")
     error: str = Field("", description="Why it cannot be read; the other topics go on.")
-    stuck: str = Field("", description="The full message if it is not Stable for longer than stuck_after.")
+    stuck: str = Field(
+        "", description="The full message if it, or an owner's progress, waits longer than stuck_after."
+    )
     reason: str = Field("", description="Why it left or reached its state.")
     epoch: int = 0
     partitions: int = 0
