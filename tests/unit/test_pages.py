@@ -1,0 +1,49 @@
+"""The pages: each is in its index, and each link between them leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")],
+    key=str,
+)
+INDEXES = [ROOT / "docs" / "README.md", ROOT / "docs" / "decisions" / "README.md"]
+
+
+def _links(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def _anchors(page: Path) -> set[str]:
+    """As GitHub makes them: lower case, without punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("index", INDEXES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_index_lists_every_page_beside_it(index: Path) -> None:
+    listed = {link.partition("#")[0] for link in _links(index)}
+    assert {page.name for page in index.parent.glob("*.md")} - {index.name} <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_has_no_broken_link(page: Path) -> None:
+    for link in _links(page):
+        if ":" in link:
+            continue  # another site
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in _anchors(target), link
+
+
+def test_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 130, "what a stranger reads before deciding; the rest has pages of its own"
