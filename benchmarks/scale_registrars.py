@@ -19,8 +19,8 @@ from muster.edges.consul import Discovery
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 
-AT_ONCE = 4
-"""So many register at the same time: here all have one agent of Consul, and one machine."""
+AT_ONCE = 16
+"""So many are on their way to be live at the same time: here all have one agent of Consul, and one machine."""
 PATIENCE = 600.0
 """Seconds until all that join have to be live."""
 
@@ -51,7 +51,7 @@ class Registrars:
         discovery = Discovery(self._consul, settings.cluster, settings.consul_service)
         registrar = Registrar(settings, discovery, Agent(name), Ending(), port)
         registrar.open()
-        self._wait(AT_ONCE - 1, lambda registrar: registrar.generation > 0)
+        self._wait(AT_ONCE - 1, lambda registrar: registrar.live)
         self._all[name] = registrar
         threading.Thread(target=registrar.run, args=(lambda: None,), daemon=True).start()
 

@@ -48,7 +48,17 @@ SERVER_FIXTURES = {
 }
 
 
-HEAVY = ("tests/dags/", "tests/e2e/", "tests/faults/real/", "tests/hosts/", "tests/spark/")
+HEAVY = (
+    *("tests/e2e/", "tests/faults/real/", "tests/hosts/"),
+    *("tests/spark/test_consumer_job.py", "tests/spark/test_topics_come_and_go.py"),
+    *(
+        "tests/dags/test_running_airflow.py",
+        "tests/dags/test_pruning.py",
+        "tests/dags/test_security_secrets.py",
+    ),
+    *("tests/dags/test_cluster_mode.py", "tests/dags/test_spark_standalone.py"),
+)
+"""Who starts a whole Airflow, or several Sparks."""
 
 
 class Eventually(Protocol):
@@ -70,8 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class InTurn(LoadScopeScheduling):
-    """Has one process take all tests that start Airflow or Spark, one after the other: two such stacks at once keep a
-    small machine so busy that neither gets on. The others go file by file to who is free."""
+    """Has one process take all `HEAVY` tests, one after the other: two such stacks at once keep a small machine so
+    busy that neither gets on. The others go file by file to who is free."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "heavy" if nodeid.startswith(HEAVY) else nodeid.partition("::")[0]
