@@ -79,6 +79,7 @@ def cut_the_coordinator(world: World) -> None:
                 lambda name=name, partition=partition: world.committed_since(
                     name, "numbers", partition, began
                 ),  # type: ignore[misc]
+                LONGEST,  # commits wait for another leader, group coordinator and transaction coordinator
             )
 
 
