@@ -39,6 +39,8 @@ class Service:
     passing: bool
     modified: int
     maintenance: bool = False
+    unchecked: bool = False
+    """Its agent was restarted and has not made the check since."""
     first: int = 0
     """When this incarnation was registered for the first time, in the order of all registrations."""
 
@@ -106,7 +108,7 @@ class HostAgent:
         """It begins with what it held, and checks that have not passed yet."""
         self.away = False
         for service in self.services.values():
-            service.passing = False
+            service.passing, service.unchecked = False, True
         self.agree()
 
 
@@ -167,7 +169,7 @@ class Servers:
             agent.failed = agent.cut or agent.away
             if not agent.away:
                 for service in agent.services.values():
-                    service.passing = healthy(service.address, service.port)
+                    service.passing, service.unchecked = healthy(service.address, service.port), False
             agent.agree()
 
 

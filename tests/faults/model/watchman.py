@@ -197,7 +197,7 @@ class Watchman:
             if consumer not in standing:
                 continue
             agent, service = standing[consumer]
-            old_news = agent.failed or agent.known is not None
+            old_news = agent.failed or agent.known is not None or service.unchecked
             gone = service.incarnation != incarnation and not service.passing and not old_news
             if gone and passed and not self.world.process(incarnation).has_left:
                 self.fail(f"{consumer} seems gone, because {service.incarnation} replaces {incarnation}")

@@ -23,7 +23,7 @@ from tests.faults.model.coordinator import CoordinatorProcess
 from tests.faults.model.kafka import Brokers, TopicPartition
 from tests.faults.model.process import Faults, Process
 from tests.faults.model.watchman import Watchman
-from tests.faults.model.zookeeper import Ensemble
+from tests.faults.model.zookeeper import SESSION, Ensemble
 
 IDS = ("a", "b", "c")
 RESERVE = "d"
@@ -370,8 +370,9 @@ class World:
 
     def late_writes(self) -> None:
         """Writes that nobody knew of any more happen now."""
-        for transitions, read_at in self.zookeeper.delayed:
-            self.zookeeper.apply(transitions, None, read_at)
+        for transitions, read_at, sent in self.zookeeper.delayed:
+            if self.now - sent <= SESSION:
+                self.zookeeper.apply(transitions, None, read_at)
         self.zookeeper.delayed.clear()
 
     def time(self, seconds: str) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CLUSTER = "c"
 ROOT = wire.assignments_path(CLUSTER)
+SESSION = 30.0
+"""Seconds after which ZooKeeper has ended the session of a coordinator that stands still: what it sent is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Ensemble:
     listed: list[int] = field(default_factory=lambda: [0])
     """For each zxid, that of the last change to the list of topics."""
     away: bool = False
-    delayed: list[tuple[Sequence[Transition], int]] = field(default_factory=list)
+    delayed: list[tuple[Sequence[Transition], int, float]] = field(default_factory=list)
+    """Writes that are on their way, what their coordinator had read of Consul, and when they were sent."""
     """Writes whose sender was told that nothing is known of them, and that may still happen, each with the moment at
     which its sender had read Consul."""
     restored: int = 0
@@ -192,6 +195,8 @@ class StoreClient:
     """What becomes of the next write's answer: it comes, is lost, or the write itself is delayed as well."""
     seen: dict[str, frozenset[int]] = field(default_factory=dict)
     """The partitions of each topic as they were read last."""
+    looked_at: float = 0.0
+    """When topics were read last."""
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         self.at("read ZooKeeper")
@@ -199,6 +204,7 @@ class StoreClient:
         zxid, self.lag = max(0, self.ensemble.last - self.lag), 0
         tree = self.ensemble.history[zxid]
         self.seen = {topic: node.partitions for topic, node in tree.items()}
+        self.looked_at = self.writer.world.now
         return {topic: self.ensemble.snapshot(topic, zxid) for topic in tree}
 
     def create_topic(
@@ -228,9 +234,11 @@ class StoreClient:
         if not transitions:
             return []
         self._before()
+        self._still_there()
         answer, self.answer = self.answer, "comes"
         if answer == "delayed":
-            self.ensemble.delayed.append((transitions, self.writer.discovery.read_at))
+            late = (transitions, self.writer.discovery.read_at, self.writer.world.now)
+            self.ensemble.delayed.append(late)
         else:
             done = self.ensemble.apply(transitions, self.writer, self.writer.discovery.read_at)
         if answer != "comes":
@@ -240,6 +248,7 @@ class StoreClient:
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
         self._before()
+        self._still_there()
         removed = self.ensemble.remove(snapshot)
         self.at("after")
         return removed
@@ -258,6 +267,10 @@ class StoreClient:
     def _before(self) -> None:
         self.at("before")
         self._reach()
+
+    def _still_there(self) -> None:
+        if self.writer.world.now - self.looked_at > SESSION:
+            raise ZooKeeperError("its session has expired")
 
     def _reach(self) -> None:
         if self.ensemble.away:
