@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.live import live_consumers
 from muster.core import wire
 from muster.core.model import Consumer, State
 from muster.edges.consul import WaitIndex
@@ -84,7 +85,7 @@ def test_doubtful_membership_is_the_status_quo(world: World) -> None:
     assert one.compute_assignment().held == "Consul says there are none"
     assert one.compute_assignment().needed is False
     assert one.advance(60).changes == []
-    assert one.fetch_consumers().trusted is False
+    assert live_consumers(one.discovery).trusted is False
     assert world.store.writes == 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.live import live_consumers
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
@@ -70,7 +71,7 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
-    one.fetch_consumers()
+    live_consumers(one.discovery)
     if one.compute_assignment().needed:
         one.advance(120)
 

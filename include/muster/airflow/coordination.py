@@ -36,6 +36,7 @@ from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
 from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
 from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
 from muster.core.model import State
 from muster.edges.consul import ConsulError, Discovery, WaitIndex
@@ -108,16 +109,17 @@ def fetch_partitions(name: str, context: Context) -> None:
 
 
 def fetch_consumers(name: str, context: Context) -> None:
-    """See who is live.
+    """Report the live consumers. It opens Consul alone.
 
-    Before that, consumers are stopped whose task a person ended unnoticed, see `muster.airflow.abandoned`.
+    Before that, it stops consumers whose task ended while no trigger was watching, see `muster.airflow.abandoned`.
     """
     cluster = load_clusters()[name]
-    consul = CONNECTIONS.consul(cluster.consul)
-    stop_abandoned(Discovery.of(consul, cluster), context["ti"].get_task_states)
-    with open_cluster(cluster, context) as coordinator:
-        report = coordinator.fetch_consumers()
-    CoordinatorStats(name).consumers(report)
+    discovery = Discovery.of(CONNECTIONS.consul(cluster.consul), cluster)
+    stats = CoordinatorStats(name)
+    with stats.reading():
+        stop_abandoned(discovery, context["ti"].get_task_states)
+        report = live_consumers(discovery)
+    stats.consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
         log.warning("%s", report.doubt)

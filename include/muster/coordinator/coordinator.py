@@ -25,7 +25,6 @@ from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
     AdvanceReport,
     Change,
-    ConsumersReport,
     PartitionsReport,
     PlanReport,
 )
@@ -65,7 +64,7 @@ OWNERS_AT_ONCE = 50
 
 
 class Coordinator:
-    """The four parts of a run. Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing
+    """The other three parts of a run. Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing
     more is written, and what is assigned stays assigned."""
 
     def __init__(
@@ -105,15 +104,6 @@ class Coordinator:
             self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.discovery.note_epochs
         )
         return fetch.run(self.subscription(decisions))
-
-    def fetch_consumers(self) -> ConsumersReport:
-        """Say who is live, and who is isolated. Raises `ConsulError` if that cannot be told."""
-        members = self.discovery.members()
-        if members.membership is None:
-            return ConsumersReport(trusted=False, doubt=members.doubt)
-        return ConsumersReport(
-            live=len(members.membership.live), isolated=sorted(members.membership.isolated)
-        )
 
     def _await_need(self, long_poll: float) -> tuple[View, Told, str, float]:
         """Look at everything until there is something to act upon, or `long_poll` seconds are over.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import AdvanceReport, PlanReport
 from muster.core import wire
 from muster.core.assignors import load_assignor
@@ -135,7 +136,7 @@ class Cluster:
     def run(self) -> None:
         """One run: the four tasks, and what they tell."""
         fetched = self.coordinator.fetch_partitions()
-        self.coordinator.fetch_consumers()
+        live_consumers(self.discovery)
         self.plan = self.coordinator.compute_assignment()
         self.errors |= fetched.errors | self.plan.errors
         self.warnings |= {*fetched.warnings, *self.plan.warnings}
