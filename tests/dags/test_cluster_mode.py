@@ -30,8 +30,8 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, WriteClusters, connection
-from tests.dags.test_consumer_life import Task, first_event
 from tests.spark.topics import create_topic, numbered, produce
+from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
 

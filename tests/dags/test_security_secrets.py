@@ -33,7 +33,7 @@ from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
 from tests.dags.dag_runner import DagRunner
-from tests.dags.test_dag_runs import HERE, ROOT, Run, airflow_environment  # noqa: F401  the fixture
+from tests.dags.runs import HERE, ROOT, Run, airflow_environment  # noqa: F401  the fixture
 from tests.secured import (
     CLUSTER,
     CONSUMER,

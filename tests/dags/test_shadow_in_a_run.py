@@ -12,7 +12,7 @@ from airflow.sdk import AssetAlias
 from muster.airflow import coordination
 from muster.airflow.coordinator_dag import stuck
 from tests.dags.conftest import connection, consul_and_spark
-from tests.integration.test_muster_plan import Site, site
+from tests.support.site import Site, site
 
 __all__ = ["site"]
 

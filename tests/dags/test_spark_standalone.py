@@ -31,8 +31,8 @@ from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters, connection
-from tests.dags.test_consumer_life import Task, first_event
 from tests.spark.topics import create_topic, numbered, produce
+from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
 

@@ -26,8 +26,8 @@ from muster.edges.kafka import KafkaError, TopicPartition
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import cluster
+from tests.support.runs import cluster
+from tests.support.simulated import World
 
 
 @dataclass

@@ -11,8 +11,8 @@ from muster.dashboard.board import Board
 from muster.dashboard.shared import Watched
 from muster.dashboard.sources import Offsets
 from tests.dashboard.standing import Dashboard, SimulatedSources
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, cluster, settle
+from tests.support.runs import Topics, cluster, settle
+from tests.support.simulated import World
 
 
 @pytest.fixture

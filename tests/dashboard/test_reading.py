@@ -11,8 +11,8 @@ from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Consumer
 from muster.dashboard.sources import Offsets
 from tests.dashboard.standing import Dashboard
-from tests.unit.simulated import Node, World
-from tests.unit.test_interrupted_writes import Topics, run, settle
+from tests.support.runs import Topics, run, settle
+from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
 

@@ -16,8 +16,8 @@ from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.dashboard.standing import OURS, ByHeader
 from tests.integration.obedient import coordinator, owners
-from tests.integration.test_kafka import make_topic, produce
-from tests.integration.test_muster_plan import Site, site
+from tests.support.kafka_topics import make_topic, produce
+from tests.support.site import Site, site
 
 __all__ = ["site"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dashboard.standing import OURS, Dashboard
-from tests.unit.simulated import World
+from tests.support.simulated import World
 
 ISOLATE = "/api/clusters/c/levers/isolate"
 FULL = {**OURS, "X-User": "admin"}

@@ -27,7 +27,7 @@ from muster.core.model import (
 from muster.dashboard.sources import Offsets
 from muster.edges.consul import Members, Registration
 from tests.dashboard.standing import Dashboard, SimulatedSources
-from tests.unit.simulated import World
+from tests.support.simulated import World
 
 TOPICS, PARTITIONS, CONSUMERS = 1000, 100, 1000
 NAMES = [f"topic-of-some-length-{n:04d}" for n in range(TOPICS)]

@@ -13,8 +13,8 @@ from muster.dashboard.last_rebalance import last_rebalance
 from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
 from tests.dashboard.standing import Dashboard
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, settle
+from tests.support.runs import Topics, settle
+from tests.support.simulated import World
 
 
 def transitions(at: float, *steps: Step) -> Transitions:

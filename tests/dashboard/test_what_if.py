@@ -14,8 +14,8 @@ from muster.dashboard import what_if as planning
 from muster.dashboard.levers import LeverEdges
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, settle
+from tests.support.runs import Topics, settle
+from tests.support.simulated import World
 
 KAFKA = Topics(t=6, u=6)
 

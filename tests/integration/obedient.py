@@ -17,7 +17,7 @@ from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.integration.http_pages import Page, Pages, Request
-from tests.unit.test_interrupted_writes import Topics
+from tests.support.runs import Topics
 
 
 def owners(store: TopicStore) -> dict[str, dict[int, str]]:

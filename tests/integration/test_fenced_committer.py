@@ -22,7 +22,7 @@ from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 from tests.conftest import Eventually
-from tests.integration.test_fencing import make_topic
+from tests.support.kafka_topics import make_topic
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.kafka import Kafka
 from muster.consumer.commits import GuardedCommits
@@ -22,6 +21,7 @@ from muster.edges.kafka import GroupOffsets, KafkaError, TopicPartition, librdka
 from muster.edges.kafka_fencing import PARALLEL, FencedCommits, _Fence, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.kafka_topics import make_topic
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -93,13 +93,6 @@ def owner(kafka: KafkaSettings, group: str, eventually: Eventually) -> Iterator[
     yield make
     for made in owners:
         made.close()
-
-
-def make_topic(kafka: KafkaSettings, partitions: int) -> str:
-    name = f"t-{uuid4().hex[:8]}"
-    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
-    return name
 
 
 def test_no_two_partitions_share_an_id() -> None:

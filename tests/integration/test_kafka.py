@@ -27,6 +27,7 @@ from muster.edges.kafka import (
 )
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.kafka_topics import make_topic, produce
 
 
 @pytest.fixture
@@ -50,20 +51,6 @@ def own_server(tmp_path: Path) -> Iterator[Kafka]:
     finally:
         server.resume()
         server.stop()
-
-
-def make_topic(kafka: KafkaSettings, partitions: int) -> str:
-    name = f"t-{uuid4().hex[:8]}"
-    admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    return name
-
-
-def produce(kafka: KafkaSettings, topic: str, partition: int, count: int) -> None:
-    producer = Producer(dict(kafka.config), logger=librdkafka_logger())
-    for n in range(count):
-        producer.produce(topic, f"record {n}".encode(), partition=partition)
-    assert producer.flush(30) == 0
 
 
 def test_all_topics_and_their_partitions(kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:

@@ -10,7 +10,7 @@ from muster.coordinator.circumstances import LONGEST_ASKING, CircumstancesReader
 from muster.core.model import Consumer, TopicAssignment, TopicSnapshot
 from muster.edges.status import poll_statuses
 from tests.integration.http_pages import Page, Pages
-from tests.unit.simulated import World
+from tests.support.simulated import World
 
 
 class ByLag:

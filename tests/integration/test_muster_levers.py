@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from muster.cli.main import main
 from muster.core.history import Lever
 from tests.integration.obedient import coordinator, owners
-from tests.integration.test_muster_plan import Site, site
-from tests.unit.test_interrupted_writes import Topics
+from tests.support.runs import Topics
+from tests.support.site import Site, site
 
 __all__ = ["site"]
 

@@ -3,141 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
-import httpx
 import pytest
-import yaml
-from kazoo.client import KazooClient
 
 from muster.core.assignors import load_assignor
-from muster.edges.consul import Discovery
-from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.settings.clusters import ClusterSettings, load_clusters
-from muster.settings.connections import ConsulSettings, ZooKeeperSettings
-from tests.conftest import Eventually
-from tests.integration.obedient import coordinator, owners, registered
+from tests.integration.obedient import coordinator, owners
+from tests.support.site import Site
 
-ROOT = Path(__file__).parents[2]
 OWN = "tests.integration.own_assignors"
-
-
-@dataclass
-class Site:
-    """A cluster with three consumers, and the command line that is pointed at it."""
-
-    name: str
-    folder: Path
-    zookeeper: ZooKeeperSettings
-    consul: ConsulSettings
-    store: TopicStore
-    discovery: Discovery
-    raw: KazooClient
-    variables: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def clusters(self) -> Path:
-        return self.folder / "clusters.yaml"
-
-    def write(self, **settings: Any) -> ClusterSettings:
-        entry = {
-            "consul_service": self.name,
-            "group_id": self.name,
-            "topics": ["t", "u"],
-            "consumers": {"handler": "not.used"},
-        }
-        self.clusters.write_text(yaml.safe_dump({"clusters": {self.name: entry | settings}}))
-        return load_clusters(self.clusters)[self.name]
-
-    def run(self, *args: str, command: str = "plan") -> subprocess.CompletedProcess[str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
-        # An Airflow that cannot be imported: the variables have to be enough.
-        (self.folder / "airflow").mkdir(exist_ok=True)
-        (self.folder / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
-        env = {
-            **kept,
-            "PYTHONPATH": os.pathsep.join(map(str, (self.folder, ROOT / "include", ROOT))),
-            "HOME": str(self.folder),
-            **self.environment(),
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "muster.cli", command, "--cluster", self.name, *args],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def environment(self) -> dict[str, str]:
-        """Where the command finds the cluster and its servers."""
-        return {
-            "MUSTER_CLUSTERS": str(self.clusters),
-            "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
-                {"conn_type": "generic", "host": self.zookeeper.hosts, "extra": {"operation_timeout": 5}}
-            ),
-            "AIRFLOW_CONN_MUSTER_CONSUL": f"http://{self.consul.host}:{self.consul.port}",
-            **self.variables,
-        }
-
-    def json(self, *args: str) -> dict[str, Any]:
-        done = self.run(*args, "--json")
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def trace(self) -> tuple[dict[str, Any], Any, Any]:
-        """Every node of the whole tree with its data and versions, and the KV and the catalog with their indexes."""
-        nodes: dict[str, Any] = {}
-
-        def walk(path: str) -> None:
-            data, stat = self.raw.get(path)
-            nodes[path] = (data, stat.mzxid, stat.pzxid, stat.version, stat.cversion, stat.aversion)
-            for child in self.raw.get_children(path):
-                if (path, child) != ("/", "zookeeper"):
-                    walk(f"{path.rstrip('/')}/{child}")
-
-        self.raw.sync("/")
-        walk("/")
-        url = f"http://{self.consul.host}:{self.consul.port}/v1"
-        keys = httpx.get(f"{url}/kv/?recurse=1", trust_env=False)
-        services = httpx.get(f"{url}/catalog/service/{self.name}", trust_env=False).json()
-        return nodes, (keys.text, keys.headers["X-Consul-Index"]), [s["ModifyIndex"] for s in services]
-
-
-@pytest.fixture
-def site(
-    tmp_path: Path, zookeeper: ZooKeeperSettings, consul: ConsulSettings, eventually: Eventually
-) -> Iterator[Site]:
-    name = f"p{uuid4().hex[:10]}"
-    discovery = Discovery(consul, name, name)
-    raw = make_client(zookeeper)
-    start_client(raw, zookeeper)
-    meta = {"weight": "1", "zone": "z"}
-    with (
-        TopicStore(zookeeper, name) as store,
-        registered(store, discovery, {"a": meta, "b": meta, "c": meta}),
-    ):
-        for topic, count in (("t", 7), ("u", 5)):
-            store.create_topic(topic, "127.0.0.1:9", name)
-            store.set_partitions(topic, frozenset(range(count)))
-        there = Site(name, tmp_path, zookeeper, consul, store, discovery, raw)
-
-        def all_live() -> bool:
-            membership = discovery.members().membership
-            return membership is not None and len(membership.live) == 3
-
-        eventually(all_live)
-        assert coordinator(there.write(), store, discovery).advance(20).stable
-        yield there
-    stop_client(raw, 5.0)
 
 
 def test_what_it_shows_is_what_then_happens_and_it_leaves_no_trace(site: Site) -> None:

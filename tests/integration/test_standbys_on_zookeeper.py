@@ -14,10 +14,10 @@ from muster.coordinator.reports import Change
 from muster.core.wire import assignment_path, state_path
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
-from tests.integration.test_interrupted_on_zookeeper import DyingStore
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, settle
-from tests.unit.test_standbys import ONE_STANDBY
+from tests.support.dying_store import DyingStore
+from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.simulated import World
+from tests.support.standing_by import ONE_STANDBY
 
 
 class Cluster:

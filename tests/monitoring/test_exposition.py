@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,47 +13,18 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
-from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
+from muster.core.model import State
 from muster.monitoring.exporter import Exporter
 from muster.monitoring.exposition import exposition
 from muster.monitoring.latest import Latest
-from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Page, Place, Read, Runs, Topics
+from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Place, Read, Runs
 from muster.monitoring.routes import metrics_router
 from muster.monitoring.targets import TargetsUnknownError, targets
-from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.clusters import Clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
+from tests.support.scraped import CLUSTER, NOW, OFFSETS, live, topic
 
-NOW = 1_000_000.0
-CLUSTER = ClusterSettings.model_validate(
-    {
-        "name": "c",
-        "consul_service": "s",
-        "group_id": "g",
-        "topics": ["t"],
-        "stuck_after": "5m",
-        "consumers": {"handler": "a.b", "count": 2},
-    }
-)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def topic(owners: Mapping[int, str], state: State = State.STABLE, since: float = NOW - 60) -> Topics:
-    snapshot = TopicSnapshot(
-        "t",
-        frozenset({0, 1, 2}),
-        TopicAssignment("k:9092", "g", owners, epoch=7),
-        state=TopicState(state, to_close={"c-2": frozenset({2})}, since=since),
-    )
-    return Topics({"t": snapshot})
-
-
-def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...] = ()) -> Consumers:
-    pages = {name: Page(f"h-{name}", 80, f"host-{name}") for name in {*names, *registered}}
-    return Consumers(
-        Membership({name: Consumer(name) for name in names}, frozenset(isolated)),
-        registered=pages,
-        isolated=frozenset(isolated),
-    )
 
 
 def samples(partitions: bool = True, **places: object) -> Samples:
@@ -137,14 +107,6 @@ def test_what_consul_says_in_doubt_is_not_taken_for_a_fact() -> None:
     assert value(found, "muster_place_up", place="consul") == 1
     assert value(found, "muster_consumers", state="unknown") == 2
     assert value(found, "muster_consumers", state="missing") == 0
-
-
-OFFSETS = Offsets(
-    partitions={"t": frozenset({0, 1, 2})},
-    ends={("t", 0): 100, ("t", 1): 50, ("t", 2): 30},
-    beginnings={("t", 0): 0, ("t", 1): 20, ("t", 2): 10},
-    committed={("t", 0): 90, ("t", 1): None, ("t", 2): 4},
-)
 
 
 def test_lag_is_told_of_every_partition_whoever_consumes_it() -> None:

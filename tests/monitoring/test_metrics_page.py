@@ -13,7 +13,7 @@ from muster.core.positions import Jump, Why
 from muster.monitoring.exposition import exposition
 from muster.monitoring.reading import ClusterReading, Place, Read, Runs, Topics
 from tests.monitoring.metrics_page import Described, described
-from tests.monitoring.test_exposition import CLUSTER, OFFSETS, live, topic
+from tests.support.scraped import CLUSTER, OFFSETS, live, topic
 
 
 def exported(families: list[Metric]) -> dict[str, Described]:

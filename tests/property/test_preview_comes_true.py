@@ -11,8 +11,8 @@ from muster.core.assignors import BUILT_IN, load_assignor
 from muster.core.model import Consumer, State, TopicSnapshot
 from muster.core.patience import Policy
 from muster.core.preview import Preview, WhatIf, preview
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, run, state_of
+from tests.support.runs import Topics, run, state_of
+from tests.support.simulated import World
 
 ASSIGNORS = tuple(sorted(BUILT_IN))
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from consumer_job import ConsumerJob, Coordinator, Servers
 
 from devstack.server import Server
@@ -21,44 +19,12 @@ from muster.airflow.driver_log import PER_LINE
 from muster.consumer.output import LARGEST
 from muster.consumer.progress import STALLED_AFTER
 from muster.core.wire import assignment_path
-from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.spark.job_topic import PARTITIONS, Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-PARTITIONS = 3
-
-
-class Topic:
-    """A real topic, and how many records were written to each partition."""
-
-    def __init__(self, kafka: KafkaSettings, group: str) -> None:
-        self.name = f"t-{uuid.uuid4().hex[:8]}"
-        self.written = dict.fromkeys(range(PARTITIONS), 0)
-        self._config = {"bootstrap.servers": kafka.bootstrap_servers}
-        admin = AdminClient(self._config)
-        admin.create_topics([NewTopic(self.name, PARTITIONS, 1)])[self.name].result(20)
-        self._group = GroupOffsets(kafka, group)
-
-    def produce(self, count: int, partitions: tuple[int, ...] = tuple(range(PARTITIONS))) -> None:
-        producer = Producer(self._config)
-        for number in partitions:
-            for _ in range(count):
-                producer.produce(self.name, f"{self.written[number]}".encode(), partition=number)
-                self.written[number] += 1
-        assert producer.flush(30) == 0
-
-    def committed(self) -> dict[int, int | None]:
-        found = self._group.committed([(self.name, number) for number in range(PARTITIONS)])
-        return {number: found[self.name, number] for number in range(PARTITIONS)}
-
-    def expected(self, *partitions: int) -> dict[tuple[str, int, int], int]:
-        """Every record of these partitions, once."""
-        return {
-            (self.name, number, offset): 1 for number in partitions for offset in range(self.written[number])
-        }
 
 
 @pytest.fixture(scope="module")

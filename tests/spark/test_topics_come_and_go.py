@@ -17,7 +17,7 @@ from muster.levers.outcome import Word
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.spark.test_consumer_job import Topic
+from tests.spark.job_topic import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from muster.coordinator.answers import Answers
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, TopicStatus
-from tests.unit.test_state_machine import topic
+from tests.support.snapshots import topic
 
 STARTING = topic({0: "a", 1: "a", 2: "b", 3: "b"}, State.STARTING, to_start={"a": {0, 1}, "b": {2, 3}})
 BOTH = Membership({c: Consumer(c, incarnation="i") for c in ("a", "b")})

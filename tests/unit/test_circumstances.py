@@ -12,8 +12,8 @@ from muster.coordinator.coordinator import Coordinator
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Assignment, Consumer, State
 from muster.edges.kafka import KafkaError
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, run, settle, state_of
+from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
+from tests.support.simulated import World
 
 KAFKA = Topics(t=7, u=5)
 

@@ -19,8 +19,8 @@ from muster.core.model import Consumer, TopicSnapshot
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
-from tests.unit.simulated import Node, World
-from tests.unit.test_interrupted_writes import Topics, begin, settle
+from tests.support.runs import Topics, begin, settle
+from tests.support.simulated import Node, World
 
 
 class Bad:
@@ -186,7 +186,7 @@ def test_a_topic_under_way_is_named(world: World) -> None:
     world.join("d")
     for consumer in world.consumers.values():
         consumer.stuck = True
-    from tests.unit.test_interrupted_writes import coordinator  # noqa: PLC0415
+    from tests.support.runs import coordinator  # noqa: PLC0415
 
     coordinator(world, Topics(t=7, u=5)).advance(0)
     assert "under way: topic t is Closing: what is under way is finished first" in muster(world).stdout

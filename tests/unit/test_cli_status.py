@@ -18,8 +18,8 @@ from muster.cli.main import main
 from muster.core.decisions import Decisions
 from muster.edges.consul import IsolationEntry, Members, Registration
 from muster.settings.clusters import ClusterSettings
-from tests.unit.simulated import Node, World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
 

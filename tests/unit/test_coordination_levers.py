@@ -12,8 +12,7 @@ from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
 from muster.core.decisions import Pin
 from muster.core.model import Consumer, State
 from muster.core.subscription import TopicDecision
-from tests.unit.simulated import Node, World
-from tests.unit.test_interrupted_writes import (
+from tests.support.runs import (
     Topics,
     begin,
     coordinator,
@@ -24,6 +23,7 @@ from tests.unit.test_interrupted_writes import (
     subscribe,
     unsubscribe,
 )
+from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
 SAID: dict[str, Any] = {"by": "ann", "at": 1_700_000_000.0, "why": "release"}

@@ -14,8 +14,8 @@ from muster.edges.consul import WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
-from tests.unit.simulated import Node, World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, run, settle, state_of
+from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
+from tests.support.simulated import Node, World
 
 
 @pytest.fixture

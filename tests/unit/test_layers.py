@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -39,3 +40,13 @@ def _lint(config: Path) -> subprocess.CompletedProcess[str]:
         cwd=ROOT / "include",
         check=False,
     )
+
+
+def test_tests_import_no_test() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}: {line}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*(from|import) (tests\.[\w.]*\.)?test_\w+", line)
+    ]
+    assert not wrong, "what several tests use is in tests/support, or in a module beside them"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -23,49 +22,7 @@ from muster.sinks.partition_folder import (
     topic_folder,
 )
 from muster.sinks.ranges import Coverage, Range
-
-SUFFIX = ".txt"
-
-
-class DiedError(Exception):
-    """The writer was killed."""
-
-
-class Writer:
-    """Writes files that hold one offset a line, as `ParquetSink` does with rows."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = PartitionFolder(path, SUFFIX)
-
-    def write(self, held: Range) -> None:
-        for piece in self.folder.missing(held):
-            self._place(piece)
-
-    def _place(self, piece: Range) -> None:
-        file = incoming_file(self.folder.path)
-        file.write_text("".join(f"{n}\n" for n in range(*piece)))
-        while not self.folder.publish(piece, file):
-            missing = self.folder.missing(piece)
-            if missing != [piece]:
-                for rest in missing:
-                    self._place(rest)
-                file.unlink(missing_ok=True)
-                return
-
-
-def read(path: Path) -> Counter[int]:
-    """What a reader sees, who knows nothing of claims."""
-    found: Counter[int] = Counter()
-    for file in path.glob(f"*{SUFFIX}"):
-        lines = [int(line) for line in file.read_text().split()]
-        first, last = (int(part) for part in file.stem.split("-"))
-        assert lines == list(range(first, last + 1)), "a file holds what its name says"
-        found.update(lines)
-    return found
-
-
-def once(*ranges: Range) -> dict[int, int]:
-    return {n: 1 for held in ranges for n in range(*held)}
+from tests.support.partition_files import DiedError, Writer, once, ranges, read
 
 
 def test_a_file_is_named_by_its_offsets_and_a_batch_that_comes_again_is_left_out(tmp_path: Path) -> None:
@@ -223,9 +180,6 @@ def test_many_writers_at_the_same_time(tmp_path: Path) -> None:
         thread.join(60)
     assert not failures
     assert read(tmp_path) == once((0, 120))
-
-
-ranges = st.tuples(st.integers(0, 40), st.integers(1, 15)).map(lambda t: (t[0], t[0] + t[1]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), ranges, st.booleans()), max_size=15))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from muster.sinks import partition_folder as module
 from muster.sinks.ranges import Range
-from tests.unit.test_partition_folder import DiedError, Writer, once, read
+from tests.support.partition_files import DiedError, Writer, once, read
 
 STEPS: tuple[tuple[Any, str], ...] = (
     (os, "link"),

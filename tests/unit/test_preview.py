@@ -10,7 +10,7 @@ from muster.core.assignors import Circumstances, load_assignor
 from muster.core.comparison import balance_of, compare, resulting
 from muster.core.model import Consumer, Membership, State, TopicState
 from muster.core.preview import WhatIf, WhatIfError, preview
-from tests.unit.test_reasons import live, topic
+from tests.support.plans import live, topic
 
 STICKY = load_assignor("sticky")
 

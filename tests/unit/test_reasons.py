@@ -12,33 +12,11 @@ from muster.core.model import (
     Assignment,
     Consumer,
     Membership,
-    State,
-    TopicAssignment,
     TopicSnapshot,
-    TopicState,
 )
 from muster.core.preview import AS_IT_IS, PlannedMove, WhatIf, preview
 from muster.core.reasons import Cause
-
-
-def topic(
-    owners: Mapping[int, str], partitions: int | None = None, name: str = "t", state: bool = True
-) -> TopicSnapshot:
-    count = len(owners) if partitions is None else partitions
-    stable = TopicState(State.STABLE) if state else None
-    return TopicSnapshot(
-        name,
-        frozenset(range(count)),
-        TopicAssignment("k:9092", "g", dict(owners)),
-        1,
-        stable,
-        1 if state else -1,
-    )
-
-
-def live(*consumers: str | Consumer, isolated: str = "") -> Membership:
-    made = [c if isinstance(c, Consumer) else Consumer(c) for c in consumers]
-    return Membership({c.id: c for c in made}, frozenset(isolated.split()))
+from tests.support.plans import live, topic
 
 
 class Steered:

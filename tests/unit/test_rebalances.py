@@ -19,7 +19,7 @@ from muster.core.history import Lever, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.core.rebalances import Phase, Quiet, Rebalance, events
 from muster.settings.clusters import ClusterSettings
-from tests.unit.simulated import World
+from tests.support.simulated import World
 
 INITIAL, STARTING, STABLE, CLOSING = State.INITIAL, State.STARTING, State.STABLE, State.CLOSING
 JOINED = "consumer b joined"

@@ -13,9 +13,9 @@ from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
 from muster.core.model import Consumer
 from muster.settings.clusters import AssignorSettings
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, settle
-from tests.unit.test_reasons import topic
+from tests.support.plans import topic
+from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.simulated import World
 
 KAFKA = Topics(t=7, u=5)
 

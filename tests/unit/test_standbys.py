@@ -21,11 +21,11 @@ from muster.core.model import (
 from muster.core.patience import Policy
 from muster.core.planner import Plan, plan
 from muster.core.state_machine import advance
-from tests.unit.simulated import SimulatedStore, World
-from tests.unit.test_interrupted_writes import CHANGES, Change, Topics, begin, coordinator, play, settle
-from tests.unit.test_state_machine import HALVES, NOW, expect, members, status, topic
+from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
+from tests.support.simulated import SimulatedStore, World
+from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
+from tests.support.standing_by import ONE_STANDBY
 
-ONE_STANDBY = "tests.unit.standing_by.OneStandby"
 STANDBYS = {0: ("b",), 1: ("b", "c"), 2: ("c",)}
 
 

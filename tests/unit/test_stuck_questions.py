@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from muster.coordinator.stuck import questions
-from tests.unit.simulated import World
-from tests.unit.test_interrupted_writes import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.simulated import World
 
 KAFKA = Topics(t=7, u=5)
 PATIENCE = {"stuck_after": 10}

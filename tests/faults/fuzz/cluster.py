@@ -22,7 +22,7 @@ from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.faults.fuzz.memory_zookeeper import MemoryClient, MemoryStore
 from tests.faults.model.consul import Api, Servers, Service, SimulatedDiscovery
-from tests.unit.simulated import Node, SimulatedConsumer
+from tests.support.simulated import Node, SimulatedConsumer
 
 CLUSTER = "c"
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})

@@ -24,8 +24,8 @@ from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.faults.fuzz.rubbish import HUGE_TEXT, ODD_TEXTS
-from tests.faults.fuzz.test_fuzz_znodes import ASSIGNMENT, STATE
 from tests.faults.fuzz.told import told
+from tests.faults.fuzz.znodes import ASSIGNMENT, STATE
 
 NODES = (
     *(

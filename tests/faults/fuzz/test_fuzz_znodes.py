@@ -21,26 +21,11 @@ from tests.faults.fuzz.memory_zookeeper import SETTINGS, MemoryClient
 from tests.faults.fuzz.rubbish import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
+from tests.faults.fuzz.znodes import ASSIGNMENT, STATE
 
 ROOT, STATES = wire.assignments_path(CLUSTER), wire.states_path(CLUSTER)
 RACKS = f"/consumers/{CLUSTER}/racks"
 
-ASSIGNMENT = {
-    "bootstrap.servers": "k:9092",
-    "group.id": "g",
-    "assignments": {"0": "a", "1": "b"},
-    "epoch": 7,
-    "standbys": {"0": ["b"]},
-}
-STATE = {
-    "state": "Closing",
-    "toStart": {"b": [1], "a": [0]},
-    "toClose": {"a": [1]},
-    "epoch": 7,
-    "since": "2026-01-01T00:00:00.000+00:00",
-    "reason": "consumer b joined",
-    "missing": {"gone": "2026-01-01T00:00:00.000+00:00"},
-}
 RACK = {"racks": {"r1": [0], "r2": [1]}}
 
 nodes = st.tuples(

@@ -10,3 +10,7 @@ class OneStandby(CoPartitioned):
 
     def __init__(self) -> None:
         super().__init__(groups=[["t", "u"]], standbys=1)
+
+
+ONE_STANDBY = "tests.support.standing_by.OneStandby"
+"""The dotted path of `OneStandby`, for `clusters.yaml`."""

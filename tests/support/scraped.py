@@ -1,0 +1,50 @@
+"""A cluster whose metrics are scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
+from muster.monitoring.reading import Consumers, Offsets, Page, Topics
+from muster.settings.clusters import ClusterSettings
+
+NOW = 1_000_000.0
+
+
+CLUSTER = ClusterSettings.model_validate(
+    {
+        "name": "c",
+        "consul_service": "s",
+        "group_id": "g",
+        "topics": ["t"],
+        "stuck_after": "5m",
+        "consumers": {"handler": "a.b", "count": 2},
+    }
+)
+
+
+def topic(owners: Mapping[int, str], state: State = State.STABLE, since: float = NOW - 60) -> Topics:
+    snapshot = TopicSnapshot(
+        "t",
+        frozenset({0, 1, 2}),
+        TopicAssignment("k:9092", "g", owners, epoch=7),
+        state=TopicState(state, to_close={"c-2": frozenset({2})}, since=since),
+    )
+    return Topics({"t": snapshot})
+
+
+def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...] = ()) -> Consumers:
+    pages = {name: Page(f"h-{name}", 80, f"host-{name}") for name in {*names, *registered}}
+    return Consumers(
+        Membership({name: Consumer(name) for name in names}, frozenset(isolated)),
+        registered=pages,
+        isolated=frozenset(isolated),
+    )
+
+
+OFFSETS = Offsets(
+    partitions={"t": frozenset({0, 1, 2})},
+    ends={("t", 0): 100, ("t", 1): 50, ("t", 2): 30},
+    beginnings={("t", 0): 0, ("t", 1): 20, ("t", 2): 10},
+    committed={("t", 0): 90, ("t", 1): None, ("t", 2): 4},
+)
