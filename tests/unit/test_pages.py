@@ -47,3 +47,19 @@ def test_page_has_no_broken_link(page: Path) -> None:
 def test_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 130, "what a stranger reads before deciding; the rest has pages of its own"
+
+
+LITERARY = re.compile(
+    r"\b(nobody|somebody|whoever|whom|anew|lest|upon|for\s+ever|cannot\s+be\s+had|rubbish|offence|told|all\s+the\s+same)\b",
+    re.IGNORECASE,
+)
+PLAIN = [page for page in PAGES if page.parent.name != "benchmarks" and page.name != "protocol.md"]
+"""The protocol keeps its text: implementations in other languages were written by it."""
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_uses_plain_words(page: Path) -> None:
+    text = re.sub(
+        r"`[^`\n]*`|\([^)\s]*\)", "", page.read_text(encoding="utf-8")
+    )  # names, and targets of links
+    assert not [match[0] for match in LITERARY.finditer(text)]
