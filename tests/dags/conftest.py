@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -18,6 +20,7 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "false"
 
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.dags.runs import ROOT
 
 LIGHT_CONSUMER = Path(__file__).parent / "light_consumer.py"
 
@@ -28,6 +31,27 @@ WriteClusters = Callable[..., Path]
 def cluster_name() -> str:
     """A cluster of its own for each test, because the servers are shared."""
     return f"c{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    home = tmp_path_factory.mktemp("airflow")
+    environment = {
+        "AIRFLOW_HOME": str(home),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+    }
+    subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=os.environ | environment,
+        check=True,
+        capture_output=True,
+        timeout=180,
+    )
+    return environment
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
 from tests.dags.dag_runner import DagRunner
-from tests.dags.runs import HERE, ROOT, Run, airflow_environment  # noqa: F401  the fixture
+from tests.dags.runs import ROOT, Run
 from tests.secured import (
     CLUSTER,
     CONSUMER,
@@ -119,7 +119,7 @@ def locked(
     consul_tokens: ConsulTokens,
     passwords: Passwords,
     authority: Authority,
-    airflow_environment: dict[str, str],  # noqa: F811  the fixture
+    airflow_environment: dict[str, str],
     tmp_path: Path,
 ) -> Iterator[Locked]:
     ca = str(authority.ca)

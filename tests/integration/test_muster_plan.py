@@ -8,7 +8,9 @@ import pytest
 
 from muster.core.assignors import load_assignor
 from tests.integration.obedient import coordinator, owners
-from tests.support.site import Site
+from tests.support.site import Site, site
+
+__all__ = ["site"]
 
 OWN = "tests.integration.own_assignors"
 
