@@ -75,7 +75,7 @@ def balance_of(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A partition that two assignments place differently; None where one of them gives it to nobody."""
+    """A partition that two assignments place differently; None where one of them gives it no owner."""
 
     topic: str
     partition: int
@@ -99,7 +99,7 @@ def differences(first: Assignment, second: Assignment) -> list[Difference]:
 def resulting(standing: Assignment, planned: Assignment, topics: Mapping[str, frozenset[int]]) -> Assignment:
     """What stands once `planned` is carried out.
 
-    A partition that the plan gives to nobody (no live consumer subscribes to its topic) stays with the owner it
+    A partition that the plan gives no owner (no live consumer subscribes to its topic) stays with the owner it
     has, gone or not, so that one that comes back finds it: that is the state machine's rule.
     """
     result: dict[str, dict[int, str]] = {}

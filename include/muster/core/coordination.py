@@ -11,7 +11,7 @@ from muster.core.decided import Decided
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause(Decided):
-    """Coordination is held still until somebody resumes it: nothing is planned, and nothing is written."""
+    """Coordination is held still until a person resumes it: nothing is planned, and nothing is written."""
 
     def __str__(self) -> str:
         return f"paused by {self.said_since()}"
@@ -19,7 +19,7 @@ class Pause(Decided):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceRequest(Decided):
-    """Somebody asked for a rebalance now. It stands until a coordinator run has carried it out.
+    """A person asked for a rebalance now. It stands until a coordinator run has carried it out.
 
     Meanwhile no `rebalance_delay` is waited for, and assignors that keep something where it is on purpose are told
     (`rebalance_now` of `muster.core.assignors.Circumstances`). `modified` is Consul's index of the key, to end this
@@ -34,7 +34,7 @@ class RebalanceRequest(Decided):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorChoice(Decided):
-    """Somebody put the assignor `name`, made with `options`, in the place of the one that clusters.yaml names."""
+    """A person put the assignor `name`, made with `options`, in the place of the one that clusters.yaml names."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)

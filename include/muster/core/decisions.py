@@ -1,7 +1,7 @@
 """What persons decided about a cluster, with who, when and why.
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic. Both stand until
-somebody takes them back. The planner gets them as plain mappings (`muster.core.assignors.Circumstances`); here is
+a person takes them back. The planner gets them as plain mappings (`muster.core.assignors.Circumstances`); here is
 who decided them, so that a partition which moves for one can say so. What is decided about coordination as a whole is
 in `muster.core.coordination`, which topics are read in `muster.core.subscription`.
 """
@@ -19,7 +19,7 @@ from muster.core.subscription import TopicDecision
 
 @dataclass(frozen=True, slots=True)
 class Pin(Decided):
-    """Somebody fixed a partition to a consumer."""
+    """A person fixed a partition to a consumer."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class Pin(Decided):
 
 @dataclass(frozen=True, slots=True)
 class Exclusion(Decided):
-    """Somebody keeps a consumer from a topic."""
+    """A person keeps a consumer from a topic."""
 
     consumer: str
     topic: str
@@ -45,8 +45,8 @@ class Decisions:
     """Everything that persons decided about a cluster, from one reading.
 
     `pins` is by topic and partition, `exclusions` by consumer and topic. `errors` says what could not be read and
-    what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless somebody
-    decided so. With `assignor_error` somebody did, and it cannot be read which one: then nothing may be planned.
+    what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless a person
+    decided so. With `assignor_error` a person did, and it cannot be read which one: then nothing may be planned.
     `topics_in_doubt`: a decision about topics cannot be read. `epochs` is no decision, but read with them: by topic
     the highest epoch that was ever about to be written to ZooKeeper.
     """
@@ -100,7 +100,7 @@ class Decisions:
         return found
 
     def unobeyed(self, topic: str, owners: Owners, targets: Owners) -> list[str]:
-        """The exclusions from `topic` that are not obeyed, because nobody else is there to take over, in words."""
+        """Describe the exclusions from `topic` that are not obeyed, because no other consumer can take over."""
         stranded: dict[str, int] = {}
         for partition, owner in owners.items():
             if partition not in targets and (owner, topic) in self.exclusions:

@@ -38,7 +38,7 @@ LONGEST_DETAILS = 4_096
 LONGEST_REBALANCE = 1e9
 """Seconds, about thirty years; whatever says more was not written by a clock."""
 SHOWN_RUBBISH = 200
-"""Characters of an entry that cannot be read, for whoever looks at it."""
+"""Characters of an entry that cannot be read, as far as it is shown."""
 
 _NAME = re.compile(r"entry-(\d{10})")
 
@@ -155,7 +155,7 @@ def step_of(transition: Transition, now: float) -> Step:
 
 
 def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
-    """What the history says when the nodes of a topic that nobody subscribes to any more are removed."""
+    """What the history says when the nodes of an unsubscribed topic are removed."""
     epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
     return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
 
@@ -189,7 +189,7 @@ def format_transitions(at: float, by: str, steps: Sequence[Step]) -> bytes:
 
 
 def step_size(step: Step) -> int:
-    """Bytes of a step without its moves, for whoever has to see how much fits into one request."""
+    """Bytes of a step without its moves, to see how much fits into one request."""
     return len(_dumps(_step(step)))
 
 

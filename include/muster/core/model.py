@@ -99,7 +99,7 @@ class Membership:
 class TopicAssignment:
     """The assignment node of a topic: where its records are, whose offsets count, and who reads what.
 
-    A partition on the move is in nobody's hands and therefore absent from `owners`. `standbys` are those who are
+    A partition on the move has no owner and is therefore absent from `owners`. `standbys` are those who are
     to take a partition over when its owner leaves; a partition without any is absent from it. `topic_id` is the id
     that Kafka gave the topic when it was created, '' where it is unknown: a topic that is deleted and created again
     under its name has another one.
@@ -168,7 +168,7 @@ class PartitionLoad:
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
-    `epoch` is the newest assignment epoch that the consumer has acted upon, None from consumers that do not
+    `epoch` is the newest assignment epoch that the consumer has acted on, None from consumers that do not
     report it. `standby` are the partitions that it stands by for and does not read. `loads` holds the partitions of
     which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
     partition that is held made no progress although it is not known to be without lag; a partition that progresses,
@@ -212,7 +212,7 @@ class ConsumerStatus:
     """One answer of a consumer's status page.
 
     `epochs` says that this consumer reports the epoch of every topic it has read, so a topic that is not in
-    `topics`, or whose epoch is behind, has not been acted upon yet. `leaving` says that it ends, and takes nothing up
+    `topics`, or whose epoch is behind, has not been acted on yet. `leaving` says that it ends, and takes nothing up
     any more.
     """
 
@@ -237,8 +237,8 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition changing hands, and why. `source` is None for a partition nobody held, `target` is
-    None for one that nobody takes (it vanished, or no subscribed consumer is live)."""
+    """One partition changing hands, and why. `source` is None for a partition without an owner, `target` is
+    None for one that no consumer takes (it vanished, or no subscribed consumer is live)."""
 
     topic: str
     partition: int
@@ -250,7 +250,7 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One step of one topic: both nodes as they are to be, to be written together against the versions of
-    `before`. Whoever writes it fails without harm if either node changed in between."""
+    `before`. A writer fails without harm if either node changed in between."""
 
     before: TopicSnapshot
     assignment: TopicAssignment

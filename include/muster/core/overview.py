@@ -16,7 +16,7 @@ class TopicLine:
     """One topic. `seconds` is how long it has been Stable, or not Stable; None where that is not known.
 
     `starting` partitions have an owner that is not seen running them, `closing` ones have not been let go of yet;
-    `unowned` ones are in nobody's hands, which those that are closing are too.
+    `unowned` ones have no owner, which those that are closing are too.
     """
 
     topic: str
@@ -55,7 +55,7 @@ class Overview:
     """A cluster at one moment. `left_alone` maps topics that cannot be read to the reason; `doubt` says why nobody
     knows who is live, '' otherwise; `stuck` are full messages for people. `leaving` maps topics that are not
     subscribed any more to the reason. `paused`, `asked` (a rebalance now) and `assignor` (one in the place of
-    clusters.yaml's) say who decided so and why, '' if nobody did; `unreadable` names what cannot be read of that."""
+    clusters.yaml's) say who decided so and why, '' if none did; `unreadable` names what cannot be read of that."""
 
     topics: tuple[TopicLine, ...]
     consumers: tuple[ConsumerLine, ...]
@@ -72,7 +72,7 @@ class Overview:
     @property
     def well(self) -> bool:
         """Whether every topic can be read, is Stable and in the hands of live consumers that all answer, and
-        nobody holds the cluster still."""
+        the cluster is not paused."""
         return (
             not self.doubt
             and not self.left_alone

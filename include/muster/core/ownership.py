@@ -21,7 +21,7 @@ Invariants
 ----------
 
 1. The planner is offered a partition in *closing* never, whatever a newer assignment says: it is closed first
-   and then starts anew, from the committed offset.
+   and then starts again, from the committed offset.
 2. A partition is closed only when no batch that holds it can be under way or be planned from an older offer,
    and every offset that was processed is committed and acknowledged. "Can be planned" is known by sequence
    numbers: each offer to the planner has one, and only the plan made from the newest offer is accepted.
@@ -35,7 +35,7 @@ Invariants
    A claim begins only for a partition that is held and not closing, in the same step that notes it, and a partition
    whose claim has begun is not closed before that claim has ended: if it landed later, it would fence off the next
    owner.
-6. A partition whose commit was *refused* (somebody else has taken it over) is closed without committing, and not
+6. A partition whose commit was *refused* (another consumer has taken it over) is closed without committing, and not
    taken up again, whatever the assignment says, until it is allowed: the assignment that names this consumer may
    be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
    partition that the newest assignment gives to another consumer; with it the commit is tried, because it is
@@ -151,7 +151,7 @@ class _Partition:
     """Numbers the times that the topic's partitions were taken up."""
     claimed: bool = True
     claiming: bool = False
-    """A claim has begun and has not ended: it may still fence off whoever has the partition then."""
+    """A claim has begun and has not ended: it may still fence off the owner of that time."""
     refused: bool = False
     """What was processed is not to be committed."""
     closing: bool = False
@@ -347,7 +347,7 @@ class TopicConsumer:
                 partition.planned = None
                 continue
             if partition.planned is None:
-                # It starts anew from what the group had committed, so what was known before no longer counts.
+                # It starts again from what the group had committed, so what was known before no longer counts.
                 partition.processed = None
                 partition.committed = None
                 partition.start = ranges[number][0]

@@ -46,7 +46,7 @@ AS_IT_IS = WhatIf()
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A partition that would change hands. `source` is None where nobody had it, `target` where nobody takes it."""
+    """A partition that would change hands. Without an owner before, `source` is None; `target` likewise."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan that nobody carries out.
+    """A plan that is not carried out.
 
     `owners` is who reads what when all is done, `topics` the partitions it is about, `consumers` those who are live
     then. `under_way` maps the topics that are not Stable to their state: what is under way there is finished first.

@@ -4,7 +4,7 @@ What is plain from the facts is said at once: the partition is new, its owner le
 from it; a person pinned it; the new owner just joined. What is left are moves between consumers that both might
 have it. Those are told by asking what would be planned otherwise: a move is put down to the first circumstance
 without which the same assignor would not make it (another assignor, changed attributes, pins and exclusions of other
-partitions, priorities, racks, measured load). A move that would be made all the same is made for balance, or by
+partitions, priorities, racks, measured load). A move that would still be made is made for balance, or by
 the assignor's own rule.
 
 Planning again costs as much as planning, so it is done only for circumstances that there are, and only while some

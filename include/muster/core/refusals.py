@@ -5,9 +5,9 @@ which. If it took the partition up again on the strength of the assignment that 
 who replaced it, who would do the same in turn. So it waits until it knows better, by two facts that are both younger
 than the refusal:
 
-- the assignment was read again and still names it. That leaves out whoever was cut off from ZooKeeper, or frozen.
+- the assignment was read again and still names it. That leaves out one that was cut off from ZooKeeper, or frozen.
 - discovery still has its own incarnation registered. That leaves out the older of two processes with one id, and
-  whoever is cut off from Consul.
+  a consumer that is cut off from Consul.
 
 And it waits for a pause that doubles with each refusal, so that nothing that was forgotten here becomes a fight.
 """

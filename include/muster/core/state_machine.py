@@ -43,7 +43,7 @@ reading service discovery to writing. So it too is taken off first.
 Without a state node there is no such record, and after ZooKeeper was restored from a backup there is a wrong one:
 the assignment node has a lower epoch than was noted in Consul before it was written, or than a consumer reports. Then
 what consumers report takes its place: who runs a partition keeps it, and who is closing it stands in `toClose`. The
-new epoch is above all of these. Where nobody holds anything that the nodes do not say, they count, with a new epoch.
+new epoch is above all of these. Where none holds anything that the nodes do not say, they count, with a new epoch.
 
 A partition that does not move is in no list and is never touched.
 
@@ -464,9 +464,9 @@ class _Step:
         return bool(stopped)
 
     def _place_orphans(self) -> None:
-        """Give a new owner to what nobody live holds or is to hold.
+        """Give a new owner to what no live consumer holds or is to hold.
 
-        Where the plan knows nobody (no live consumer subscribes to the topic) things stay as they are, so a
+        Where the plan has no owner (no live consumer subscribes to the topic) things stay as they are, so a
         consumer that comes back finds its partitions.
         """
         for partition in sorted(self.partitions):

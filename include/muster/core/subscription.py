@@ -2,14 +2,14 @@
 
 In this order the first that says something about a topic counts:
 
-1. somebody unsubscribed it by its name; 2. somebody subscribed it by its name;
-3. somebody unsubscribed a pattern for it; 4. somebody subscribed a pattern for it;
+1. a person unsubscribed it by its name; 2. a person subscribed it by its name;
+3. a person unsubscribed a pattern for it; 4. a person subscribed a pattern for it;
 5. clusters.yaml, by name or pattern.
 
 Patterns are regular expressions for whole names. Kafka's internal topics (`__...`) are only subscribed by name.
 
 A decision that cannot be read may have been any of these. While there is one, what is not decided by readable means
-stays as it is: no topic is taken up but by name, and none is let go that nobody unsubscribed.
+stays as it is: no topic is taken up but by name, and none is let go that was not unsubscribed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from muster.core.decided import Decided
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDecision(Decided):
-    """Somebody subscribed or unsubscribed (`subscribed`) a topic, or all whose whole names match (`pattern`)."""
+    """A person subscribed or unsubscribed (`subscribed`) a topic, or all whose whole names match (`pattern`)."""
 
     selector: str
     pattern: bool

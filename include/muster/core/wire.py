@@ -18,7 +18,7 @@ Beside these keys Muster writes `epoch` (both nodes of a topic; it grows wheneve
 (ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
 when there are none) and `topic.id` (the topic's UUID as Kafka's own tools print it, absent while it is unknown). A
 consumer that reads epochs says `"epochs": true` in its status and
-gives every topic it has read the `epoch` it acted upon; then 'closed' is only believed of an epoch that is new
+gives every topic it has read the `epoch` it acted on; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
 """

@@ -46,7 +46,7 @@ SECOND_LOOK = 0.3
 """Seconds between the reads that confirm an empty list; up to half as much again, at random, is added."""
 SHORTEST_CHECK_TIMEOUT = 2.0
 """Seconds: a status page that starves for a second on a busy machine must not set off a rebalance. A process that
-died is noticed at once all the same, because nothing listens any more."""
+died is nevertheless noticed at once, because nothing listens any more."""
 SHORTEST_REAPING = 60.0
 """Seconds: Consul takes a shorter `deregister_after` for this."""
 
@@ -107,7 +107,7 @@ class Discovery(DecisionKeys):
         """Register a consumer with the local agent, which asks `check_url` every `check_interval` seconds.
 
         A registration under the same id is replaced. Until the first check has passed the consumer is not live,
-        unless it is `passing` from the start: for one that replaces a live one, lest the id seem gone meanwhile.
+        unless it is `passing` from the start: for one that replaces a live one, so that the id does not seem gone.
         Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least.
         """
         self._api.agent_put(

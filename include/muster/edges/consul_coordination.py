@@ -83,7 +83,7 @@ class CoordinationKeys(Keys):
 
 
 def read_pause(key: Key) -> Pause:
-    """A pause; one that cannot be read is one all the same, because somebody meant it."""
+    """Return a pause; an unreadable key still pauses (fail safe)."""
     value = read_object(key.value)
     if value is None:
         return Pause(by="unknown", at=0.0, why=f"key {key.name} holds no JSON object")

@@ -4,7 +4,7 @@
 - `muster/[CLUSTER]/excluded/[CONSUMER]/[TOPIC]`: `{"who": ..., "when": ..., "why": ...}`
 
 They stand there for the reasons that isolations do: Consul's ACL says who may write them, and the coordinator's long
-poll waits for changes below `muster/[CLUSTER]/` already, so they are acted upon at once. A key that cannot be read
+poll waits for changes below `muster/[CLUSTER]/` already, so they are acted on at once. A key that cannot be read
 counts as not there, and is named; it never takes the others with it. `muster.edges.consul_coordination` and
 `muster.edges.consul_subscriptions` say what holds for theirs.
 """

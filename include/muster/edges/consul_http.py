@@ -249,7 +249,7 @@ class ConsulApi:
         return read_answer(self.settings, what, response.status_code, response.headers, response.text)
 
     def require_key_read(self, path: str) -> None:
-        """Raise `ConsulError` if somebody without a token may not read the key `path`; looks once.
+        """Raise `ConsulError` if a client without a token may not read the key `path`; looks once.
 
         Consul says to those with a token that its list of keys leaves something out, to others it does not. But it
         refuses a single key.

@@ -7,7 +7,7 @@
 - `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
 - `muster/[CLUSTER]/coordination/...`: see `muster.edges.consul_coordination`
 - `muster/[CLUSTER]/topics/...`: see `muster.edges.consul_subscriptions`
-- `muster/[CLUSTER]/submitted/[CONSUMER]`: what whoever submitted the consumer's job noted about it
+- `muster/[CLUSTER]/submitted/[CONSUMER]`: notes of the process that submitted the consumer's job
 
 `when` is ISO 8601 in UTC. Instead of `muster` the keys begin with the cluster's `consul_prefix`.
 """
@@ -38,7 +38,7 @@ class UnreadableKeyError(ConsulError):
 
 @dataclass(frozen=True, slots=True)
 class IsolationEntry(Decided):
-    """Somebody isolated a consumer."""
+    """A person isolated a consumer."""
 
     consumer: str
 
@@ -98,7 +98,7 @@ class Keys:
         return self._remove(self._name(ISOLATED, consumer))
 
     def isolated(self) -> dict[str, IsolationEntry]:
-        """Every isolated consumer. One whose key holds rubbish is isolated all the same: somebody meant it."""
+        """Return every isolated consumer. A malformed key still isolates the consumer (fail safe)."""
         prefix = self.prefix + "isolated/"
         entries = {}
         for key in self._keys(prefix):
@@ -121,7 +121,7 @@ class Keys:
         self._put(STOP, consumer, value)
 
     def stop_request(self, consumer: str) -> StopRequest | None:
-        """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` if the key holds rubbish."""
+        """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` for a malformed key."""
         return self.read_stop(consumer, self._key(self._name(STOP, consumer)))
 
     def read_stop(self, consumer: str, key: Key | None) -> StopRequest | None:
@@ -296,7 +296,7 @@ def _object(value: bytes) -> dict[str, Any]:
 
 
 def said(value: Mapping[str, object]) -> dict[str, Any]:
-    """Who (`by`), when (`at`) and `why`. What is missing is unknown: the decision stands all the same."""
+    """Who (`by`), when (`at`) and `why`. What is missing is unknown: the decision still stands."""
     return {
         "by": str(value.get("who", "unknown")),
         "at": seconds(value.get("when")),

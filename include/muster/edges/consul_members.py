@@ -45,7 +45,7 @@ LEAST_WEIGHT, GREATEST_WEIGHT = 0.001, 1_000_000.0
 class Registration:
     """A consumer as it is registered, whether or not it is live.
 
-    `passing`: all checks of the service and its node pass. `maintenance`: somebody put the service or the node into
+    `passing`: all checks of the service and its node pass. `maintenance`: a person put the service or the node into
     Consul's maintenance mode. `output` is what the checks that do not pass say. `older` are the other registrations
     of the id, newest first.
     """
@@ -74,7 +74,7 @@ class Members:
     """One reading of the service.
 
     `membership` is None when the reading is not to be trusted, and `doubt` says why. `registered` is what was read
-    all the same, with those that are not live. `index` is Consul's index of the reading.
+    nevertheless, with those that are not live. `index` is Consul's index of the reading.
     """
 
     membership: Membership | None
@@ -103,7 +103,7 @@ class _Check(_Part):
     id: str = Field(alias="CheckID")
     status: str = Field(alias="Status")
     output: str = Field("", alias="Output")
-    notes: str = Field("", alias="Notes")  # why somebody put it into maintenance
+    notes: str = Field("", alias="Notes")  # why a person put it into maintenance
 
 
 class _Entry(_Part):
@@ -270,7 +270,7 @@ def _warn(message: str) -> None:
 
 
 def fingerprint(registered: Mapping[str, Registration]) -> str:
-    """What a change of this text means: somebody joined, left, changed its health, metadata or maintenance.
+    """What a change of this text means: a consumer joined, left, changed its health, metadata or maintenance.
 
     A check's output is not in it; it changes all the time and nothing follows from it.
     """

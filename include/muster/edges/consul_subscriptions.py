@@ -5,7 +5,7 @@
   is base64 for URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
 - `muster/[CLUSTER]/topics/unsubscribed/names/...` and `.../unsubscribed/patterns/...`: the same
 
-A topic's name stands in the key, so a name counts whatever the key holds: somebody meant it.
+A topic's name stands in the key, so a name counts whatever the key holds (fail safe).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two blocking queries on two connections. Consul may answer one of them without a change that matters (its index is
 that of more than what was asked for), so what was seen is compared too. An index that goes backwards, as it does
-after servers were restored, begins anew.
+after servers were restored, begins again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from muster.edges.consul_http import (
 from muster.edges.consul_members import fingerprint, parse_registrations
 
 UNCHANGED_PAUSE = 0.1
-"""Seconds until the next query after one that brought nothing new, lest a strange answer make a busy loop."""
+"""Seconds until the next query after one that brought nothing new, so that a strange answer makes no busy loop."""
 REST = 10
 """So many times as long as an answer took to take apart is at least waited for the next. With a thousand consumers
 that takes 40 ms, and Consul answers whenever what any check says has changed."""
@@ -116,7 +116,7 @@ async def _read(api: ConsulApi, client: httpx.AsyncClient, track: Track, index: 
     seconds = api.settings.timeout
     if index > 0:
         params += [("index", str(index)), ("wait", f"{max(1, round(wait * 1000))}ms")]
-        # Consul adds up to a sixteenth of the wait, lest all that wait come back at once.
+        # Consul adds up to a sixteenth of the wait, so that not all come back at once.
         seconds += wait + wait / 16
     try:
         response = await client.get(track.path, params=params, timeout=seconds)

@@ -67,8 +67,8 @@ STALE = frozenset(
         KafkaError_._UNKNOWN_PARTITION,
     }
 )
-"""Errors after which the leaders must be asked for anew. librdkafka (2.16) does not do so by itself for an admin
-client: after a broker's restart it would go on asking with the old leader epoch, and be refused, for ever; and a
+"""Errors after which the leaders must be asked for again. librdkafka (2.16) does not do so by itself for an admin
+client: after a broker's restart it would go on asking with the old leader epoch, and be refused, without end; and a
 partition that was added, asked for together with one that it knows, would be unknown to it for minutes."""
 PASSING = STALE | frozenset(
     {

@@ -194,7 +194,7 @@ class Admin:
             self._connected = True
 
     def refresh(self, timeout: float) -> bool:
-        """Ask for all topics and their leaders anew; whether there was an answer."""
+        """Ask for all topics and their leaders again; report whether there was an answer."""
         try:
             self.client.list_topics(timeout=timeout)
         except KafkaException:

@@ -1,12 +1,12 @@
 """Commits that Kafka accepts only of the newest owner of a partition: one transactional producer a partition.
 
 Kafka knows one holder of a `transactional.id`, the one that called `init_transactions` last, and refuses all
-earlier ones. So each partition of a group has an id of its own (`transactional_id`), whoever takes the partition up
+earlier ones. So each partition of a group has an id of its own (`transactional_id`); the consumer that takes it up
 initialises it, and commits its offsets in transactions of that id. A former owner that comes to life again can no
 longer commit: its producer is *fenced*.
 
 `init_transactions` also ends what the former owner had under way. After it nothing of the former owner can land, so
-whoever reads the group's committed offset then begins where that stays.
+a consumer that reads the group's committed offset then begins where that stays.
 
 A producer costs about 0.4 MB and a handful of threads (one of them for each broker), and a commit three round trips;
 `benchmarks/fencing.py` measures both.
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 PARALLEL = 16
 """Partitions that are initialised, and committed, at the same time."""
 TRANSACTION_TIMEOUT = 30.0
-"""Seconds after which the broker ends a transaction whose owner fell silent; until then nobody but the next owner
+"""Seconds after which the broker ends a transaction whose owner fell silent; until then only the next owner
 learns the partition's committed offset."""
 
 ANSWER_WITHIN = 3.0
@@ -57,11 +57,11 @@ ANSWER_WITHIN = 3.0
 REQUEST_TIMEOUT = 5.0
 """Seconds that a broker has for one answer, at most; librdkafka's default is a minute."""
 STUCK_AFTER = 8.0
-"""Seconds after which a call counts as stuck: librdkafka (2.16) can wait for ever in `send_offsets_to_transaction`
+"""Seconds after which a call counts as stuck: librdkafka (2.16) can wait endlessly in `send_offsets_to_transaction`
 when a broker was restarted meanwhile, whatever time-out it is given."""
 
 SETTLE_WITHIN = 1.0
-"""Seconds to wait for a producer's connection to settle, before it is initialised all the same."""
+"""Seconds to wait for a producer's connection to settle, before it is initialised nevertheless."""
 
 LOST = frozenset(
     {
@@ -132,7 +132,7 @@ class _Fence:
     """Whether it stands in for a producer that was stuck, so the group may be ahead of it."""
 
     def initialise(self, timeout: float) -> None:
-        """Fence off whoever had the partition. Raises KafkaException; calling again resumes."""
+        """Fence off the former owner of the partition. Raises KafkaException; calling again resumes."""
         if self.phase is _Phase.INITIALISE:
             if not self.settled:
                 self._settle(min(timeout, SETTLE_WITHIN))
@@ -210,7 +210,7 @@ class FencedCommits:
         self._fences: dict[TopicPartition, _Fence] = {}
         self._lock = threading.Lock()
         self._config: dict[str, Any] = client_config(settings) | {
-            # To ask about a topic that was deleted would make it anew, where the broker allows that.
+            # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
             "socket.timeout.ms": socket_timeout(min(settings.operation_timeout, REQUEST_TIMEOUT)),
@@ -218,7 +218,7 @@ class FencedCommits:
         self._config.pop("isolation.level", None)  # of consumers only
 
     def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
-        """Fence off whoever had these partitions, those of them that `begin` still wants when it is their turn.
+        """Fence off the former owners of these partitions, as far as `begin` still wants them at their turn.
 
         Asking again for one that failed resumes. Asking for one that is claimed begins again. Only of use before the
         group's committed offset is read. A claim that failed may still take effect until it is released.

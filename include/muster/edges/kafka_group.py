@@ -114,7 +114,7 @@ class GroupClient:
         return dict.fromkeys(offsets, SILENCE)
 
     def metadata(self) -> object:
-        """librdkafka's metadata of the group: that nobody is a member of it. Raises `KafkaError` once closed."""
+        """librdkafka's metadata of the group: that it has no member. Raises `KafkaError` once closed."""
         return self._open().consumer_group_metadata()
 
     def close(self) -> None:

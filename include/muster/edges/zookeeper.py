@@ -106,8 +106,8 @@ class TopicStore:
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         """Read all topics, hundreds of them in one request.
 
-        A topic whose nodes hold rubbish, or may not be read, maps to the error that says so. The nodes of a topic
-        are read one after the other; if somebody writes in between, `apply` finds out by the versions. What has not
+        A topic with invalid nodes, or that may not be read, maps to the error that says so. The nodes of a topic
+        are read one after the other; if another writes in between, `apply` finds out by the versions. What has not
         changed since it was read before is not listed and taken apart again.
         """
         deadline = self._session.deadline()
@@ -132,7 +132,7 @@ class TopicStore:
     def create_topic(
         self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
     ) -> bool:
-        """Make `topic` known from `epoch` on, with nobody owning anything. False if it is known already.
+        """Make `topic` known from `epoch` on, without owners. False if it is known already.
 
         A node that is there without data gets it; a state that an earlier topic of that name left is deleted.
         """
@@ -190,7 +190,7 @@ class TopicStore:
                 return
             if isinstance(refusal, NotEmptyError):
                 raise ZooKeeperError(f"{what}: a partition below {path} has children; delete them")
-            # Somebody else created or deleted one of them in between: look again, as long as there is time.
+            # Another writer created or deleted one of them in between: look again, as long as there is time.
             if deadline.left() <= 0:
                 raise ZooKeeperError(
                     f"{what}: {path} keeps changing while it is written; see who else writes it"
@@ -199,7 +199,7 @@ class TopicStore:
     # Racks
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
-        """The racks of the leaders of those of `topics` where they are known; an error where that is rubbish."""
+        """The racks of the leaders of those of `topics` where they are known; an error where the data is invalid."""
         return read_racks(self._session, self.cluster, topics, self._session.deadline())
 
     def set_racks(self, topic: str, racks: Racks) -> None:
@@ -208,7 +208,7 @@ class TopicStore:
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
         """Delete all that stands on `topic`; the history of the cluster says `reason`. False, and nothing is lost
-        but partition children, if somebody wrote to it since `snapshot` was read."""
+        but partition children, if another wrote to it since `snapshot` was read."""
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
         racks = racks_path(self.cluster, topic)
         what = f"removing topic {topic}"
@@ -238,7 +238,7 @@ class TopicStore:
                 told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
                 transaction.create(entry_prefix(self.cluster), told, sequence=True)
             if self._session.commit(what, deadline, transaction) is not None:
-                # A history's node that somebody deleted looks like a conflict, and would look so for ever.
+                # A history's node that was deleted looks like a conflict, and would always look so.
                 self._ensure_parents(deadline)
                 return False
         return True
@@ -249,14 +249,14 @@ class TopicStore:
         """Write transitions, both nodes of each against the versions that were read; say which were written.
 
         As many as fit go into one multi, so a step of many topics is written as a whole where it can be. If
-        somebody else wrote to one of the topics, only that one is left out (False). The history of the cluster tells
+        another writer wrote to one of the topics, only that one is left out (False). The history of the cluster tells
         of each that was written, and of no other.
         """
         deadline = self._session.deadline()
         author = Author(self._by, time.time())
         written = write_transitions(self._session, self.cluster, transitions, deadline, author)
         if not all(written):
-            # A state node's parent that somebody deleted looks like a conflict, and would look so for ever.
+            # A state node's parent that was deleted looks like a conflict, and would always look so.
             self._ensure_parents(deadline)
         return written
 
@@ -286,7 +286,7 @@ class TopicStore:
     # Waking
 
     def touch(self) -> None:
-        """Wake everybody who called `watch_changes`: the parent node is written anew, with nothing in it."""
+        """Wake every caller of `watch_changes`: the parent node is written again, with nothing in it."""
         self._session.call(
             f"touching {self._assignments}",
             self._session.deadline(),

@@ -103,7 +103,7 @@ def prune_history(
         asked = [session.client.exists_async(f"{parent}/{entry_name(number)}") for number in chunk]
         for place, result in enumerate(asked, start):
             stat = session.wait(f"looking at {parent}", deadline, result)
-            if stat is None:  # somebody else prunes too
+            if stat is None:  # another process prunes too
                 continue
             size += stat.data_length
             if stat.created < oldest or place >= keep_entries or size > keep_bytes:

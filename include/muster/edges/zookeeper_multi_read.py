@@ -2,7 +2,7 @@
 
 A request of kazoo's own costs its sending thread and ours some 0.1 ms each; with thousands of nodes that is most of
 the time that reading takes. Each part has its own outcome: one node that is not there, or may not be read, keeps
-nobody from the others. There are no watches in it.
+no caller from the others. There are no watches in it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def read_racks(
 ) -> dict[str, Racks | WireError]:
     """The racks of those of `topics` that have a node, all asked for at once; where none has one, one request.
 
-    A node that holds rubbish, or may not be read, gives the error that says so.
+    A node with invalid data, or that may not be read, gives the error that says so.
     """
     parent = racks_parent(cluster)
     try:
@@ -60,5 +60,5 @@ def write_racks(session: Session, cluster: str, topic: str, racks: Racks, deadli
         session.call(what, deadline, client.set_async, path, data)
     except NoNodeError:
         session.call(what, deadline, client.ensure_path_async, racks_parent(cluster))
-        with suppress(NodeExistsError):  # somebody else was at it; the next run looks again
+        with suppress(NodeExistsError):  # another writer was faster; the next run looks again
             session.call(what, deadline, client.create_async, path, data)

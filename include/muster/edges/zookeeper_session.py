@@ -2,7 +2,7 @@
 
 kazoo queues requests while the connection is suspended and waits for their answers without end. Here each
 operation gets `operation_timeout` seconds as a whole. A *write* that ran into its deadline, or lost its
-connection, may or may not have happened, and may even still happen: whoever gets `ZooKeeperError` from one reads
+connection, may or may not have happened, and may even still happen: a caller that gets `ZooKeeperError` reads
 again before it decides anything, and its versions keep a late write from doing harm.
 """
 
@@ -97,7 +97,7 @@ def make_client(settings: ZooKeeperSettings) -> KazooClient:
 
     With `use_ssl` the server's certificate and its host name (as it stands in `hosts`) are checked unless
     `verify_certs` or `check_hostname` is off. When the client authenticates (SASL or digest), the nodes it
-    creates belong to whoever is so authenticated and may be read by all: consumers only read, and what they read
+    creates belong to the user so authenticated and may be read by all: consumers only read, and what they read
     is no secret. Without authentication they are open to all, which is ZooKeeper's default. The setting `acl` says
     otherwise; nodes that are there already keep the ACL they have.
 
@@ -214,7 +214,7 @@ def refused(settings: ZooKeeperSettings) -> str:
 
 
 def stop_client(client: KazooClient, timeout: float) -> None:
-    """End the session, waiting at most `timeout` seconds; kazoo itself may take ten when nobody answers."""
+    """End the session, waiting at most `timeout` seconds; kazoo itself may take ten without an answer."""
 
     def stop() -> None:
         try:

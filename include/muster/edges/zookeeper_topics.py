@@ -54,7 +54,7 @@ class TopicReader:
         self._known: Mapping[str, _Known] = {}
 
     def read(self, names: Sequence[str], deadline: Deadline) -> dict[str, _Outcome]:
-        """The topics `names`; those that vanished meanwhile are left out. One with rubbish in its nodes, or that may
+        """The topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
         not be read, maps to the error that says so. Raises `ZooKeeperError`."""
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}

@@ -56,7 +56,7 @@ def write_transitions(
 ) -> list[bool]:
     """Write each transition against the versions it was computed from; True for each that was written.
 
-    False means that somebody else wrote to that topic first. Raises `ZooKeeperError` when ZooKeeper does not
+    False means that another writer wrote to that topic first. Raises `ZooKeeperError` when ZooKeeper does not
     answer in time or refuses; then earlier multis of the same call may have been written.
     """
     written: list[bool] = []

@@ -1,6 +1,6 @@
 """What an assignor is. It fits on one page, so that anyone can write one.
 
-How the family is meant to grow without breaking an assignor that somebody wrote: what a rule needs to know of a
+How the family is meant to grow without breaking an assignor of a user: what a rule needs to know of a
 consumer is a field of `Consumer` (`priority`, `weight`, `zone`, `topics`); what it needs to know once is an
 option of its constructor; anything further that changes while it runs (measured load, leaders' racks, pins)
 comes as a keyword argument, and only to assignors that have a parameter of that name. The three positional
@@ -17,7 +17,7 @@ from muster.core.model import Assignment, Consumer
 
 
 class AssignorError(RuntimeError):
-    """An assignor cannot be had, or what it returned cannot be obeyed; the message names it and the offence."""
+    """An assignor is unavailable, or what it returned cannot be obeyed; the message names it and the reason."""
 
 
 @runtime_checkable
@@ -25,7 +25,7 @@ class Assignor(Protocol):
     """Decides which consumer reads which partition.
 
     An assignor is pure: no I/O, no clock, no memory between calls (`previous` is its memory), and the same
-    arguments give an equal result whatever the order of the mappings, because a coordinator may be started anew
+    arguments give an equal result whatever the order of the mappings, because a coordinator may be started again
     at any moment and must come to the same plan.
     """
 

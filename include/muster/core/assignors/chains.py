@@ -5,7 +5,7 @@ did. Consumers that may take from the same pools are of one *kind*; a chain is l
 kinds, breadth first, so the shortest is found.
 
 Givers go in order of what they save, the dearest first. What such a search has reached without finding a receiver is
-closed: whoever saves less will not find one there either, and no later chain gets in there. So one pass is exact:
+closed: one that saves less will not find any there either, and no later chain gets in there. So one pass is exact:
 when it is through, no chain is left, and then nothing is more even.
 """
 

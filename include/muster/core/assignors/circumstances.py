@@ -25,7 +25,7 @@ class Circumstances:
     `measure` says which), where consumers report it. `standbys`: the standbys that stand in the topic nodes.
     `unsettled`: the topics in mid-rebalance, or waiting for a missing consumer; there only partitions without a live
     owner are given one, and what would move for the sake of balance does not move yet. `rebalance_now`: a person asks
-    for everything to go where it belongs, also what the assignor otherwise leaves where it is until somebody asks.
+    for everything to go where it belongs, also what the assignor otherwise leaves where it is until a person asks.
     """
 
     pins: Mapping[str, Owners] = field(default_factory=dict)

@@ -43,7 +43,7 @@ class CoPartitioned:
     A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to
     be, and only those without a live owner are given one.
 
-    `zone` comes after all of this: tasks that nobody held go to the zone that most of their leaders are in, where
+    `zone` comes after all of this: tasks without an owner go to the zone that most of their leaders are in, where
     that changes neither balance nor moves (`muster.core.assignors.task_zones`). Standbys are placed in another zone
     than the owner's where there is one (`muster.core.assignors.standby_placement`).
     """

@@ -56,8 +56,8 @@ def shares_above(
     """`fair_shares` in which each consumer gets its `least` at least; `total` is not smaller than their sum.
 
     Who has more for sure than a fair share would be gets just that, and the others share the rest fairly, until
-    nobody is below its least. That is the best there is: what those take too much makes the others' shares only
-    smaller, so that nobody who was set aside would get more than its least in the end.
+    no consumer is below its least. That is the best there is: what those take too much makes the others' shares only
+    smaller, so that none that was set aside would get more than its least in the end.
     """
     shares: dict[str, int] = {}
     sharing = dict(weights)

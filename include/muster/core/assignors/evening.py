@@ -183,7 +183,7 @@ class Evening:
     def _partners(self, consumer: int, gives: bool, swap: bool) -> list[int]:
         """Whom it could give to or take from, who carries least (or most) first; only who differs enough.
 
-        For a swap the first few of them; for a move all those between whom and it some partition is small enough.
+        For a swap the first few of them; for a move all those for which some partition is small enough.
         """
         gap = (self._carried[consumer] - self._carried) * (1 if gives else -1)
         own = self._weights[consumer]

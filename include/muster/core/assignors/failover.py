@@ -18,10 +18,10 @@ class Failover:
     In this order:
 
     1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
-       its partitions go to the active level, however much that is for them; nobody else gets any.
+       its partitions go to the active level, however much that is for them; no other gets any.
     2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the
        partitions. With `give_back: false` they do not: what a lower level holds stays where it is until its holder
-       leaves or drops the topic, or until a person asks for a rebalance now. What nobody holds (new partitions, those
+       leaves or drops the topic, or until a person asks for a rebalance now. What has no owner (new partitions, those
        of a consumer that left) goes to the active level in either case.
     3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
        proportion to `weight`, then as few moves as possible.

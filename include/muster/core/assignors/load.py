@@ -24,7 +24,7 @@ def weight_of(consumer: Consumer) -> int:
     """The consumer's weight in millionths, at least 1.
 
     A weight that is zero, negative or not a finite number counts as the least there is: such a consumer gets
-    partitions that nobody else subscribes to, and otherwise none.
+    partitions without other subscribers, and otherwise none.
     """
     if not math.isfinite(consumer.weight):
         return 1

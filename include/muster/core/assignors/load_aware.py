@@ -22,7 +22,7 @@ class LoadAware:
     In this order:
 
     1. A partition stays with a consumer that is live and subscribed, and a pinned one goes to its consumer.
-    2. Partitions that nobody holds go, the one with most load first, each to the consumer that carries least
+    2. Partitions without an owner go, the one with most load first, each to the consumer that carries least
        for its `weight`: within the zone of its leader as long as that keeps the consumer within the
        tolerance.
     3. As long as some consumer carries more or less than its proportional part of all load by more than

@@ -3,7 +3,7 @@
 Each pool holds the partitions that the same consumers may take, so within a pool only numbers matter. Looked for
 are the numbers with the least sum of costs (`muster.core.assignors.load`) and, among those, with the fewest moves.
 
-1. What nobody holds goes, pool by pool, to the consumers that carry least; pools with few consumers first.
+1. What has no owner goes, pool by pool, to the consumers that carry least; pools with few consumers first.
 2. While a consumer can make the sum smaller by handing one partition directly to another, the one that carries
    most does.
 3. Chains: A hands to B from one pool, B to C from another, and so on (`muster.core.assignors.chains`). When there is

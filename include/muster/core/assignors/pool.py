@@ -61,7 +61,7 @@ class Pool:
 
     @property
     def unowned(self) -> int:
-        """How many partitions nobody keeps."""
+        """Return how many partitions have no keeper."""
         return sum(map(len, self.free.values()))
 
     @property
@@ -118,7 +118,7 @@ class Pool:
             in_one_round = len(free) <= min(len(room), len(places) - irregular)
             if (in_one_round and not owners) or _within(
                 enough, owners, coming
-            ):  # nobody would be passed over
+            ):  # no consumer would be passed over
                 del places[-len(free) :]
                 owners.update(zip(free, coming, strict=True))
                 continue
@@ -213,7 +213,7 @@ def _in_even_turns(room: Mapping[str, int]) -> list[str]:
 
 
 def _within(enough: int, owners: Mapping[int, str], coming: Sequence[str]) -> bool:
-    """Whether nobody in `coming` gets above `enough` if each takes one more on top of what it has in `owners`."""
+    """Report whether each in `coming` may take one more than it has in `owners` and stay within `enough`."""
     takers = set(coming)
     if len(takers) == len(coming) and takers.isdisjoint(owners.values()):
         return True  # each takes its first one

@@ -9,7 +9,7 @@ replicas, because its consumers may fetch from followers; here only the leader's
    consumer in all of them. Partition by partition, the first consumer with room whose zone is the rack of
    partition n in all of these topics takes it.
 3. In any other topic that gains, each subscriber in turn fills its block with partitions of its own zone.
-4. What is left then is dealt out in contiguous blocks to whoever still has room.
+4. What is left then is dealt out in contiguous blocks to the consumers that still have room.
 
 A consumer without a zone stands in every zone. Who gets one partition more is not decided by id alone but by
 who fills its block first.

@@ -69,7 +69,7 @@ class Circle:
         self._turn = 0
 
     def deal(self, takers: tuple[str, ...], turns: int) -> list[str]:
-        """Give the next `turns` turns to `takers`, in order of seats; whoever is none of them is passed over."""
+        """Give the next `turns` turns to `takers`, in order of seats; others are passed over."""
         # Among the takers the circle is a circle again; it is entered at the first one from `turn` on.
         entry = bisect_left(takers, self._turn, key=self._seats.__getitem__)
         dealt = [takers[(entry + step) % len(takers)] for step in range(turns)]

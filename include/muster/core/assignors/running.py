@@ -1,4 +1,4 @@
-"""Running an assignor, whoever wrote it: what comes back is an assignment that can be obeyed, or an error.
+"""Running an assignor, built-in or not: what comes back is an assignment that can be obeyed, or an error.
 
 Exclusions and pins are obeyed here, so that no assignor has to know of them. What a consumer is excluded from
 is taken out of its subscription. Pinned partitions are taken out of what the assignor is given and put into

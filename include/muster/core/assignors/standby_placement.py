@@ -114,7 +114,7 @@ class StandbyPlacement:
         return True
 
     def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
-        """Who should stand by for `task` beside `standing`, None if nobody is left that is not `taken`."""
+        """Return the best further standby of `task` beside `standing`, None if all are `taken`."""
         crowd = self._crowds[self._crowd_of[task.group]]
         found: list[tuple[int, _Pressure, str]] = []
         for zone in crowd.zones:
@@ -144,7 +144,7 @@ class StandbyPlacement:
         return min([*as_good, best], key=promoted)
 
     def _least(self, crowd: _Crowd, zone: str | None, taken: Collection[str]) -> tuple[_Pressure, str]:
-        """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is nobody."""
+        """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is none."""
         heap = crowd.heaps[zone]
         passed: list[tuple[_Pressure, str]] = []
         while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):

@@ -46,7 +46,7 @@ def run_standbys(
     assignment: Assignment,
     circumstances: Circumstances = NOTHING_FURTHER,
 ) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return who stands by for what, nobody if `assignor` knows no standbys; only what has some is in it.
+    """Return the standbys of each partition, none if `assignor` knows no standbys; only what has some is in it.
 
     A consumer that a person keeps from a topic does not stand by for it either. Raises `AssignorError` naming the
     assignor if it raises anything, or if a standby is not live, not subscribed, the owner itself, or named twice.

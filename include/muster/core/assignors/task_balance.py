@@ -3,7 +3,7 @@
 What is looked for is what `muster.core.assignors.load` calls balance, the least sum of `partitions² / weight`. With
 tasks of unequal sizes the very least is out of reach (it is bin packing). So:
 
-1. tasks that nobody holds go, the largest first, to where they cost least;
+1. tasks without an owner go, the largest first, to where they cost least;
 2. while handing one task from one consumer to another makes the sum smaller, the consumer under most pressure hands
    over the one that does so most.
 
@@ -55,14 +55,14 @@ class TaskBalance:
         self.smallest = min((task.size for task in tasks), default=1)
 
     def give(self, task: Task, consumer: str) -> None:
-        """Let `consumer` have `task`, whoever had it."""
+        """Let `consumer` have `task`, from any owner."""
         if (before := self.owner.get(task)) is not None:
             self.load[before] -= task.size
         self.owner[task] = consumer
         self.load[consumer] += task.size
 
     def place(self, free: Iterable[Task]) -> None:
-        """Give away what nobody has: large tasks first, then those that few can take."""
+        """Give away what has no owner: large tasks first, then those that few can take."""
         by_kind: dict[_Kind, list[Task]] = defaultdict(list)
         for task in free:
             by_kind[self.kind(task)].append(task)
@@ -161,7 +161,7 @@ class TaskBalance:
     def _from_prepared(
         self, prepared: _Prepared, giver: str, kind: _Kind, cost: int
     ) -> tuple[Task, str] | None:
-        """A task of `giver`, and who stands by for it, if that is one whom it costs no more than `cost`."""
+        """Return a task of `giver` and its standby, if one costs no more than `cost`."""
         heap, tasks_for = prepared
         while heap:
             least, consumer = self._cheapest(heap, kind[0])

@@ -2,7 +2,7 @@
 
 The partitions of one task have leaders of their own. Its zone is the rack that most of them are in, in a tie the
 first in alphabetical order. Only tasks of one size that the same consumers may take change places with each other,
-and only those that nobody held before: so it costs neither balance nor moves.
+and only those without an owner before: so it costs neither balance nor moves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A consumer's turns stand at even distances on a line, turn n at `(2n + 1) / weight`
 (`muster.core.assignors.load`), and come in that order, those of the lower id first. With equal weights that
-is a circle in order of id, entered anew by all after the last; with different ones, the turns of each are
+is a circle in order of id, entered again by all after the last; with different ones, the turns of each are
 spread as evenly as they can be.
 """
 
@@ -29,7 +29,7 @@ class WeightedTurns:
         self._number: dict[str, int] = {}
 
     def deal(self, takers: tuple[str, ...], turns: int) -> list[str]:
-        """Give the next `turns` turns to `takers`, one or more; whoever is none of them is passed over."""
+        """Give the next `turns` turns to `takers`, one or more; others are passed over."""
         if takers != self._takers:
             self._enter(takers)
         dealt = []

@@ -25,11 +25,11 @@ def validate(
     assignor: str,
     pins: Pins = NO_PINS,
 ) -> None:
-    """Check that every partition has one owner, live and subscribed, unless nobody subscribes to its topic.
+    """Check that every partition has one owner, live and subscribed, unless its topic has no subscriber.
 
     `pins` are those that the assignor was given and has to obey. Raises `AssignorError` naming `assignor`, the
     topic, the partitions and the consumer at fault. `assignment` may be any value at all: it comes from code that
-    somebody else may have written.
+    a user may have written.
     """
     try:
         _check(assignment, topics, consumers)

@@ -108,7 +108,7 @@ class ZoneDeal:
     def _balanced(self, pinned: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The least and the most that each consumer can have in plans that are all as balanced as this one.
 
-        They differ by one where somebody else could have the last partition just as well. Were only the present
+        They differ by one where another consumer could have the last partition just as well. Were only the present
         number counted, the next planning might count the other one, and partitions would move back and forth.
         """
         load, weights = self._load, self._weights

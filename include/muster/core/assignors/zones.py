@@ -38,7 +38,7 @@ def swap_for_zones(
     consumers: Mapping[str, Consumer],
     racks: Racks,
 ) -> None:
-    """Swap `owners` of the partitions in `dealt`, so that more are read in their zone and nobody's number changes.
+    """Swap `owners` of the partitions in `dealt`, so that more are read in their zone and no number changes.
 
     `owners` stand in the order of `dealt` and are changed in place. Two partitions are swapped if both
     consumers subscribe to what they get and more partitions are in their zone after it. Where all of them
