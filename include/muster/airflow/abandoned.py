@@ -1,4 +1,4 @@
-"""Consumers whose task a person ended while nobody could notice.
+"""Stops consumers whose task ended while no trigger was watching.
 
 Airflow tells a deferred task's trigger that its task was marked. A trigger that is not running at that moment is
 never told: in the second or two after the task was deferred, and while the triggerer is down. The job would run on

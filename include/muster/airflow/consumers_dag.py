@@ -57,7 +57,7 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
         dag_display_name=f"Muster consumers: {name}",
         description=f"Has the {len(consumers)} consumers of cluster {name} running",
         doc_md=_DOC.format(name=name, count=len(consumers), handler=cluster.consumers.handler),
-        # Without consumers a run would end at once, and @continuous would start the next one, for ever.
+        # Without consumers a run would end at once, and @continuous would start the next one, without end.
         schedule="@continuous" if consumers else None,
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,

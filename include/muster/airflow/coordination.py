@@ -11,7 +11,7 @@ The outcome of a task is chosen for what a person sees in the grid of runs:
   other topics, and when their work is done it fails too;
 - the assignor fails: what needs no plan is done, and `compute_assignment` fails if that was nothing, else
   `advance_state` (of this run or, if this one wrote something, of the next);
-- a topic is stuck: `advance_state` fails, saying whom to isolate.
+- a topic is stuck: `advance_state` fails and names the consumer to isolate.
 
 Each failure calls the notifiers of `on_stuck`, see `muster.airflow.alerts`.
 """
@@ -136,7 +136,7 @@ def compute_assignment(
     With nothing to do, wait up to the cluster's tick for something, or defer (see `muster.airflow.waiting`); `woken`
     says why a task that had deferred goes on.
 
-    If a topic is stuck and nobody is asked about it yet, `stuck` gets an event through the outlet `when_stuck`.
+    If a topic is stuck and no question is open about it, `stuck` gets an event through the outlet `when_stuck`.
 
     Raises `AirflowSkipException` while the status quo must be kept, and `AirflowFailException` if there is
     nothing to do but something is wrong.
@@ -284,7 +284,7 @@ def earlier_trouble(context: Context) -> list[str]:
 
 
 def _warn_of(warnings: Iterable[str]) -> None:
-    """Show what is wrong without failing the task: the plan is made all the same."""
+    """Show what is wrong without failing the task: the plan is nevertheless made."""
     for warning in warnings:
         log.warning("%s", warning)
 

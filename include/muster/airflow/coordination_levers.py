@@ -69,7 +69,7 @@ def rebalance(context: Context) -> dict[str, Any]:
 
 def assignor(context: Context) -> dict[str, Any]:
     """Choose the assignor that the run's parameters name, or take a choice back. Raises `LeverError` if that
-    assignor cannot be had, or if there is no choice to take back."""
+    assignor is unavailable, or if there is no choice to take back."""
     from muster.levers.assignor import clear_assignor, set_assignor  # noqa: PLC0415
 
     cluster, word = forms.asked_cluster(context), forms.word(context)

@@ -1,7 +1,7 @@
 """The dashboard behind Airflow's own users and permissions.
 
-Whoever may read a cluster's coordinator DAG may look at the cluster; whoever may edit that DAG may pull its levers.
-It is Airflow that decides, with the functions that its own pages use, and anew at every request. Everything that the
+A user who may read a cluster's coordinator DAG may look at the cluster; one who may edit it may pull its levers.
+It is Airflow that decides, with the functions that its own pages use, and again at every request. Everything that the
 plugin mounts must ask: Airflow protects nothing of a plugin by itself.
 """
 
@@ -25,17 +25,17 @@ class AirflowAccess:
 
     @property
     def visitor(self) -> Callable[..., Any]:
-        """Somebody who is logged in and may read DAGs."""
+        """A user who is logged in and may read DAGs."""
         return _visitor
 
     @property
     def reader(self) -> Callable[..., Any]:
-        """Somebody who may read the cluster's coordinator DAG."""
+        """A user who may read the cluster's coordinator DAG."""
         return _reader
 
     @property
     def editor(self) -> Callable[..., Any]:
-        """Somebody who may edit the cluster's coordinator DAG."""
+        """A user who may edit the cluster's coordinator DAG."""
         return _editor
 
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 BY_HAND: dict[str, Any] = {
     "schedule": None,
-    "is_paused_upon_creation": False,  # they run only when somebody triggers them, and then at once
+    "is_paused_upon_creation": False,  # they run only when a person triggers them, and then at once
     "default_args": {"owner": "muster", "retries": 0},
     "tags": ["muster", "by hand"],
 }

@@ -67,7 +67,7 @@ DOUBT = 30.0
 to be alive does no harm but a rebalance: the newer incarnation wins."""
 
 GOES_ON = frozenset({"running", "queued", "scheduled", "up_for_retry", "up_for_reschedule", ""})
-"""States of a task whose process is asked to end, in which nobody wants the consumer to stop: a worker shuts down, or
+"""States of a task whose process is asked to end, in which the consumer is not to stop: a worker shuts down, or
 Airflow lost sight of it and retries. '' is that Airflow does not answer, as when all of it shuts down."""
 
 
@@ -126,7 +126,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         Raises `AirflowSkipException` if a person had asked it to stop, else has the task scheduled again, which
         submits it again. If a task had asked it to stop, which is what clearing this task does to the try before,
         it is submitted again at once. If nothing is wrong and `clusters.yaml` wants more consumers, the task is
-        scheduled again, upon which Airflow adds the missing ones to the run.
+        scheduled again; Airflow then adds the missing ones to the run.
         """
         if "more" in event:
             self.log.info("%d consumers are wanted now; the run is looked over", event["more"])
@@ -174,7 +174,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             self._ended.wait(LOOK)
 
     def _look(self, search: _Search, patience: Patience) -> Seen | None:
-        """See what there is; None while Consul cannot be relied upon."""
+        """See what there is; None while Consul's answers are inconsistent."""
         if search.process is not None:
             search.process.poll()  # else it would stay a zombie
         now = time.time()
@@ -264,11 +264,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
             raise SubmissionError(f"Airflow connection {conn_id!r}: {error}; correct it") from error
 
     def _claim(self, search: _Search, claim: Submission) -> bool:
-        """Say in Consul that a job is being submitted; False if somebody else did since the last look."""
+        """Say in Consul that a job is being submitted; False if another task did since the last look."""
         if search.discovery.claim_submission(self.consumer, claim.as_dict(), search.noted):
             return True
         if search.discovery.submission(self.consumer) is None:
-            search.discovery.clear_submission(self.consumer)  # rubbish that nobody can read
+            search.discovery.clear_submission(self.consumer)  # malformed
         return False
 
     def _give_up_if_mine(self, search: _Search, why: str) -> None:

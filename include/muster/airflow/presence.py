@@ -10,7 +10,7 @@ Pure: what was seen and the time come in as arguments. A consumer is gone when
   nothing).
 
 Consul out of reach, or an answer that is not to be trusted, is no evidence. A new incarnation of the consumer, which
-somebody else submitted, is followed instead of the old one.
+another process submitted, is followed instead of the old one.
 """
 
 from __future__ import annotations

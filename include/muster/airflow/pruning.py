@@ -77,7 +77,7 @@ def prune_logs(logs: Path) -> int:
     """Delete log folders of Muster's runs that nothing was written to for longer than anything is kept; say how many.
 
     `prune_runs` deletes the logs that it finds where it runs. These are the others: on other workers, or of runs that
-    somebody else deleted.
+    another process deleted.
     """
     oldest = time.time() - retention(load_clusters()).longest
     folders = [run for dag in logs.glob(f"dag_id={OURS}*") for run in dag.glob("run_id=*") if run.is_dir()]

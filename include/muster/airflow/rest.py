@@ -80,7 +80,7 @@ class AirflowRest:
     def finished(self, dag_id: str, before: float, state: str) -> Iterator[FinishedRun]:
         """Runs in `state` that ended before `before` (seconds since the epoch), oldest first, a page at a time.
 
-        Whoever deletes runs while it goes through them misses some, and meets them the next time.
+        A caller that deletes runs while it goes through them misses some, and meets them the next time.
         """
         ended = datetime.fromtimestamp(before, UTC).isoformat()
         offset = 0

@@ -45,7 +45,7 @@ def on_dag_run_failed(dag_run: DagRun) -> None:
 
 
 def _set_note(dag_run: DagRun) -> None:
-    """Put the notes of the run's tasks on the run, unless it has one: that would be somebody's own."""
+    """Put the notes of the run's tasks on the run, unless it has one: that would be a person's own."""
     from airflow.utils.session import create_session  # noqa: PLC0415 - tasks load this module, and have no database
     from sqlalchemy.orm import object_session  # noqa: PLC0415
 

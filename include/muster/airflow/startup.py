@@ -3,7 +3,7 @@
 Pure: everything that was seen comes in as `Seen`. The rules, in this order:
 
 1. A consumer that was asked to stop is waited for until it is gone, and ended when it takes too long.
-2. A consumer that is registered and passes its check is adopted, whoever submitted it; one in Consul's maintenance
+2. A consumer that is registered and passes its check is adopted; one in Consul's maintenance
    mode too, where a check always fails. If its process is known to have ended, Consul only has not noticed yet.
 3. One that is registered, and whose check is refused a connection, has ended, unless its process is seen to run.
    Any other that fails its check may be just starting, or frozen: it is waited for, for `lost_after`.
@@ -71,7 +71,7 @@ def next_step(seen: Seen, patience: Patience) -> tuple[Step, str]:
 
 
 def stopping(seen: Seen) -> bool:
-    """Whether somebody asked the consumer that is still there to stop."""
+    """Report whether a person asked the consumer that is still there to stop."""
     if seen.stop is None:
         return False
     if seen.registration is not None:

@@ -1,4 +1,4 @@
-"""What the DAG `muster_stuck__[cluster]` does besides asking: finds out whom to ask about, isolates, looks again."""
+"""What the DAG `muster_stuck__[cluster]` does besides asking: finds the consumers, isolates, looks again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT = "Wait"
 
 
 def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
-    """The arguments of one `AskToIsolate` a consumer; `AirflowSkipException` if there is nobody to ask about."""
+    """The arguments of one `AskToIsolate` a consumer; `AirflowSkipException` if there is none to ask about."""
     with open_cluster(load_clusters()[name], context) as coordinator:
         found = questions(coordinator)
     if not found:

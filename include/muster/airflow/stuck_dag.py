@@ -37,7 +37,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
         schedule=[stuck(name)],
         start_date=datetime(2024, 1, 1, tzinfo=UTC),
         catchup=False,
-        is_paused_upon_creation=False,  # it asks only when something is stuck, and then somebody is to see it
+        is_paused_upon_creation=False,  # it asks only when something is stuck, and then a person is to see it
         max_active_runs=1,
         default_args={"owner": "muster", "retries": 0},
         tags=["muster", "stuck", name],

@@ -1,6 +1,6 @@
 """The question whether to isolate a consumer, as an Airflow task that waits for a person (human in the loop).
 
-Airflow's own operator would wait until somebody answers. This one also looks whether the question is still one: when
+Airflow's own operator would wait until a person answers. This one also looks whether the question is still one: when
 the consumer holds up nothing any more, it closes by itself. After "Wait" it lets `patience` seconds pass before the
 run ends and another question may come.
 """
@@ -96,7 +96,7 @@ class HoldUpTrigger(BaseTrigger):
     """Fires when `consumer` holds up nothing any more (`{"obsolete": True}`), at `until` (`{"over": True, "by"}`;
     seconds since the epoch), or when the question of the task instance `ti_id` is answered.
 
-    Mostly Airflow resumes a task itself when somebody answers; the trigger sees the answers that came before it ran.
+    Mostly Airflow resumes a task itself when a person answers; the trigger sees the answers that came before it ran.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Submitting a consumer's Spark job so that it lives on its own.
 
-**Client mode**: `spark-submit` gets a session of its own, its output goes to a log file, and nobody waits for it.
+**Client mode**: `spark-submit` gets a session of its own, its output goes to a log file, and no task waits for it.
 SIGTERM is ignored in it, which the JVM inherits and honours; only the Python driver puts a handler in place. A
 SIGTERM to the whole group therefore reaches the one process that can close partitions in order, with the JVM still
 there to help.
@@ -108,7 +108,7 @@ class Submission:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any] | None) -> Submission | None:
-        """Read what stands in Consul; None for nothing, and for what somebody else left there."""
+        """Read what stands in Consul; None for nothing, and for what another program left there."""
         if not value:
             return None
         pid = value.get("pid")

@@ -48,7 +48,7 @@ _first_questions: list[asyncio.Task[None]] = []
 class ConsumerTrigger(BaseTrigger):
     """Fires when the consumer is gone, with `{"consumer", "incarnation", "why", "stopped_by", "log"}`.
 
-    `stopped_by` is `{"who", "why"}` if somebody had asked it to stop, else None. `leader` and `driver` are the
+    `stopped_by` is `{"who", "why"}` if a person had asked it to stop, else None. `leader` and `driver` are the
     `spark-submit` and the Python process as `[host, pid, started]`, None where unknown. `log_position` is the byte
     up to which the log has been shown. No argument is a secret: where Consul is, the connection says.
 
@@ -226,7 +226,7 @@ class ConsumerTrigger(BaseTrigger):
         """
         try:
             await _states(ti)
-        except AirflowRuntimeError as error:  # then whoever has to know asks again
+        except AirflowRuntimeError as error:  # then the next that has to know asks again
             self.log.debug("Airflow did not answer the first question: %s", error)
 
     async def _still_wanted(self, discovery: Discovery) -> str:

@@ -1,6 +1,6 @@
 """Where a coordinator waits for something to do: in its task, or in the triggerer, where it holds no slot.
 
-In the task a change is acted upon soonest: the process is there and has its connections. But each cluster takes one
+In the task a change is acted on soonest: the process is there and has its connections. But each cluster takes one
 of Airflow's slots (`[core] parallelism`) for it. So with more clusters than leave `SPARE` slots, tasks defer to
 `ChangeTrigger`. The triggers of a triggerer share one watch a cluster (`muster.airflow.watcher`).
 """

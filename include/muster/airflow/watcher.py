@@ -80,7 +80,7 @@ class Watch:
         if error and error != self.error:
             log.warning("%s", error, exc_info=unexpected)
         self.members, self.error = members, error
-        # Whoever waits is woken by the old event, whoever comes next waits for the new one.
+        # Those that wait are woken by the old event, the next ones wait for the new one.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -97,7 +97,7 @@ class Watch:
             await asyncio.sleep(AGAIN)
 
     async def _follow(self) -> None:
-        # Opened anew after each error, so that a connection that was corrected in Airflow takes effect.
+        # Opened again after each error, so that a connection that was corrected in Airflow takes effect.
         settings = await aconsul_settings(self.what.connection)
         discovery = Discovery(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
         index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
@@ -122,7 +122,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
             if not done.done():
                 set_it()
 
-        with suppress(RuntimeError):  # the loop was closed meanwhile, so nobody waits
+        with suppress(RuntimeError):  # the loop was closed meanwhile, so none waits
             loop.call_soon_threadsafe(unless_cancelled)
 
     def run() -> None:

@@ -97,9 +97,9 @@ class Agent:
 
     `claims` and `fencing` are those of `Ownership`. `clock` is monotonic, in seconds.
 
-    Some things may be done only once ZooKeeper was read anew, from a server that does not lag: taking partitions up
+    Some things may be done only once ZooKeeper was read again, from a server that does not lag: taking partitions up
     after this consumer was not to be counted on (`lift_once_read`), and taking up again what was refused (`refused`).
-    Readings are numbered for that. Whoever needs one is told the number of the next (`reading_wanted`); a complete
+    Readings are numbered for that. A caller that needs one gets the number of the next (`reading_wanted`); a complete
     reading that began with that number, or a later one, is what was waited for (`has_read`).
     """
 
@@ -180,7 +180,7 @@ class Agent:
             return True
 
     def _obey_restored(self, topic: str, assignment: TopicAssignment, zxid: int, synced: bool) -> bool:
-        """Whether an assignment that is older than the one known is obeyed all the same.
+        """Whether an assignment that is older than the one known is nevertheless obeyed.
 
         Where a server that lags behind is the likely reason, everything is read again after a sync, once.
         """
@@ -240,7 +240,7 @@ class Agent:
     def bar(self, reason: str, mute: bool = False) -> None:
         """Close everything, because of `reason`, until it is lifted.
 
-        With `mute` no topic is reported until then, so that 'closed' is not read from it: somebody else may still
+        With `mute` no topic is reported until then, so that 'closed' is not read from it: another process may still
         hold what is assigned to this id.
         """
         with self._changed:
@@ -689,7 +689,7 @@ class Agent:
 
 
 def _nobody() -> None:
-    """Nobody reads yet, so nobody has to be woken."""
+    """No reader is there yet, so none has to be woken."""
 
 
 def _restored(topic: str) -> str:

@@ -38,7 +38,7 @@ class ArrivalRates:
         self._watched: dict[TopicPartition, _Watched] = {}
 
     def seen(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Partitions ended at these offsets just `now`. One that ends earlier than before was made anew."""
+        """Partitions ended at these offsets just `now`. One that ends earlier than before was made again."""
         for key, end in ends.items():
             known = self._watched.get(key)
             if known is None or end < known.end:

@@ -1,7 +1,7 @@
 """The only ZooKeeper client of the consumer: tells the agent what stands under `assignments/`.
 
 Watches make it quick, reading again every `reread_interval` makes it sure, because watches can get lost. While
-ZooKeeper is out of reach nothing changes: the consumer goes on with what it has. A topic whose node holds rubbish
+ZooKeeper is out of reach nothing changes: the consumer goes on with what it has. A topic with an invalid node
 stays as it is, and the status says so.
 
 A server may lag behind. That is no harm to a consumer that is counted on, because nothing is taken from it before it

@@ -1,7 +1,7 @@
 """The two ways to commit: fenced by the broker (`muster.edges.kafka_fencing`), or guarded by what the group has.
 
 Both have the same three steps: a partition is *claimed* when it is taken up, before the committed offset is read that
-it begins from; then come commits; then it is released. Both may refuse a commit for good, because somebody else has
+it begins from; then come commits; then it is released. Both may refuse a commit for good, because another has
 the partition now.
 """
 
@@ -40,13 +40,13 @@ class Commits(Protocol):
 
 
 class GuardedCommits:
-    """Plain commits that do not go below what somebody else has committed.
+    """Plain commits that do not go below what another consumer has committed.
 
     Before each commit the group is asked what it has. If that is beyond the offset to commit, and is not what this
-    consumer knows from its own take-up or last commit, somebody else has read on since, and the commit is refused.
+    consumer knows from its own take-up or last commit, another consumer has read on since, and the commit is refused.
     Between question and commit a moment remains, which only fencing closes.
 
-    An offset beyond ours that was there already is no obstacle: the topic was made anew, or records were deleted.
+    An offset beyond ours that was there already is no obstacle: the topic was made again, or records were deleted.
     """
 
     def __init__(self, group: GroupOffsets) -> None:

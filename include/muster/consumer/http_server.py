@@ -12,7 +12,7 @@ from fastapi import FastAPI
 class HttpServer:
     """Serves `app` on `host` and `port`; port 0 takes a free one, which is known at once.
 
-    Raises OSError naming host and port if the address cannot be had.
+    Raises OSError naming host and port if the address is unavailable.
     """
 
     def __init__(self, name: str, app: FastAPI, host: str, port: int) -> None:

@@ -52,7 +52,7 @@ STUCK_AFTER = 30.0
 HAND_OVER_LOOK = 0.25
 """Seconds between two looks at whether the others take over."""
 QUERY_START = 60.0
-"""Seconds that a consumer gives its query to come up before it takes partitions all the same."""
+"""Seconds that a consumer gives its query to come up before it takes partitions nevertheless."""
 SPARK_STOP = 15.0
 """Seconds for the query and Spark to stop, after which the process is ended. If everything is closed, nothing depends
 on it any more; if not, a handler that is still at work may come to its end within them."""
@@ -92,7 +92,7 @@ def _placed(settings: ConsumerSettings) -> ConsumerSettings:
 
 
 class Job:
-    """One consumer, from start to end. Raises OSError if its ports cannot be had."""
+    """One consumer, from start to end. Raises OSError if its ports are unavailable."""
 
     def __init__(self, settings: ConsumerSettings, handler: Handler) -> None:
         self._settings = settings
@@ -161,7 +161,7 @@ class Job:
         return self._end(spark, guard)
 
     def _await_query(self) -> None:
-        """Let the query come up first: partitions that are taken up before that wait for it, and nobody reads them.
+        """Let the query come up first: partitions that are taken up before that wait for it without a reader.
 
         One that fails, or is not up in time, does not keep the consumer from being seen.
         """
@@ -227,7 +227,7 @@ class Job:
         return exit_code
 
     def _hand_over(self) -> None:
-        """Read on while the partitions are given to others one by one, so that none of them waits for nobody.
+        """Read on while the partitions are given to others one by one, so that none of them waits without a reader.
 
         As long as that goes on, at most half of the time that there is; not if this process is not to be counted on.
         """

@@ -2,7 +2,7 @@
 
 Offsets and lag have the names and labels that Kafka lag exporters made familiar, so existing dashboards and alerts
 fit; `cluster_name` is Muster's cluster. What is the consumer's own begins with `muster_consumer_`. Of the group as a
-whole a consumer knows only its part: sums, maxima, and partitions that nobody has are in `muster.monitoring`.
+whole a consumer knows only its part: sums, maxima, and partitions without an owner are in `muster.monitoring`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Wait for the consumers that had this id before, so that no two read the same partitions.
 
-Whoever registers under an id that is taken replaces the older process, which sees it, closes its partitions in
+A process that registers under an id that is taken replaces the older process, which sees it, closes its partitions in
 order and exits. Until then the newer one takes nothing up, or records would be read twice, and reports nothing, or
 what the older one still holds would be taken for closed.
 
@@ -9,7 +9,7 @@ it has been silent for `SILENT` seconds; or it is leaving and has closed everyth
 enough, because it may not know yet that it was replaced, and be about to take something up. One that answers is
 otherwise waited for as long as it takes: it ends by itself once it sees that it was replaced.
 
-The newer registration names those it waits for (metadata `replaces`), so that whoever comes after it, should it die
+The newer registration names those it waits for (metadata `replaces`), so that its successor, should it die
 while it waits, waits for them too.
 """
 
@@ -112,7 +112,7 @@ class Waiting:
     _heard: dict[str, float] = field(default_factory=dict, init=False)
 
     def look(self, ask: Ask, now: float) -> bool:
-        """Ask each once; returns whether nobody has to be waited for any more."""
+        """Ask each once; returns whether none has to be waited for any more."""
         self.older = [older for older in self.older if not self._gone(older, ask(older), now)]
         return not self.older
 

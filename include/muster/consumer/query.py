@@ -39,18 +39,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
 IDLE_WAIT = 0.75
 """How much of the trigger's interval a planning waits for something to read while there is nothing. Not all of it,
-lest Spark call every batch late."""
+so that Spark does not call every batch late."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 REHEARSALS = 3
-"""How many times a batch that nobody is given is gone through before the first that counts: each time is faster."""
+"""Warm-up passes before the first real batch: each is faster than the one before."""
 SCRATCH = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What a session is told whose checkpoints nobody reads after a crash: to write no checksum of its own beside each
+"""What a session is told whose checkpoints are not read after a crash: to write no checksum of its own beside each
 file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
 for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
 records."""

@@ -285,7 +285,7 @@ class Registrar:
         return request
 
     def look_at_predecessors(self) -> bool:
-        """Ask those that had this id before; returns whether nobody has to be waited for (any more)."""
+        """Ask those that had this id before; returns whether none has to be waited for (any more)."""
         waiting = self._waiting
         if waiting is None:
             return True

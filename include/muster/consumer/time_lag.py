@@ -29,7 +29,7 @@ class TimeLags:
         self._points: dict[TopicPartition, list[_Point]] = {}
 
     def seen(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Partitions ended at these offsets just `now`. One that ends earlier than before was made anew."""
+        """Partitions ended at these offsets just `now`. One that ends earlier than before was made again."""
         for key, end in ends.items():
             points = self._points.setdefault(key, [])
             if points and end < points[-1][0]:

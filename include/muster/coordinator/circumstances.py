@@ -1,6 +1,6 @@
 """What a plan is made with beside topics and consumers: read from Consul, ZooKeeper and the consumers themselves.
 
-What cannot be had counts as unknown, with a warning in words, and the plan is made without it. Only pins and
+What is unavailable counts as unknown, with a warning in words, and the plan is made without it. Only pins and
 exclusions are another matter: a plan made without them would undo what a person decided, so with Consul out of reach
 there is none.
 """

@@ -106,7 +106,7 @@ class Coordinator:
         return fetch.run(self.subscription(decisions))
 
     def _await_need(self, long_poll: float) -> tuple[View, Told, str, float]:
-        """Look at everything until there is something to act upon, or `long_poll` seconds are over.
+        """Look at everything until there is something to act on, or `long_poll` seconds are over.
 
         Returns what was seen and answered last, what ended the wait ('tick' if it is over), and how many seconds it
         took, without the last look.

@@ -30,7 +30,7 @@ class Store(Protocol):
         self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
     ) -> None:
         """Create the partition children that are missing, and delete those of `known` that are not in `partitions`
-        (None: of all there are). So one that somebody else has created since `known` was read stays."""
+        (None: of all there are). So one that another writer has created since `known` was read stays."""
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
         """The racks of the partitions' leaders, of those topics where they are known."""
@@ -39,13 +39,13 @@ class Store(Protocol):
         """Note the racks of a topic's leaders; without any, forget them."""
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
-        """Write transitions in as few multis as they fit in; False for those where somebody else wrote first."""
+        """Write transitions in as few multis as they fit in; False for those where another writer was first."""
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
-        """Delete all that stands on a topic; False if somebody wrote to it since `snapshot` was read."""
+        """Delete all that stands on a topic; False if another writer wrote to it since `snapshot` was read."""
 
     def touch(self) -> None:
-        """Wake whoever waits for a change of partitions."""
+        """Wake all that wait for a change of partitions."""
 
     def now(self) -> float:
         """ZooKeeper's clock, in seconds since the epoch: the same for all that coordinate."""

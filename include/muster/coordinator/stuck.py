@@ -1,4 +1,4 @@
-"""What a person is asked about consumers that hold things up: whom to isolate, and what would happen then."""
+"""The question to a person about consumers that hold things up: which to isolate, and what would happen then."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class View:
 
     @property
     def asked(self) -> str:
-        """Who asked for a rebalance now, and why; '' if nobody did."""
+        """The person who asked for a rebalance now, and the reason; '' if there is none."""
         return str(self.decisions.rebalance) if self.decisions.rebalance is not None else ""
 
     @property

@@ -15,7 +15,7 @@ NAMES = ("coordination", "assignor", "keys")
 
 
 def check_decisions(part: Part, consul: ConsulSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """Whether coordination is paused, whether an assignor that somebody chose can be had here, and whether all that
+    """Whether coordination is paused, whether a chosen assignor can be loaded here, and whether all that
     was decided can be read."""
     try:
         found = Discovery.of(consul, cluster).decisions()

@@ -42,7 +42,7 @@ class Part:
         return Check(self.name, name, Outcome.OK, found)
 
     def warning(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:
-        """It works, or may; somebody should look."""
+        """It works, or may; a person should look."""
         return Check(self.name, name, Outcome.WARNING, found, step, tuple(details))
 
     def failed(self, name: str, found: str, step: str, details: Iterable[str] = ()) -> Check:

@@ -2,7 +2,7 @@
 is a member of the group.
 
 Commits and transactional ids are not tried: a commit would be a change, and the first step of a transaction fences
-whoever holds the id.
+its present holder.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_kafka(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -
 
 
 def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """That the group's committed offsets can be read, by whoever reads and commits: the jobs. And that it has no
+    """That the group's committed offsets can be read by those that read and commit: the jobs. And that it has no
     members: what consumers with `group.subscribe` commit and what Muster's consumers commit rewinds one another."""
     try:
         lister = TopicLister(settings)

@@ -1,7 +1,7 @@
 """ZooKeeper: reachable, its version, what may be read and written, and whether every topic's nodes can be read.
 
 A right to write is asked for with a multi whose last operation cannot succeed: ZooKeeper checks the rights of each
-operation and then does none of them, so no version grows and nobody who watches is woken.
+operation and then does none of them, so no version grows and no watch fires.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _try(session: Session, created: Sequence[str], written: Sequence[str]) -> No
     for path in [*created, created[-1]]:
         transaction.create(path)
     refusal = session.commit(f"trying whether {created[-1]} could be made", session.deadline(), transaction)
-    # Somebody else may have made or deleted one of the nodes just now, which says nothing about rights.
+    # Another process may have made or deleted one of the nodes just now, which says nothing about rights.
     if not isinstance(refusal, NodeExistsError | NoNodeError):
         raise ZooKeeperError(
             f"ZooKeeper at {session.settings.hosts}: a multi that cannot succeed came to {refusal!r}; "

@@ -11,7 +11,7 @@ LONGEST = 1_000
 
 
 class LeverError(ValueError):
-    """What was asked cannot be done; nothing was written. The message names the offence and what there is."""
+    """What was asked cannot be done; nothing was written. The message names the reason and the alternatives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ RunsReader = Callable[[str], Runs]
 
 @dataclass
 class _Cluster:
-    """One cluster's places. Made anew when its settings change."""
+    """One cluster's places. Made again when its settings change."""
 
     settings: ClusterSettings
     read_runs: RunsReader | None

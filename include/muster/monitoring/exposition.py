@@ -1,7 +1,7 @@
 """A cluster's reading as Prometheus metrics. Pure: what was read goes in, metric families come out.
 
 Lag has the names and labels of kafka-lag-exporter (https://github.com/seglo/kafka-lag-exporter). There is one series
-a partition, whether or not anybody consumes it; `consumer_id`, `client_id` and `member_host` are empty where nobody
+a partition, whether or not it is consumed; `consumer_id`, `client_id` and `member_host` are empty where none
 does. What could not be read has no series at all, rather than an old value or 0; `muster_place_up` says which place
 that is.
 """
@@ -22,7 +22,7 @@ from muster.settings.clusters import ClusterSettings
 
 CONSUMER_STATES = ("live", "isolated", "missing", "not_passing", "unknown")
 """How a consumer can stand, each in exactly one. `missing` is gone or not passing although it owns partitions or the
-settings want it, `not_passing` the same of one that nobody misses."""
+settings want it, `not_passing` the same of one that is not wanted."""
 
 _PARTITION = ("cluster_name", "topic", "partition")
 _GROUP_PARTITION = (

@@ -55,7 +55,7 @@ class Latest:
         began = self.clock()
         try:
             value = self.read()
-        except Exception as error:  # whatever it is, the other metrics are to be had all the same
+        except Exception as error:  # whatever it is, the other metrics are available nevertheless
             said = f"{type(error).__name__}: {error}"
             if said != self._said:
                 log.warning("a part of the metrics is missing: %s", said)

@@ -73,7 +73,7 @@ class KafkaReader:
         self._groups: TopicGroups | None = None
 
     def read(self) -> Offsets:
-        """Read Kafka. Raises `KafkaError` or `ConnectionSettingsError`; the next reading connects anew."""
+        """Read Kafka. Raises `KafkaError` or `ConnectionSettingsError`; the next reading connects again."""
         settings = CONNECTIONS.kafka(self._cluster.kafka)
         settings = settings.model_copy(update=_sooner(settings.operation_timeout))
         if settings != self._settings:

@@ -23,7 +23,7 @@ def choosable(cluster: ClusterSettings) -> list[str]:
 
 
 def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any]) -> Assignor:
-    """Load the assignor that somebody chose.
+    """Load the assignor that a person chose.
 
     Raises `AssignorError` for one that may not be chosen, before anything is imported, and as `load_assignor` does.
     """
@@ -36,7 +36,7 @@ def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any])
 
 
 def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> AssignorSettings:
-    """The assignor that counts: the one that somebody chose, else that of clusters.yaml. Not checked."""
+    """The assignor that counts: the one that a person chose, else that of clusters.yaml. Not checked."""
     return (
         cluster.assignor
         if choice is None

@@ -155,7 +155,7 @@ class ConsumersSettings(_Settings):
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
-    """A consumer whose check fails this long is ended, as far as it can be reached, and submitted anew."""
+    """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""
     startup_timeout: Duration = 180.0
     """How long a submitted consumer may take until it is live in Consul."""
     graceful_timeout: Duration = 60.0

@@ -73,7 +73,7 @@ class ZooKeeperSettings(_Connection):
 
     @property
     def who(self) -> str:
-        """As whom ZooKeeper is asked, in words."""
+        """Describe the user of the ZooKeeper connection."""
         if self.sasl_mechanism == "GSSAPI":
             return f"with Kerberos{f' as {self.username!r}' if self.username else ''}"
         return f"as user {self.username!r}" if self.username else "without a user"

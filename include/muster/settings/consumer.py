@@ -58,7 +58,7 @@ class ConsumerSettings(BaseModel):
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     fencing: bool = True
-    """Whether Kafka refuses the commits of whoever had a partition before."""
+    """Whether Kafka refuses the commits of former owners of a partition."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     hand_over: Annotated[float, Field(ge=0)] = 5.0
     """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""

@@ -34,5 +34,5 @@ class RetentionSettings(BaseModel):
 
     @property
     def longest(self) -> float:
-        """What is older than this, nobody wants any more."""
+        """What is older than this is not needed any more."""
         return max(self.ticks, self.failures, self.rebalances)

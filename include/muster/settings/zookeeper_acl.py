@@ -1,6 +1,6 @@
 """ACLs of ZooKeeper nodes as people write them: as `zkCli.sh setAcl` takes them.
 
-`auth::cdrwa,sasl:flights:r` is a list of `scheme:id:permissions`. The scheme `auth` (without an id) means whoever
+`auth::cdrwa,sasl:flights:r` is a list of `scheme:id:permissions`. The scheme `auth` (without an id) is the user that
 creates the node. Permissions are letters: `c` create children, `d` delete children, `r` read, `w` write, `a` set the
 ACL. See https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html, "ZooKeeper access control using ACLs".
 """

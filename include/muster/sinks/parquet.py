@@ -47,7 +47,7 @@ class ParquetSink:
     As a handler it writes every batch as it is. Within a handler, `write` takes what was made of the batch, as long
     as `topic`, `partition` and `offset` are still there; a record may have become no row, or several.
 
-    A batch that comes again is left out as far as it stands there, by its offsets, whoever wrote it and wherever
+    A batch that comes again is left out as far as it stands there, by its offsets, from any writer and wherever
     that batch began and ended. For what that takes of the file system see `muster.sinks.partition_folder`. A topic
     that is deleted and created again begins with offset 0 once more; where Kafka tells the ids of topics its files
     are kept apart, in `topic=[TOPIC]/partition=[N]/id-[ID]/`, else it needs another `path`.

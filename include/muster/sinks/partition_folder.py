@@ -16,12 +16,12 @@ replaced does not know it yet. A file gets its place in three steps:
 
 1. It is written completely under `_incoming`, where no reader looks, and synced.
 2. It is claimed: a claim, numbered one higher than the last, says which file holds which offsets. It is made with
-   a hard link, which fails if that number is there. Whoever is late finds it taken, looks at what has been claimed
+   a hard link, which fails if that number is there. A late writer finds it taken, looks at what has been claimed
    meanwhile, leaves out of his file what stands there now, and tries the next number.
-3. The file is renamed to its place. If its writer dies before that, whoever comes next does it.
+3. The file is renamed to its place. If its writer dies before that, the next writer does it.
 
-So claims are made one after the other, each by somebody who knows of all earlier ones, and its range is none of
-theirs: that is asked anew for each claim, because what a caller planned may be older than what was found since. No
+So claims are made one after the other, each by a writer that knows all earlier ones, and its range is none of
+theirs: that is checked again for each claim, because what a caller planned may be older than what was found since. No
 file is ever replaced or deleted, which is why nothing that comes late can do harm. The last claim is always kept, and
 `KEPT` before it; a claim below one that is there counts for nothing, so a number that was free only because its claim
 had been removed does not count either.
@@ -182,7 +182,7 @@ class PartitionFolder:
             if not place.exists():
                 incoming.rename(place)
         except FileNotFoundError:
-            if not place.exists():  # or somebody was so kind
+            if not place.exists():  # or another writer did it
                 raise SinkError(
                     f"{place}: it was claimed, but neither it nor {incoming} is there; somebody has deleted it. "
                     f"Remove the newest file in {self._claims} to have these offsets written again when they are "

@@ -4,7 +4,7 @@ As long as a cluster answers, each planning asks it and waits. After a failure t
 they try again in the background, plan without this cluster meanwhile, and ask it as before once it has answered.
 Likewise a partition that the cluster cannot answer for is left out of the questions of the next seconds.
 
-The clients stay open all the while: `muster.edges.kafka` asks for the leaders anew where that is what is wrong.
+The clients stay open all the while: `muster.edges.kafka` asks for the leaders again where that is what is wrong.
 """
 
 from __future__ import annotations

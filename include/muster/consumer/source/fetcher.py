@@ -2,14 +2,14 @@
 
 librdkafka fetches ahead, so while Spark is busy with one batch the records of the next arrive. A fetcher
 therefore stays assigned to the partitions of the last batch, remembers up to where it handed records out, and
-assigns a partition anew only if the next range begins elsewhere (a batch that is run again) or the partition is
+assigns a partition again only if the next range begins elsewhere (a batch that is run again) or the partition is
 new. A range may be empty: then its partition is only kept. Records that came beyond the end of a range are kept for
 the next one, up to a bound for all partitions.
 
 A range is complete when a record at or beyond its end is seen, or Kafka says that the partition ends there: the
 last offsets of a range may hold no record, because of compaction or a transaction's control records.
 
-Records that Kafka no longer has do not hold up a range for ever. What retention deleted between planning and
+Records that Kafka no longer has do not hold up a range without end. What retention deleted between planning and
 reading, or what went with a topic that was deleted or truncated, is left out with a warning that says how many
 offsets; the planner sees the same and begins the partition where Kafka has it.
 """
@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 _CHUNK_RECORDS = 4_000
 _CHUNK_BYTES = 8 * 1024 * 1024
 _PASS_OVER = 1_000
-"""How many records are rather dropped as they come than a partition assigned anew: two workers that Spark gives small
+"""How many records are rather dropped as they come than a partition reassigned: two workers that Spark gives small
 batches in turns both stay with all partitions, and each passes over what the other has read."""
 _KEEP_RECORDS = 320_000
 _KEEP_BYTES = 256 * 1024 * 1024
@@ -300,7 +300,7 @@ class RangeFetcher:
             return
         self._on_error(error)
         if end is None:
-            # Nobody waits for it; the next range begins with a fresh assignment and meets the error itself.
+            # No task waits for it; the next range begins with a fresh assignment and meets the error itself.
             self._unassign([tp])
         elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             self._out_of_range(tp, pending)
@@ -361,7 +361,7 @@ class RangeFetcher:
         del self._partitions[tp]
 
     def _bounds(self, tp: offsets.TopicPartition) -> tuple[int, int] | None:
-        """The partition's first and end offset, None if they cannot be had now.
+        """The partition's first and end offset, None if they are unavailable now.
 
         Asked by a consumer of its own, because this one may take an unfinished transaction for the end.
         """

@@ -108,7 +108,7 @@ def moves(before: Ranges, after: Ranges) -> bool:
 def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, Range]]]:
     """Group the ranges that hold records into at most `parallelism` tasks of about equal size.
 
-    A partition stays in the task of its number as long as that is about even, so that whoever reads it has fetched
+    A partition stays in the task of its number as long as that is about even, so that its worker has fetched
     ahead what comes next. Else longest first, each to the task with the least so far: within a third of the best
     possible. The same ranges always give the same tasks.
 

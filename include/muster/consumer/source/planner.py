@@ -236,7 +236,7 @@ class Planner:
     def _prepare_rehearsal(self, answer: SourcePartitions) -> list[ClusterRanges]:
         """Meet the Kafka clusters from which there may be something to read soon, and find a record of each.
 
-        What cannot be had now is left out: nobody is waiting for it. Committed offsets are not asked for, which may
+        What is unavailable now is left out: no task waits for it. Committed offsets are not asked for, which may
         have to wait for the transaction of a consumer that has just gone.
         """
         self._learn(answer)

@@ -2,7 +2,7 @@
 
 Fetchers are kept in the Python worker between batches, one a Kafka cluster, so a batch begins with records that
 are already there. A fetcher that no batch has asked for a while stops fetching, and later leaves Kafka: its
-partitions may be somebody else's by then, or another worker's.
+partitions may be another consumer's by then, or another worker's.
 """
 
 from __future__ import annotations

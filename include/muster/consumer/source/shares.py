@@ -38,7 +38,7 @@ class Choice:
         Raises `ShareError`.
         """
         try:
-            # Opened anew each time: the lock is the open file's, so threads of one process exclude each other, too.
+            # Opened again each time: the lock is the open file's, so threads of one process exclude each other, too.
             with Path(self.file).open("r+", encoding="ascii") as book:
                 fcntl.flock(book, fcntl.LOCK_EX)
                 taken = {share: task for task, share in (map(int, line.split()) for line in book)}
