@@ -25,7 +25,7 @@ _REBALANCE = """
 Has the coordinator rebalance a cluster at once:
 
 - no absent consumer is waited for (`rebalance_delay`);
-- what the assignor leaves where it is until somebody asks goes where it belongs (failover with `give_back: false`).
+- what the assignor leaves where it is until a person asks goes where it belongs (failover with `give_back: false`).
 
 What a setting bounds stays bounded (`budget` and `tolerance` of load-aware, `rack_moves` of sticky). A cluster that
 is balanced stays as it is.
@@ -72,7 +72,7 @@ with DAG(
 with DAG(
     dag_id="muster_rebalance",
     dag_display_name="Muster: rebalance a cluster now",
-    description="Waits for nobody, and puts everything where it belongs",
+    description="Ends all waits, and puts everything where it belongs",
     params=coordination_levers.form(_CLUSTERS),
     doc_md=_REBALANCE,
     **BY_HAND,

@@ -400,7 +400,7 @@ def test_permanent_settings_error_in_any_task_of_the_coordinator_reaches_on_stuc
     write_clusters: WriteClusters, coordinate, cluster_name: str, tmp_path: Path
 ):
     told = tmp_path / "told"
-    write_clusters(cluster_name, count=0, zookeeper="no_such_connection", on_stuck=[telling(told)])
+    write_clusters(cluster_name, count=0, consul="no_such_connection", on_stuck=[telling(told)])
     run = coordinate()
     assert run.state == "failed"
     first = told_by(told)

@@ -100,7 +100,7 @@ def test_a_missing_connection_ends_with_2_and_says_how_to_give_it(site: Site) ->
     ("own", "offence"),
     [
         ("Stale", "given to 'left-long-ago', which is not a live consumer"),
-        ("Forgetful", "left out, though somebody subscribes"),
+        ("Forgetful", "left out, though a consumer subscribes"),
         ("Broken", "failed (KeyError: 'nobody')"),
     ],
 )

@@ -328,7 +328,7 @@ class TestWhatAssignorsSay:
             (None, "expected a mapping"),
             ({"x": {}}, "unknown topic 'x'"),
             ({"t": [("b",)]}, "topic 't': expected a mapping"),
-            ({"t": {7: ("b",)}}, "topic 't', partition 7: nobody owns"),
+            ({"t": {7: ("b",)}}, "topic 't', partition 7: no consumer owns"),
             ({"t": {"0": ("b",)}}, "partition '0'"),
             ({"t": {0: "b"}}, "expected a tuple of consumer ids, found 'b'"),
             ({"t": {0: (3,)}}, "expected a tuple of consumer ids"),

@@ -41,7 +41,7 @@ What you see:
   `spark-submit`. The log says what. `on_stuck` in clusters.yaml says who is told. Then clear the task.
 - **this DAG is paused** though you did not pause it: all its consumers failed, and Airflow begins no further run.
   Correct what their logs say, and unpause it.
-- **skipped**: somebody asked the consumer to stop, past Airflow.
+- **skipped**: a person asked the consumer to stop, outside Airflow.
 
 Pausing this DAG, or the coordinator's, does not stop a consumer.
 """

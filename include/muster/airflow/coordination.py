@@ -296,7 +296,7 @@ def _idle(report: AdvanceReport | None) -> str:
         return f"status quo kept: {report.held}"
     if report is not None and report.waiting:
         return f"nothing written; waiting: {'; '.join(report.waiting[:SHOWN_CHANGES])}"
-    return "nothing written: somebody else was faster, or the need has gone"
+    return "no write: the topic changed concurrently or is already up to date"
 
 
 def _fail_with(trouble: Iterable[str], context: Context, earlier: Iterable[str] = ()) -> None:

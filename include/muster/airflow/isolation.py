@@ -19,7 +19,7 @@ def form(clusters: Clusters) -> dict[str, Param]:
     return {
         "cluster": forms.cluster_field(clusters),
         "consumer": forms.consumer_field(clusters),
-        "reason": forms.reason_field("Shown to whoever asks why it is isolated"),
+        "reason": forms.reason_field("Shown as the reason of the isolation"),
     }
 
 

@@ -196,7 +196,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             return None
         registration = members.registered.get(self.consumer)
         if members.membership is None and registration is None and not search.mine:
-            self._say(search, f"waiting until Consul's word can be relied upon: {members.doubt}")
+            self._say(search, f"waiting until Consul's answers are consistent: {members.doubt}")
             search.doubting_since = search.doubting_since or now
             if now - search.doubting_since < DOUBT:
                 return None

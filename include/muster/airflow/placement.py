@@ -16,7 +16,7 @@ from muster.settings.clusters import Clusters
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_WHY = "Shown to whoever asks why partitions are where they are"
+_WHY = "Shown as the reason of where partitions are"
 
 
 def pin_form(clusters: Clusters) -> dict[str, Param]:

@@ -76,7 +76,7 @@ async def stop_consumer(
     if leader is not None:
         leader.ask_drivers()
     if await _wait(gone, term_patience if asked else patience):
-        return "it stopped upon SIGTERM"
+        return "it stopped after SIGTERM"
     log.error("consumer %s: sending SIGKILL; what it read since its last commit will be read again", consumer)
     for process in here:
         process.kill()

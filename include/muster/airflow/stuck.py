@@ -24,7 +24,7 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
     with open_cluster(load_clusters()[name], context) as coordinator:
         found = questions(coordinator)
     if not found:
-        raise AirflowSkipException("nobody holds anything up any more")
+        raise AirflowSkipException("no consumer holds anything up any more")
     return [
         {
             "consumer": each.consumer,

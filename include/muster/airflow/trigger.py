@@ -124,7 +124,7 @@ class ConsumerTrigger(BaseTrigger):
                 for line in driver_log.new_lines():
                     self.log.info(line)
                 if (said := _doubt(watch)) != doubt:
-                    self.log.warning(said or "Consul's word can be relied upon again")
+                    self.log.warning(said or "Consul's answers are consistent again")
                     doubt = said
                 members = watch.members
                 request = self._meant_for_it(watch.stops.get(self.consumer)) or request
@@ -161,7 +161,7 @@ class ConsumerTrigger(BaseTrigger):
             discovery = await self._discovery()
             return self._meant_for_it(await asyncio.to_thread(discovery.stop_request, self.consumer))
         except (ConsulError, ConnectionSettingsError) as error:
-            self.log.warning("whether somebody asked it to stop is not known: %s", error)
+            self.log.warning("whether a person asked it to stop is unknown: %s", error)
             return None
 
     async def on_kill(self) -> None:
@@ -180,7 +180,7 @@ class ConsumerTrigger(BaseTrigger):
 
     def _follow(self, registration: Registration, incarnation: str) -> None:
         self.log.warning(
-            "incarnation %s of consumer %s was replaced by %s, which somebody else submitted; watching that one",
+            "incarnation %s of consumer %s was replaced by %s, which another task submitted; watching that one",
             self.incarnation,
             self.consumer,
             incarnation,

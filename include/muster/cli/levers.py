@@ -36,7 +36,7 @@ def _lever(pull: Lever) -> Callable[..., None]:
     """Give a command the options that all levers share, and print what came of it."""
 
     @click.option("--cluster", required=True, help="As in clusters.yaml.")
-    @click.option("--reason", required=True, help="Why, for whoever wonders later.")
+    @click.option("--reason", required=True, help="Reason, recorded in the audit history.")
     @click.option("--by", default=getpass.getuser, show_default="you", help="Who decided it.")
     @click.option("--json", "as_text", is_flag=True, help="Print JSON.")
     @wraps(pull)
@@ -133,7 +133,7 @@ def resume(cluster: ClusterSettings, word: Word) -> Outcome:
 @click.command()
 @_lever
 def rebalance(cluster: ClusterSettings, word: Word) -> Outcome:
-    """Rebalance now: wait for no absent consumer, and leave nothing where it is only until somebody asks."""
+    """Rebalance now: wait for no absent consumer, and move what the assignor leaves where it is."""
     return coordination.rebalance_now(_discovery(cluster), cluster, word)
 
 

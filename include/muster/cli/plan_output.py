@@ -130,7 +130,7 @@ def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
     found = result.preview
     yield f"plan: cluster {result.cluster}, assignor {found.assignor}{_supposed(result.what_if)}"
     if result.paused:
-        yield f"{result.paused}; the coordinator begins none of this until somebody resumes it"
+        yield f"{result.paused}; the coordinator begins none of this until a person resumes it"
     if result.chosen:
         yield f"{result.chosen}; it overrides clusters.yaml"
     if found.held:

@@ -95,7 +95,7 @@ def _lines(cluster: str, found: Overview, limit: int | None) -> Iterator[str]:
     stable = sum(topic.state == "Stable" for topic in found.topics)
     yield f"status: cluster {cluster}, {stable} of {len(found.topics)} topics Stable, {live} live consumers"
     if found.paused:
-        yield f"{found.paused}; nothing is planned or written until somebody resumes it"
+        yield f"{found.paused}; nothing is planned or written until a person resumes it"
     if found.asked:
         yield f"{found.asked}; not carried out yet"
     if found.assignor:

@@ -199,7 +199,7 @@ class Job:
         if not closed:
             held = {topic: sorted(status.held) for topic, status in self._agent.view().topics.items()}
             log.error(
-                "not closed within %g s: %s; whoever reads them next begins at the last committed offset",
+                "not closed within %g s: %s; their next owner begins at the last committed offset",
                 self._settings.graceful_timeout,
                 {topic: partitions for topic, partitions in held.items() if partitions},
             )
@@ -238,7 +238,7 @@ class Job:
             if self._registrar.announce_leaving():
                 self._await_others(began)
         except ConsulError as error:
-            log.warning("it cannot be told whether somebody takes over from this consumer: %s", error)
+            log.warning("it is unknown whether another consumer takes over from this one: %s", error)
 
     def _await_others(self, began: float) -> None:
         least, since = self._held(), began

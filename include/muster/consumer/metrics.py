@@ -133,7 +133,7 @@ class ConsumerMetrics(Collector):
             labels=[*_OWN, "topic", "state"],
         )
         epochs = GaugeMetricFamily(
-            "muster_consumer_epoch", "Assignment epoch acted upon", labels=[*_OWN, "topic"]
+            "muster_consumer_epoch", "Assignment epoch acted on", labels=[*_OWN, "topic"]
         )
         for topic, status in view.topics.items():
             for state in ("running", "starting", "closing", "standby"):

@@ -217,7 +217,7 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
     except ValidationError as error:
         raise WireError(
             f"ZooKeeper node {path} is not an assignment: {_explain(error)}; correct it, or delete the topic's "
-            "assignment and state nodes to have them planned anew"
+            "assignment and state nodes to have them planned again"
         ) from error
     return TopicAssignment(
         bootstrap_servers=node.bootstrap_servers,
@@ -258,7 +258,7 @@ def parse_state(data: bytes, path: str) -> TopicState:
             if twice := _in_two_lists(lists):
                 raise WireError(
                     f"ZooKeeper node {path}: partition {twice[0]} stands in {key} twice, with {twice[1]} and with "
-                    f"{twice[2]}; correct it, or delete the node to have the topic planned anew"
+                    f"{twice[2]}; correct it, or delete the node to have the topic planned again"
                 )
         return TopicState(
             state=node.state,
@@ -272,7 +272,7 @@ def parse_state(data: bytes, path: str) -> TopicState:
     except ValidationError as error:
         raise WireError(
             f"ZooKeeper node {path} is not a topic state: {_explain(error)}; correct it, or delete it to have the "
-            "topic planned anew"
+            "topic planned again"
         ) from error
 
 

@@ -69,5 +69,5 @@ def format_racks(racks: Racks) -> bytes:
 def _wrong(path: str, problem: str) -> WireError:
     return WireError(
         f"ZooKeeper node {path} does not tell racks: {problem}; the racks of this topic count as unknown. Delete "
-        "the node, the next run writes it anew"
+        "the node, the next run writes it again"
     )

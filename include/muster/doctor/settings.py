@@ -31,7 +31,7 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             yield part.failed(
                 "on_stuck",
                 f"{notifier.notifier} {problem}",
-                "install its package where Airflow's tasks run, or correct on_stuck; nobody is told of failures so",
+                "install its package where Airflow's tasks run, or correct on_stuck; no failure is reported so",
             )
         else:
             yield part.ok("on_stuck", f"{notifier.notifier} is here")

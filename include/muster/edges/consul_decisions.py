@@ -123,7 +123,7 @@ class _Found:
             )
         elif kind == COORDINATION and rest == ASSIGNOR:
             self.whole["assignor_error"] = (
-                f"Consul key {key.name}: {error}; so nobody knows which assignor is meant. Choose one again, or take "
+                f"Consul key {key.name}: {error}; so the assignor is unknown. Choose one again, or take "
                 "the choice back"
             )
             return

@@ -173,8 +173,8 @@ def _check(settings: ZooKeeperSettings) -> None:
         certificate = settings.use_ssl and settings.certfile
         if not (settings.sasl_mechanism or settings.auth_scheme or certificate):
             refuse(
-                "acl grants something to 'auth', which is whoever is authenticated, and nobody is",
-                "set sasl_mechanism or auth_scheme with username and password, or grant it to somebody else",
+                "acl grants something to 'auth', which is the authenticated user, and there is none",
+                "set sasl_mechanism or auth_scheme with username and password, or grant it to another user",
             )
     if settings.sasl_mechanism and importlib.util.find_spec("puresasl") is None:
         refuse("SASL needs a package that is not installed", "pip install 'kazoo[sasl]'")

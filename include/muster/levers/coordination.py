@@ -56,7 +56,7 @@ def rebalance_now(discovery: Discovery, cluster: ClusterSettings, word: Word) ->
     discovery.ask_for_rebalance(by=word.who, why=word.why, at=word.at)
     lines = [
         f"cluster {cluster.name} is rebalanced now: {word.why} (by {word.who})",
-        "absent consumers are not waited for, and what the assignor keeps where it is until somebody asks goes where "
+        "absent consumers are not waited for, and what the assignor keeps where it is until a person asks goes where "
         "it belongs; a cluster that is balanced stays as it is",
     ]
     if before.rebalance is not None:

@@ -27,11 +27,11 @@ class Word:
 
     def __post_init__(self) -> None:
         if not self.why.strip():
-            raise LeverError("no reason was given; say why, for whoever wonders later")
+            raise LeverError("no reason was given; say why; it is recorded in the audit history")
         for what, text in (("reason", self.why), ("name of who decided it", self.who)):
             brief(what, text)
             if not text.isprintable() and text.encode("utf-8", "replace").decode() != text:
-                raise LeverError(f"the {what} is not Unicode: {text[:100]!r}; write it anew")
+                raise LeverError(f"the {what} is not Unicode: {text[:100]!r}; write it again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,11 +263,11 @@ def _consumers(
 def _decisions(families: _Families, cluster: str, consumers: Consumers) -> None:
     decided = consumers.decisions
     for name, text, value in (
-        ("muster_cluster_paused", "Whether somebody paused the coordination", decided.paused is not None),
-        ("muster_pins", "Partitions that somebody fixed to a consumer", len(decided.pins)),
+        ("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None),
+        ("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins)),
         (
             "muster_exclusions",
-            "Topics that somebody keeps a consumer from, counted for each consumer",
+            "Topics that a person keeps a consumer from, counted for each consumer",
             len(decided.exclusions),
         ),
     ):

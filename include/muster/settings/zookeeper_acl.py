@@ -38,7 +38,7 @@ def _entry(text: str) -> AclEntry:
         raise ValueError(f"permissions {permissions!r} of {text!r}: expected letters of {PERMISSIONS!r}")
     if scheme == "auth" and who:
         raise ValueError(
-            f"{text!r}: scheme 'auth' is whoever creates the node and takes no id; write 'auth::...'"
+            f"{text!r}: scheme 'auth' is the user that creates the node and takes no id; write 'auth::...'"
         )
     if scheme == "world" and who != "anyone":
         raise ValueError(f"{text!r}: scheme 'world' has the one id 'anyone'")

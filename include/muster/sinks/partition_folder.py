@@ -184,7 +184,7 @@ class PartitionFolder:
         except FileNotFoundError:
             if not place.exists():  # or another writer did it
                 raise SinkError(
-                    f"{place}: it was claimed, but neither it nor {incoming} is there; somebody has deleted it. "
+                    f"{place}: it was claimed, but neither it nor {incoming} is there; it was deleted. "
                     f"Remove the newest file in {self._claims} to have these offsets written again when they are "
                     "delivered again"
                 ) from None

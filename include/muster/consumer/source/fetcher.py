@@ -354,7 +354,7 @@ class RangeFetcher:
         partition, end = self._partitions[tp], pending.pop(tp)
         LOG.error(
             "Kafka at %s: topic '%s', partition %d: %s, so offsets %d to %d are gone: was the topic deleted, "
-            "truncated or created anew? They are skipped; the next plan begins where Kafka has the partition",
+            "truncated or created again? They are skipped; the next plan begins where Kafka has the partition",
             self._servers, *tp, why, partition.next, end - 1,
         )  # fmt: skip
         self._unassign([tp])

@@ -298,7 +298,7 @@ class Planner:
                 self._place(tp, held[tp][1] if tp in held else None, servers, topic_id, found, plan)
         for (servers, topic, why), numbers in plan.waiting.items():
             plan.problems.append(
-                f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets cannot be had: "
+                f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets are unavailable: "
                 f"{why}; check that the topic exists and may be read"
             )
         self._ends_early = {tp: seen for tp, seen in self._ends_early.items() if tp in plan.ends}

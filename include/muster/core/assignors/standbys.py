@@ -84,7 +84,7 @@ def _offences(
         for partition, standing in of_topic.items():
             where = f"topic {topic!r}, partition {partition!r}"
             if type(partition) is not int or partition not in owners:
-                yield f"{where}: nobody owns such a partition, so nobody can stand by for it"
+                yield f"{where}: no consumer owns such a partition, so none can stand by for it"
             if not isinstance(standing, tuple | list) or not all(isinstance(c, str) for c in standing):
                 yield f"{where}: expected a tuple of consumer ids, found {standing!r}"
             if len(set(standing)) < len(standing):

@@ -81,7 +81,7 @@ def _check_topic(
         raise _OffenceError(f"topic {topic!r}: there is no partition {_listed(unknown)}")
     if left_out := partitions - owners.keys():
         raise _OffenceError(
-            f"topic {topic!r}, partition {_listed(left_out)}: left out, though somebody subscribes"
+            f"topic {topic!r}, partition {_listed(left_out)}: left out, though a consumer subscribes"
         )
 
 
