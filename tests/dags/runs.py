@@ -9,9 +9,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-HERE = Path(__file__).parent
-
-
 class Run:
     """What came of one DAG run: `state`, `note`, `tasks`, `xcoms`, `events` and the whole `log`."""
 

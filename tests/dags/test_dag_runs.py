@@ -259,13 +259,8 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     write_clusters(cluster_name, count=0, topics=[topic], **patient)
     # Frozen, with nothing in Consul that says so. Its check goes first: one that asks a frozen consumer keeps Consul
     # from replacing it until its time is over.
-    url = f"http://{consul.host}:{consul.port}/v1/agent"
     start_consumer("two")
-    answer = httpx.put(
-        f"{url}/service/register?replace-existing-checks=true",
-        json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": 9},
-    )
-    answer.raise_for_status()
+    register_without_check(consul, cluster_name, 9)
     process.send_signal(19)
     try:
         coordinate()
@@ -323,10 +318,7 @@ def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_
     process.send_signal(signal.SIGSTOP)
     try:
         with answering(says) as port:
-            httpx.put(
-                f"http://{consul.host}:{consul.port}/v1/agent/service/register?replace-existing-checks=true",
-                json={"ID": "one", "Name": f"{cluster_name}-service", "Address": "127.0.0.1", "Port": port},
-            ).raise_for_status()
+            register_without_check(consul, cluster_name, port)
             run = coordinate()
     finally:
         process.send_signal(signal.SIGCONT)
@@ -337,6 +329,14 @@ def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_
         assert f"topic {topic} makes no progress for longer than stuck_after (300 s)" in said
         assert "consumer one does not make progress on partition 2" in said
     assert "it hangs" in (run.note or "")
+
+
+def register_without_check(consul: ConsulSettings, cluster: str, port: int) -> None:
+    """Have Consul take consumer `one` for live, whatever becomes of its process, with its status page at `port`."""
+    httpx.put(
+        f"http://{consul.host}:{consul.port}/v1/agent/service/register?replace-existing-checks=true",
+        json={"ID": "one", "Name": f"{cluster}-service", "Address": "127.0.0.1", "Port": port},
+    ).raise_for_status()
 
 
 @contextmanager

@@ -7,9 +7,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from muster.edges.kafka import (
-    librdkafka_logger,
-)
+from muster.edges.kafka import librdkafka_logger
 from muster.settings.connections import KafkaSettings
 
 

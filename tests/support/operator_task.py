@@ -6,9 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import (
-    TaskDeferred,
-)
+from airflow.sdk.exceptions import TaskDeferred
 
 from muster.airflow.operator import MusterConsumerOperator
 from muster.airflow.submission import Submission

@@ -7,10 +7,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from muster.sinks.partition_folder import (
-    PartitionFolder,
-    incoming_file,
-)
+from muster.sinks.partition_folder import PartitionFolder, incoming_file
 from muster.sinks.ranges import Range
 
 SUFFIX = ".txt"

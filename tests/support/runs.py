@@ -176,7 +176,7 @@ def unsubscribe_and_leave(world: World, topics: Topics) -> None:
 
 
 def decide(world: World, topic: str, *, subscribed: bool) -> None:
-    """Somebody subscribes or unsubscribes a topic; what was said about it before no longer counts."""
+    """A person subscribes or unsubscribes a topic; what was said about it before no longer counts."""
     said = TopicDecision(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
     others = tuple(d for d in world.decided.subscriptions if d.selector != topic)
     world.decided = replace(world.decided, subscriptions=(*others, said))

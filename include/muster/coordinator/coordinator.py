@@ -64,8 +64,8 @@ OWNERS_AT_ONCE = 50
 
 
 class Coordinator:
-    """The other three parts of a run. Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing
-    more is written, and what is assigned stays assigned."""
+    """The parts of a run that need ZooKeeper; `live_consumers` is the other one. Raises `ZooKeeperError` or
+    `ConsulError` when one is out of reach: then nothing more is written, and what is assigned stays assigned."""
 
     def __init__(
         self,

@@ -70,9 +70,8 @@ class Ensemble:
     """For each zxid, that of the last change to the list of topics."""
     away: bool = False
     delayed: list[tuple[Sequence[Transition], int, float]] = field(default_factory=list)
-    """Writes that are on their way, what their coordinator had read of Consul, and when they were sent."""
-    """Writes whose sender was told that nothing is known of them, and that may still happen, each with the moment at
-    which its sender had read Consul."""
+    """Writes whose sender does not know what came of them, and that may still happen: each with the moment at which
+    its sender had read Consul, and the time when it was sent."""
     restored: int = 0
     """How many times an earlier state was restored."""
     _parsed: dict[tuple[str, bytes, bytes | None], TopicSnapshot] = field(default_factory=dict)
