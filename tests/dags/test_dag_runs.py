@@ -261,14 +261,14 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     # from replacing it until its time is over.
     start_consumer("two")
     register_without_check(consul, cluster_name, 9)
-    process.send_signal(19)
+    process.send_signal(signal.SIGSTOP)
     try:
         coordinate()
         time.sleep(1)
         run = coordinate()
         again = coordinate()
     finally:
-        process.send_signal(18)
+        process.send_signal(signal.SIGCONT)
     assert run.tasks["advance_state"] == "failed"
     assert run.state == "failed"
     message = run.note or ""
@@ -315,13 +315,12 @@ def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_
     told = tmp_path / "told"
     patient = {"stuck_after": "5m", "on_stuck": [telling(told)]}
     write_clusters(cluster_name, count=0, topics=[topic], **patient)
-    process.send_signal(signal.SIGSTOP)
-    try:
-        with answering(says) as port:
-            register_without_check(consul, cluster_name, port)
-            run = coordinate()
-    finally:
-        process.send_signal(signal.SIGCONT)
+    # It ends first: a check that asks a frozen process keeps Consul from replacing it until its time is over.
+    process.kill()
+    process.wait()
+    with answering(says) as port:
+        register_without_check(consul, cluster_name, port)
+        run = coordinate()
     assert (run.tasks["compute_assignment"], run.tasks["advance_state"]) == ("success", "failed")
     [(uri, event)] = run.events
     assert uri == f"muster://{cluster_name}/stuck"

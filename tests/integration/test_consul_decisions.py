@@ -197,7 +197,7 @@ def test_what_cannot_be_read_of_that_means_the_status_quo(
     assert "holds no JSON object" in found.paused.why
     assert found.rebalance is None
     assert found.assignor is None
-    assert "so nobody knows which assignor is meant" in found.assignor_error
+    assert "so the assignor is unknown" in found.assignor_error
     [error] = found.errors
     assert "coordination/rebalance: holds b'rubbish'" in error
     [unsubscribed] = found.subscriptions

@@ -245,5 +245,5 @@ def test_an_acl_that_says_nothing_is_refused(acl: str, problem: str) -> None:
 
 
 def test_an_acl_for_whoever_is_authenticated_needs_somebody_to_be() -> None:
-    with pytest.raises(ZooKeeperError, match="nobody is; set sasl_mechanism or auth_scheme"):
+    with pytest.raises(ZooKeeperError, match="there is none; set sasl_mechanism or auth_scheme"):
         make_client(ZooKeeperSettings(hosts="h:1", acl="auth::cdrwa"))
