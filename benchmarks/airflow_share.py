@@ -2,8 +2,8 @@
 what it adds to a failover; and the size of its database that retention settles at.
 
 A real Airflow with this checkout's `airflow.cfg`, and one with Airflow's defaults, both with simulated consumers. The
-last line has, with `airflow.cfg`, the seconds in which nobody listens between two long polls, the CPU seconds and the
-bytes of a run, and what the database settles at with the default tick and retention; and the ratios to Airflow's
+last line has, with `airflow.cfg`, the seconds between two long polls, the CPU seconds and the bytes of a
+run, and what the database settles at with the default tick and retention; and the ratios to Airflow's
 defaults of the first two, of the CPU without a run, and of the time from a consumer's leaving to the new plan.
 """
 

@@ -30,7 +30,7 @@ TUNED, DEFAULTS = "airflow.cfg", "Airflow's defaults"
 class Quiet:
     """Runs with nothing to do, at one tick, in a window of `seconds` from the end of a run to the end of another.
 
-    `deaf` is, for each run, the seconds in which nobody listens: the time from one long poll's end to the next one's,
+    `deaf` is, for each run, the seconds without a listener: from one long poll's end to the next one's,
     without the tick. `gaps` is the part of it between two tasks `WAITS`. `cpu` is in seconds by part, and
     `idle` in seconds a second when no run is made. `tasks` and `parsers` are processes that were started, by the
     executor and by the DAG processor; `logs` is bytes of task logs.

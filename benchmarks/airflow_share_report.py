@@ -36,7 +36,7 @@ def write(folder: Path, sides: Sequence[Side], load: float) -> None:
         "",
         "## A run with nothing to do",
         "",
-        "It waits in the long poll for the tick. `deaf` is for how long nobody listens between two long polls, `gap`",
+        "It waits in the long poll for the tick. `deaf` is the time without a listener between two long polls, `gap`",
         "the part of it from the end of one task that waits to the start of the next one (medians). Processes",
         "are those of tasks; the DAG processor's, which parse DAG files, are counted by the hour. CPU is of all that",
         "is Airflow's, tasks among it; rows a run are of all ticks together.",
@@ -233,7 +233,7 @@ def _retention(side: Side, pruning: Pruning) -> Iterator[str]:
         "",
         f"Pruning freed {(pruning.full - pruning.pruned) / pruning.runs:,.0f} bytes a run, where by the table above",
         f"a run has {without_audit:,.0f} outside of the audit log. Rows are net of what the pruning's own run left;",
-        "runs that rebalanced are kept longer and were not deleted. `db clean` was told to delete all of the audit",
+        "runs that rebalanced are kept longer and were not deleted. `db clean` was asked to delete all of the audit",
         "log, of those runs too. Pages that are emptied are used again; the file does not shrink.",
         "",
     )

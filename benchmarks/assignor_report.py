@@ -76,7 +76,7 @@ def write(folder: Path, figures: Sequence[Figure]) -> None:
         "Moves are partitions that left a consumer which could have kept them. Kafka's cooperative-sticky takes a",
         "second plan to hand over what moves; its time is that of the first one alone, its moves and balance those",
         "after the last. A plan of Kafka's that took longer than `>` says was stopped, and counts as having taken so",
-        "long. What the inputs are is told in `assignor_inputs.py`.",
+        "long. `assignor_inputs.py` describes the inputs.",
         "",
         f"Python {platform.python_version()}, {java_version.stderr.splitlines()[0]}, {os.cpu_count()} cores.",
         "",

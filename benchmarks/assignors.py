@@ -41,7 +41,7 @@ def main(rounds: int, patience: float, limit: float, quick: bool, output: Path) 
     say(_columns(HEADER))
     figures = []
     sizes = SIZES[:-1] if quick else SIZES
-    # The mixed ones last: Kafka's process has to be started anew where it is stopped, and then is not warm any more.
+    # The mixed ones last: Kafka's process has to be started again where it is stopped, and then is not warm any more.
     cases = sorted(
         chain.from_iterable(map(inputs, sizes)), key=lambda given: (given.kind == "mixed", given.size)
     )

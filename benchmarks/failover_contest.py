@@ -84,7 +84,7 @@ class Contest:
 
     def _muster_quiet(self) -> None:
         """As `_quiet`; then until another moment of the coordinator's tick than the times before. Between two ticks
-        nobody listens to Consul for a second or two, and events must not always miss that."""
+        no process listens to Consul for a second or two, and events must not always miss that."""
         self._quiet([(NAME, self.muster.deliveries)])
         tick = self.muster.cluster.tick
         self._moment = (self._moment + GOLDEN * tick) % tick

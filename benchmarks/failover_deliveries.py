@@ -1,4 +1,4 @@
-"""What reached whom, and when: written by the consumers of all contestants in the same way, and read while they run.
+"""Which record reached which consumer, and when: written by all consumers alike, and read while they run.
 
 A line of JSON a batch: `{"pid", "at", "ranges": [[partition, begin, end], ...]}`. `at` is in seconds since the epoch,
 when the records were in the consumer's hands; `end` is exclusive.

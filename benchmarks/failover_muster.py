@@ -193,7 +193,7 @@ class Muster:
         self.api.mark(CONSUMERS_DAG, self._run(), "consumer", number - 1, "failed")
 
     def restart(self, number: int) -> None:
-        """A person clears the consumer's task: it leaves if it is there, and is started anew."""
+        """A person clears the consumer's task: it leaves if it is there, and is started again."""
         self.api.clear(CONSUMERS_DAG, self._run(), "consumer", number - 1)
 
     def registered(self, number: int) -> int:

@@ -144,7 +144,7 @@ class Peer:
         os.kill(self.pid(number), signal.SIGCONT)
 
     def leave(self, number: int) -> None:
-        """SIGTERM, upon which it closes."""
+        """SIGTERM; it closes then."""
         os.kill(self.pid(number), signal.SIGTERM)
 
     def ended(self, number: int) -> bool:

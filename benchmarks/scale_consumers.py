@@ -3,7 +3,7 @@ place in Consul.
 
 They obey at once: what the product's own watch of the assignments reads is running. Pages answer as those of a
 real consumer do, with the epoch of each topic and offsets of what is held, so that answers have their real size.
-It is told what to do on its standard input, a line each: `join [NAME] ...`, `leave [NAME] ...`; and says which ports
+It reads commands from its standard input, a line each: `join [NAME] ...`, `leave [NAME] ...`; and says which ports
 the pages of those that join have, in JSON.
 """
 
@@ -36,7 +36,7 @@ class Assigned:
         """As `Agent.reading_wanted`: none."""
 
     def problem(self, key: str, message: str | None) -> None:
-        """Say what is wrong, for whoever runs the benchmark."""
+        """Print what is wrong."""
         if message:
             print(f"{key}: {message}", file=sys.stderr, flush=True)
 

@@ -1,6 +1,6 @@
 """The registrars of many consumers, in threads of one process: each is the product's own, with nothing behind it.
 
-It is told what to do on its standard input, a line each: `join NAME PORT` (of its status page), `leave NAME`, `end`;
+It reads commands from its standard input, a line each: `join NAME PORT` (of its status page), `leave NAME`, `end`;
 and says `done` after `end`, when all that came before it is done.
 """
 
@@ -73,7 +73,7 @@ class Registrars:
 
 
 def main() -> None:
-    """Do what is told until standard input ends; the one argument says where the servers are, in JSON."""
+    """Carry out commands until standard input ends; the one argument says where the servers are, in JSON."""
     registrars = Registrars(sys.argv[1])
     for line in sys.stdin:
         match line.split():

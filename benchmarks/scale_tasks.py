@@ -43,7 +43,7 @@ class Place:
     """Seconds between Consul's checks of a consumer: a thousand a second would be measured with what is measured."""
 
     def told(self) -> str:
-        """As `benchmarks.scale_consumers` is told it."""
+        """As `benchmarks.scale_consumers` reads it."""
         consul = {"host": "127.0.0.1", "port": self.consul}
         return json.dumps(
             {

@@ -124,7 +124,7 @@ class AirflowTriggerer(AirflowComponent):
         return [*super().command(), "--skip-serve-logs"]
 
     def stop(self) -> None:
-        """End its child, upon which it ends by itself and in order.
+        """End its child; it then ends by itself and in order.
 
         At SIGTERM it tells the child to end and, in Airflow 3.3, often waits for it in vain for up to 20 s. Killing
         both would do harm: until a triggerer counts as dead, its triggers are not given to the next one.
@@ -149,7 +149,7 @@ class AirflowCeleryWorker(AirflowComponent):
         self._redis = redis
 
     def command(self) -> Sequence[str | Path]:
-        """Without a log server, as the scheduler, and without events, which nobody watches."""
+        """Without a log server, as the scheduler, and without events, which no process watches."""
         worker = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
         return [sys.executable, "-m", "airflow", *worker]
 

@@ -114,7 +114,7 @@ class AirflowApi:
         self.request("PATCH", path, json={"new_state": state})
 
     def clear(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
-        """Clear a task instance, so that it runs anew."""
+        """Clear a task instance, so that it runs again."""
         body = {
             "dry_run": False,
             "dag_run_id": run_id,

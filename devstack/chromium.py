@@ -76,7 +76,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def open(self, url: str) -> None:
-        """Load a page anew, even if only what is behind '#' differs."""
+        """Load a page again, even if only what is behind '#' differs."""
         self.driver.get("about:blank")
         self.driver.get(url)
 
@@ -119,7 +119,7 @@ class Browser:
             chain.perform()
 
     def click(self, css: str, text: str | None = None) -> None:
-        """Click the element, once it is there; tried again when it was drawn anew in between."""
+        """Click the element, once it is there; tried again when it was redrawn in between."""
 
         def done() -> bool:
             try:

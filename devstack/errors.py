@@ -2,4 +2,4 @@
 
 
 class DevstackError(RuntimeError):
-    """A local server or its software cannot be had; the message names it, the reason and the next step."""
+    """A local server or its software is unavailable; the message names it, the reason and the next step."""

@@ -77,7 +77,7 @@ class Guard:
 def _kill(pid: int, started: float) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         if abs(psutil.Process(pid).create_time() - started) > _START_TOLERANCE:
-            return  # the number belongs to somebody else by now
+            return  # another process has the number by now
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
             if os.getsid(process.pid) == pid:

@@ -1,4 +1,4 @@
-"""Finds every process that belongs to a local stack, whoever its parent is by now.
+"""Finds every process that belongs to a local stack, whatever its parent is by now.
 
 Each server is started with `MUSTER_DEVSTACK` in its environment, which all that it starts inherits: tasks, Spark's
 JVMs, Python workers. So nothing needs to be remembered to find them, not even a state file.
@@ -33,7 +33,7 @@ def processes_of(folder: Path, consumers_only: bool = False) -> list[psutil.Proc
             if belongs and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            continue  # ended meanwhile, or somebody else's
+            continue  # ended meanwhile, or of another user
     return found
 
 

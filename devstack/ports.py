@@ -12,13 +12,13 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens, and which this process was not given before.
+    """Return a port on which no process listens, and which this process was not given before.
 
     It lies below the range that the kernel takes for outgoing connections. A client that tries again and again
     to reach a stopped server on a port of that range can be given this very port as its own end, is then
     connected to itself, and keeps the server from coming back.
 
-    Another process may take the port before the server does: whoever starts a server on it tries again then.
+    Another process may take the port before the server does: the caller that starts a server on it tries again then.
     """
     highest = min(_HIGHEST, _first_ephemeral() - 1)
     for _ in range(1000):

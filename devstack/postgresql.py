@@ -18,7 +18,7 @@ from devstack.secret import kept_password
 from devstack.server import Server
 
 _VERSIONS = Path("/usr/lib/postgresql")
-"""Debian keeps each version's programs in a folder of its own, which is on nobody's PATH."""
+"""Debian keeps each version's programs in a folder of its own, which is on no PATH."""
 _SERVICE_USER = "postgres"
 _USER, _DATABASE = "airflow", "postgres"
 

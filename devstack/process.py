@@ -60,7 +60,7 @@ class ServerProcess:
             )
         try:
             started = psutil.Process(child.pid).create_time()
-        except psutil.NoSuchProcess:  # ended at once; whoever waits for its health will say so
+        except psutil.NoSuchProcess:  # ended at once; waiting for its health reports it
             started = time.time()
         if guarded:
             guard.watch(child.pid, started)
@@ -82,7 +82,7 @@ class ServerProcess:
     def members(self) -> list[psutil.Process]:
         """The living processes of the session, its leader among them."""
         if psutil.pid_exists(self.pid) and not self.alive() and not self._zombie():
-            return []  # the number belongs to somebody else, which it can only when the session is empty
+            return []  # the number belongs to another process, which it can only when the session is empty
         found = []
         for process in psutil.process_iter():
             try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that nobody else can read, in a folder that is made if need be."""
+    """Write a file that no other user can read, in a folder that is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

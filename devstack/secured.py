@@ -34,7 +34,7 @@ _ANONYMOUS = "00000000-0000-0000-0000-000000000002"
 
 
 class SecureZooKeeper(ZooKeeper):
-    """A ZooKeeper that lets in nobody but `users` (name to password, SASL DIGEST-MD5), if there are any.
+    """A ZooKeeper that accepts only `users` (name to password, SASL DIGEST-MD5), if there are any.
 
     With a `certificate` it speaks TLS on the port `secure`, and with `client_certificates` asks for theirs.
     """
@@ -88,7 +88,7 @@ class SecureZooKeeper(ZooKeeper):
         self._jaas.write_text(f"Server {{ {login} required {users}; }};", encoding="utf-8")
 
     def command(self) -> Sequence[str | Path]:
-        """Java, told where the users are."""
+        """Java's options, with the file of the users."""
         program, *rest = super().command()
         users = [f"-Djava.security.auth.login.config={self._jaas}"] if self.users else []
         return [program, *users, *rest]

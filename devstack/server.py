@@ -116,7 +116,7 @@ class Server(ABC):
                 self._wait_healthy(timeout)
             except DevstackError:
                 self.process.kill()
-                # Between choosing a port and the server taking it, somebody else may have been quicker.
+                # Between choosing a port and the server taking it, another process may have been quicker.
                 stolen = {role for role in chosen_now if not is_free(self.ports[role])}
                 if not stolen or attempt == _ATTEMPTS:
                     raise
@@ -182,7 +182,7 @@ class Server(ABC):
                 self.ports[role] = port
 
     def release_taken_ports(self) -> set[str]:
-        """Give up ports that were chosen freely and that somebody else has by now; returns their roles.
+        """Give up ports that were chosen freely and that another process has by now; returns their roles.
 
         Only while the server is down. The next start takes free ones instead.
         """

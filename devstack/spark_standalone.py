@@ -50,7 +50,7 @@ class _Part(Server):
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            # The second door for submissions is on a port of its own, which nobody has chosen.
+            # The second door for submissions is on a port of its own, which is not chosen here.
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
         }
 

@@ -146,7 +146,7 @@ class Stack:
     def down(self, grace: float = GRACEFUL) -> None:
         """Stop everything in order: consumers close their partitions first, while all servers are still there.
 
-        What runs Airflow's tasks is stopped even before them, so that they are not submitted anew. In the end
+        What runs Airflow's tasks is stopped even before them, so that they are not submitted again. In the end
         whatever else belongs to the stack is ended as well, with or without a state file.
         """
         with self._locked():
@@ -227,7 +227,7 @@ class Stack:
         try:
             state = json.loads(self._state_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
-            return {}  # without it ports are chosen anew, and `down` finds processes by their environment
+            return {}  # without it ports are chosen again, and `down` finds processes by their environment
         return state if isinstance(state, dict) else {}
 
     def _load(self) -> None:

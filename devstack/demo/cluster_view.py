@@ -79,5 +79,5 @@ class ClusterView:
         """One line on how things stand, for progress and for messages when something does not come."""
         snapshot = self.topic(topic)
         state = "unknown" if snapshot is None else str(snapshot.name)
-        shares = "/".join(str(count) for count in self.shares(topic).values()) or "nobody"
-        return f"{topic} is {state}, assigned {shares}, live: {', '.join(sorted(self.live())) or 'nobody'}"
+        shares = "/".join(str(count) for count in self.shares(topic).values()) or "none"
+        return f"{topic} is {state}, assigned {shares}, live: {', '.join(sorted(self.live())) or 'none'}"

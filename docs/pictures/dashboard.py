@@ -177,7 +177,7 @@ class Photographer:
 @click.option("--password", default="", help="Of its user admin.")
 @click.option("--folder", type=click.Path(path_type=Path), default=IMAGES, show_default=True)
 def main(url: str, password: str, folder: Path) -> None:
-    """Make the pictures anew."""
+    """Make the pictures again."""
     if url:
         _photograph(url, password, folder)
         return

@@ -1,7 +1,7 @@
 """Stops consumers whose task ended while no trigger was watching.
 
 Airflow tells a deferred task's trigger that its task was marked. A trigger that is not running at that moment is
-never told: in the second or two after the task was deferred, and while the triggerer is down. The job would run on
+not notified: in the second or two after the task was deferred, and while the triggerer is down. The job would run on
 while its task says failed or success. So each coordinator run looks for such jobs and asks them to stop.
 """
 

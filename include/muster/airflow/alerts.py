@@ -1,4 +1,4 @@
-"""Who is told when a task of a coordinator fails, or one of a consumer for good: the notifiers that `on_stuck` in
+"""Who is notified when a task of a coordinator fails, or one of a consumer for good: the notifiers that `on_stuck` in
 clusters.yaml names.
 
 Any Airflow notifier does, by the dotted path of its class, such as

@@ -26,7 +26,8 @@ puts another assignor in the place of this one; the log of `compute_assignment` 
 
 What you see, and what to do:
 
-- `advance_state` **skipped**: nothing to do, or nothing could be written yet and its log says for whom it waits.
+- `advance_state` **skipped**: nothing to do, or nothing could be written yet and its log says which consumers it
+  waits for.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
 - `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
   Consul's answer is not to be trusted; its log says which. `muster_consumers__{name}` starts consumers.

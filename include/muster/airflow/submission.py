@@ -137,7 +137,7 @@ def consumer_settings(
     kafka: KafkaSettings,
     status_token: SecretStr | None = None,
 ) -> ConsumerSettings:
-    """All that a job is told. Holds secrets."""
+    """All settings of a job. Holds secrets."""
     of = cluster.consumers
     return ConsumerSettings(
         cluster=cluster.name,

@@ -75,7 +75,7 @@ class Discovery(DecisionKeys):
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
     def members(self) -> Members:
-        """Who is registered, live and isolated, or why that cannot be told. See the module on empty lists."""
+        """Who is registered, live and isolated, or why that is unknown. See the module on empty lists."""
         isolated = {consumer: entry.said() for consumer, entry in self.isolated().items()}
         answer, registered = self._health()
         if answer.doubt:
@@ -170,7 +170,7 @@ class Discovery(DecisionKeys):
         return registered.get(consumer)
 
     def knows(self, consumer: str, incarnation: str) -> bool:
-        """Whether Consul's servers have heard of this process's registration; False if that cannot be told."""
+        """Whether Consul's servers have heard of this process's registration; False if that is unknown."""
         answer, registered = self._health(_only(consumer))
         found = registered.get(consumer)
         if found is None or answer.doubt:
@@ -178,7 +178,7 @@ class Discovery(DecisionKeys):
         return incarnation in {each.incarnation for each in (found, *found.older)}
 
     def others_stay(self, consumer: str) -> bool:
-        """Whether another consumer is live that is not about to leave as well; False if that cannot be told."""
+        """Whether another consumer is live that is not about to leave as well; False if that is unknown."""
         only: Params = [
             ("filter", f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta")
         ]

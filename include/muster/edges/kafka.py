@@ -88,7 +88,7 @@ NOT_SEEN = frozenset(
         KafkaError_.TOPIC_EXCEPTION,
     }
 )
-"""Answers about one topic, after which others can still be told of."""
+"""Answers about one topic, after which other topics can still be answered."""
 PATIENCE = 1.0
 """Seconds for which what passes is asked for again. Not longer: others wait for the same answer."""
 FIRST_PAUSE = 0.05
@@ -234,7 +234,7 @@ class GroupOffsets:
     """The offsets of one consumer group and of the partitions it reads. Thread-safe.
 
     Calls end within `operation_timeout` seconds, or a second later if a broker does not answer. They raise
-    `PartitionError` if some partitions could not be had, and `KafkaError` if none could because Kafka is out of
+    `PartitionError` if some partitions are unavailable, and `KafkaError` if all are because Kafka is out of
     reach. What passes by itself within a second (a leader or a coordinator that is being elected) is waited for.
     """
 
@@ -388,7 +388,7 @@ class GroupOffsets:
         failures: dict[TopicPartition, Failure],
         answers: bool,
     ) -> KafkaError:
-        """What there is to say of `failures`; `answers` is whether Kafka told its leaders when last asked."""
+        """What there is to say of `failures`; `answers` is whether Kafka named its leaders when last asked."""
         first = next(iter(failures.values()))
         out_of_reach = all(f.code is None or f.code in UNREACHABLE for f in failures.values())
         if not offsets and first.code == NO_LEADERS:

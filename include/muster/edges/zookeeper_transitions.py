@@ -1,6 +1,6 @@
 """Transitions to multis: both nodes of a topic in one, several topics in one as far as they fit.
 
-Each multi also adds the entry of the cluster's history that tells of it: what is written is told, and nothing else.
+Each multi also adds its entry of the cluster's history, so that history and state cannot differ.
 
 kazoo's `with client.transaction()` throws the results away; here each is looked at.
 """

@@ -22,7 +22,7 @@ class ParquetHandler:
     first deletes `_temporary`, and with it what the other has not yet put in its place. Readers see `writer` as
     a partition column.
 
-    All columns of the source are kept. `topic`, `partition` and `offset` name a record for good, so whoever reads
+    All columns of the source are kept. `topic`, `partition` and `offset` name a record for good, so a reader of
     the files can count what is missing and what is there twice. `${VAR}` in `path` is taken from the environment
     of the driver; a variable that is not set raises ValueError. `files` is the number of files to write for each
     batch, None one for each partition that has records.

@@ -45,7 +45,7 @@ def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> Assigno
 
 
 def load_in_force(cluster: ClusterSettings, decisions: Decisions = NOTHING_DECIDED) -> Assignor:
-    """Load the assignor that counts. Raises `AssignorError` as `load_chosen` does, and if it cannot be told."""
+    """Load the assignor that counts. Raises `AssignorError` as `load_chosen` does, and if it is unknown."""
     if decisions.assignor_error:
         raise AssignorError(decisions.assignor_error)
     choice = decisions.assignor

@@ -159,7 +159,7 @@ class ConsumersSettings(_Settings):
     startup_timeout: Duration = 180.0
     """How long a submitted consumer may take until it is live in Consul."""
     graceful_timeout: Duration = 60.0
-    """How long a consumer that is told to stop may take to close its partitions."""
+    """How long a consumer that is asked to stop may take to close its partitions."""
 
     @field_validator("spark_conf", "metadata", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 LONGEST = 365 * 86_400.0
-"""Seconds; what is longer is a slip of the finger, and more than a clock can be told to wait."""
+"""Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
