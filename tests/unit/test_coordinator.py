@@ -235,6 +235,19 @@ def test_bad_assignor_keeps_no_hand_over_from_ending(world: World) -> None:
     assert "d" in world.owners("t").values()
 
 
+def test_bad_assignor_gives_a_leaving_consumer_nothing_that_is_on_its_way(world: World) -> None:
+    before = world.owners()
+    world.join("d")
+    coordinator(world, KAFKA).advance(0)
+    assert state_of(world, "t") is State.CLOSING
+    world.attributes["d"] = Consumer("d", leaving=True)
+    bad_coordinator(world).advance(60)
+    assert state_of(world, "t") is State.STABLE
+    after = world.owners()
+    assert after.keys() == before.keys()
+    assert "d" not in after.values()
+
+
 def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: World) -> None:
     before = world.owners()
     world.consumers["b"].alive = False

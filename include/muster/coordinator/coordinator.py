@@ -343,8 +343,8 @@ class Coordinator:
         return replace(view, known=known, targets=targets)
 
     def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
-        """The view while the assignor fails: what needs no plan goes on, and who is dead for longer than
-        `planning_error_delay` is replaced as the sticky assignor would."""
+        """The view while the assignor fails: what needs no plan goes on. The sticky assignor replaces consumers that
+        are gone for `planning_error_delay`, and leaving ones as the next owners of partitions on their way."""
         live = view.membership.live if view.membership is not None else {}
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
         replacements: dict[str, dict[int, str]] = {}
@@ -355,9 +355,13 @@ class Coordinator:
             error = f"{error}; nor can the sticky assignor plan: {fallback}"
         else:
             for topic, snapshot in staying.items():
-                owners = intended_owners(snapshot)
-                dead = {p for p, owner in owners.items() if owner not in live}
-                replacements[topic] = {p: target for p, target in planned[topic].items() if p in dead}
+                owned = snapshot.assignment.owners if snapshot.assignment is not None else {}
+                lost = {
+                    partition
+                    for partition, owner in intended_owners(snapshot).items()
+                    if owner not in live or (live[owner].leaving and partition not in owned)
+                }
+                replacements[topic] = {p: target for p, target in planned[topic].items() if p in lost}
         standbys = {t: s.assignment.standbys for t, s in staying.items() if s.assignment is not None}
         return replace(
             view,
