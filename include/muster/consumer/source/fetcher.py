@@ -72,7 +72,7 @@ _PREFERENCES = {
     # A partition whose queue is full is left alone for this long, a second by default: with it, reading is
     # ten times slower than what the broker gives.
     "fetch.queue.backoff.ms": "5",
-    # The end of a partition is told at the latest after this long, half a second by default.
+    # The end of a partition is reported at the latest after this long, half a second by default.
     "fetch.wait.max.ms": "100",
     "reconnect.backoff.max.ms": "1000",
     # A broker that is cut off is given up about after this long, a minute by default; then its successor is asked.
@@ -82,7 +82,7 @@ _FIXED = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
-    # An offset that Kafka no longer has must be told, not passed over.
+    # An offset that Kafka no longer has must be reported, not passed over.
     "auto.offset.reset": "error",
 }
 

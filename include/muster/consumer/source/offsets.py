@@ -56,7 +56,7 @@ def format_offsets(ranges: Ranges) -> Offsets:
 
 
 def nest(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{topic: {"3": value}}`, sorted, for what is told to the agent."""
+    """`{topic: {"3": value}}`, sorted, for reports to the agent."""
     nested: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(values):
         nested.setdefault(topic, {})[str(partition)] = values[topic, partition]

@@ -5,13 +5,13 @@ partitions may be read and Kafka where they end, and plans a range for each. Nei
 moment fails the query:
 
 - Kafka: its partitions stay where they are (an empty range), new ones wait, those of other Kafka clusters go
-  on; the agent is told, so that the status page shows it.
+  on; the agent is informed, so that the status page shows it.
 - the agent: the offset stays as it is, no batch is planned. The agent lives in the driver, so if it is gone for
   longer than `agent_patience`, the driver is dying and the query ends with an error.
 
 Where a partition goes on whose records are gone (deleted by retention, truncated, or of a topic that was created
 again) `muster.core.positions` decides. One that ends before the position it was read to waits for a while first, and
-the agent is told of each such jump.
+each such jump is reported to the agent.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class Planner:
         return [Task(tuple(shares), self._read_timeout, choice) for choice in self._books.open(len(shares))]
 
     def rehearsal(self) -> list[Task]:
-        """The tasks of a batch that nobody is given: the first time as many as there are at most, which have Spark,
-        its Python workers and their connections to Kafka ready for those that count; then none.
+        """The tasks of a batch that reaches no handler: the first time as many as there are at most, which have
+        Spark, its Python workers and their connections to Kafka ready for those that count; then none.
 
         Each reads the same: the last record of a partition of each Kafka cluster, as far as there are any.
         """

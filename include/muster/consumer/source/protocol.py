@@ -7,9 +7,9 @@ own beside the driver; before each micro-batch it makes two calls:
   is left out, and stays out until it is closed and committed; so one that comes back is always new to the
   planner and starts again from the group's committed offset.
   With `?wait=SECONDS` the answer waits for so long, or until there is something to read.
-- `POST /source/planned` with `SourcePlanned` -> 204: what the next batch will hold, sent *before* Spark is told.
+- `POST /source/planned` with `SourcePlanned` -> 204: what the next batch will hold, sent *before* Spark knows.
   It repeats `asked`, so the agent knows which answer the plan rests on: a partition left out of answer 7 is in
-  no batch planned from answer 7 or a later one. A batch of which the agent was not told is never planned.
+  no batch planned from answer 7 or a later one. A batch that the agent does not know is never planned.
 
 A planning that comes to nothing new is posted as well, with `offsets` equal to `finished`: then Spark runs no
 batch, so the agent must not wait for its progress.
