@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
+from muster.cluster.lag import Offsets
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
@@ -20,9 +21,8 @@ from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.levers import LeverEdges, open_levers
-from muster.dashboard.sources import Offsets
 from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
-from muster.edges.kafka import KafkaError, TopicPartition
+from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings
@@ -77,7 +77,11 @@ class SimulatedSources:
         return self.world.decisions()
 
     def poll(
-        self, consumers: Iterable[Consumer], timeout: float
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
     ) -> Mapping[str, ConsumerStatus | StatusFailure]:
         self.reads["poll"] += 1
         asked = list(consumers)
@@ -89,11 +93,16 @@ class SimulatedSources:
             for c, answer in self.world.poll(asked, timeout).items()
         }
 
-    def offsets(self, partitions: Collection[TopicPartition], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
         self._read("offsets", "kafka", KafkaError)
-        return self.offsets_now
+        there = {
+            topic: found.partitions
+            for topic, found in self.world.store.snapshots().items()
+            if isinstance(found, TopicSnapshot) and reads(topic)
+        }
+        return replace(self.offsets_now, partitions=self.offsets_now.partitions or there)
 
-    def history(self, limit: int, before: int | None) -> HistoryPage:
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
         self._read("history", "zookeeper", ZooKeeperError)
         return self.history_page
 

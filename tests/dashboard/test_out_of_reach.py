@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
+from muster.cluster.cache import StateCache
+from muster.cluster.lag import Offsets
+from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
-from muster.dashboard.board import Board
-from muster.dashboard.shared import Watched
-from muster.dashboard.sources import Offsets
 from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.runs import Topics, cluster, settle
 from tests.support.simulated import World
@@ -54,7 +54,7 @@ def test_nothing_was_ever_reachable(dashboard: Dashboard) -> None:
     dashboard.sources.down |= {"consul", "kafka", "consumers"}
     (seen,) = dashboard.get("")["clusters"]
     assert (seen["health"], seen["state"], seen["lag"], seen["since"]) == ("critical", "Unknown", None, None)
-    assert {w["what"].split()[0] for w in seen["problems"]} == {"ZooKeeper", "Consul"}
+    assert {w["what"].split()[0] for w in seen["problems"]} == {"ZooKeeper", "Consul", "Kafka"}
     for path in ("/c", "/c/topics", "/c/consumers", "/c/timeline"):
         dashboard.get(path)
     refused = dashboard.post("/c/what-if", {}, status=503)
@@ -130,17 +130,18 @@ class Held(SimulatedSources):
 def test_a_server_that_does_not_answer_holds_nobody_up_once_there_is_a_reading(
     dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.dashboard.shared.PATIENCE", 0.01)
+    monkeypatch.setattr("muster.cluster.cache.PATIENCE", 0.01)
     held = Held(dashboard.world)
     held.let.set()
-    watched = Watched(cluster({}), held, dashboard.world.clock, dashboard.world.clock)
-    first = watched.board()
-    assert isinstance(first, Board)
+    cache = StateCache(lambda _: held, dashboard.world.clock, dashboard.world.clock)
+    watched = cache.watched(cluster({}))
+    first = watched.state()
+    assert isinstance(first, ClusterState)
     held.let.clear()
     held.begun.clear()
     dashboard.world.now += 10
-    found: list[Board | None] = []
-    viewers = [threading.Thread(target=lambda: found.append(watched.board())) for _ in range(8)]
+    found: list[ClusterState | None] = []
+    viewers = [threading.Thread(target=lambda: found.append(watched.state())) for _ in range(8)]
     for viewer in viewers:
         viewer.start()
     for viewer in viewers:
@@ -148,14 +149,14 @@ def test_a_server_that_does_not_answer_holds_nobody_up_once_there_is_a_reading(
     assert found == [first] * 8
     assert held.begun.is_set()
     held.let.set()
-    watched.close()
+    cache.close()
     assert held.reads["members"] <= 2, "one reading at a time, however many ask"
 
 
 def test_the_very_first_reading_is_not_waited_for_for_ever(
     dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.dashboard.shared.FIRST_PATIENCE", 0.01)
+    monkeypatch.setattr("muster.cluster.cache.FIRST_PATIENCE", 0.01)
     held = Held(dashboard.world)
     dashboard.answers.open_sources = lambda _: held
     dashboard.answers.__post_init__()
@@ -171,10 +172,14 @@ def test_many_clusters_that_do_not_answer_are_waited_for_together(
     begun: list[int] = []
     held = Held(dashboard.world)
 
-    def waited(_: object, __: float) -> None:
-        begun.append(sum(one._running is not None for one in dashboard.answers.shared._watched.values()))
+    def waited(_: object, __: float | None) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            held.let.wait(60)  # a source that waits for another
+            return
+        watched = dashboard.answers.shared._watched.values()
+        begun.append(sum(one._state._future is not None for one in watched))
 
-    monkeypatch.setattr("muster.dashboard.shared.wait", waited)
+    monkeypatch.setattr("muster.cluster.latest.wait", waited)
     dashboard.answers.open_sources = lambda _: held
     dashboard.answers.__post_init__()
     dashboard.clusters.clusters.update({name: cluster({"name": name}) for name in ("c", "d", "e")})

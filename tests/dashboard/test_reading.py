@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from muster.cluster.lag import Offsets
 from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Consumer
-from muster.dashboard.sources import Offsets
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, run, settle
 from tests.support.simulated import Node, World
@@ -43,7 +43,9 @@ def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is
     dashboard: Dashboard,
 ) -> None:
     dashboard.sources.offsets_now = Offsets(
-        ends={("t", 0): 100, ("t", 1): 50}, committed={("t", 0): 90}, begins={("t", 1): 20}
+        ends={("t", 0): 100, ("t", 1): 50},
+        committed={("t", 0): 90, ("t", 1): None},
+        beginnings={("t", 1): 20},
     )
     (seen,) = dashboard.get("")["clusters"]
     assert (seen["lag"], seen["lag_unknown"], seen["rate"]) == (40, 10, None)
@@ -54,7 +56,9 @@ def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is
     assert dashboard.get(f"/c/consumers/{owner}")["row"]["lag"] >= 10
     # Ten seconds later 40 more have arrived in one partition, and 20 were consumed.
     dashboard.sources.offsets_now = Offsets(
-        ends={("t", 0): 140, ("t", 1): 50}, committed={("t", 0): 110}, begins={("t", 1): 20}
+        ends={("t", 0): 140, ("t", 1): 50},
+        committed={("t", 0): 110, ("t", 1): None},
+        beginnings={("t", 1): 20},
     )
     dashboard.look_again()
     (seen,) = dashboard.get("")["clusters"]
@@ -230,7 +234,7 @@ def test_an_answer_that_says_the_same_is_not_sent_again(dashboard: Dashboard) ->
 
 
 def test_a_foreign_consumer_tells_nothing_of_itself(dashboard: Dashboard) -> None:
-    def poll(consumers, timeout):  # type: ignore[no-untyped-def]
+    def poll(consumers, timeout, topics=None):  # type: ignore[no-untyped-def]
         return {c: replace(a, incarnation="x") for c, a in dashboard.world.poll(consumers, timeout).items()}
 
     dashboard.sources.poll = poll  # type: ignore[method-assign]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
 
+from muster.cluster.lag import Offsets
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
@@ -24,7 +25,6 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
-from muster.dashboard.sources import Offsets
 from muster.edges.consul import Members, Registration
 from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.simulated import World
@@ -85,14 +85,27 @@ class Large(SimulatedSources):
             Membership({c: Consumer(c, "10.0.0.1", 8080, zone="eu-1a") for c in IDS}), registered, 1
         )
 
-    def poll(self, consumers: Iterable[Consumer], timeout: float) -> Mapping[str, Any]:
+    def poll(
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
+    ) -> Mapping[str, Any]:
         self.reads["poll"] += 1
         return self.statuses
 
-    def offsets(self, partitions: Collection[tuple[str, int]], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
         self.reads["offsets"] += 1
-        assert len(partitions) == TOPICS * PARTITIONS
-        return Offsets(dict.fromkeys(partitions, 1_234_567_890), dict.fromkeys(partitions, 1_234_444_434))
+        assert all(map(reads, NAMES))
+        assert len(groups) == TOPICS
+        tps = [(topic, partition) for topic in NAMES for partition in range(PARTITIONS)]
+        return Offsets(
+            dict.fromkeys(NAMES, frozenset(range(PARTITIONS))),
+            ends=dict.fromkeys(tps, 1_234_567_890),
+            beginnings=dict.fromkeys(tps, 0),
+            committed=dict.fromkeys(tps, 1_234_444_434),
+        )
 
 
 READ_LATER = 503

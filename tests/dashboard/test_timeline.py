@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.core.history import HistoryPage, Lever, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
-from muster.dashboard.last_rebalance import last_rebalance
-from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle

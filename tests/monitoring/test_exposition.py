@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -13,28 +14,35 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
+from muster.cluster.cache import StateCache
+from muster.cluster.lag import Offsets
+from muster.cluster.latest import Latest
+from muster.cluster.reading import LateError, Reading, Source
+from muster.cluster.state import ClusterState
 from muster.core.model import State
+from muster.edges.consul import ConsulError
 from muster.monitoring.exporter import Exporter
-from muster.monitoring.exposition import exposition
-from muster.monitoring.latest import Latest
-from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Place, Read, Runs
+from muster.monitoring.exposition import Runs, Scraped, exposition
 from muster.monitoring.routes import metrics_router
 from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import Clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
-from tests.support.scraped import CLUSTER, NOW, OFFSETS, live, topic
+from tests.support.scraped import CLUSTER, NOW, OFFSETS, doubted, live, topic
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
+AWAY: Source[Any] = Source(error=ConsulError("away"), seconds=4.0)
+
+
 def samples(partitions: bool = True, **places: object) -> Samples:
-    reading = ClusterReading(
-        {
-            Place(place): value if isinstance(value, Read) else Read(value, 0.1)
-            for place, value in places.items()
-        }
-    )
-    families = exposition({"c": (CLUSTER, reading)}, 0, NOW, partitions)
+    read: dict[str, Any] = {
+        place: value if isinstance(value, Source) else Source(value, NOW, seconds=0.1)
+        for place, value in places.items()
+    }
+    runs = read.pop("airflow", Source())
+    scraped = Scraped(ClusterState(CLUSTER, Reading(**read), NOW), runs)
+    families = exposition({"c": scraped}, 0, partitions)
     found: Samples = {}
     for family in families:
         for sample in family.samples:
@@ -71,8 +79,8 @@ def test_a_topic_is_stuck_when_it_is_not_stable_for_too_long(state: str, since: 
         (live("c-1", "c-2"), 1),
         (live("c-1", registered=("c-2",)), 2),
         (live("c-1", isolated=("c-2",)), 2),
-        (Consumers(None, "doubted"), 1),
-        (Read(None, 4.0, "away"), 1),
+        (doubted("an empty list"), 1),
+        (AWAY, 1),
     ],
 )
 def test_a_partition_is_consumed_by_a_live_owner_only(consumers: object, unconsumed: int) -> None:
@@ -102,7 +110,7 @@ def test_each_consumer_is_in_one_state() -> None:
 
 
 def test_what_consul_says_in_doubt_is_not_taken_for_a_fact() -> None:
-    found = samples(zookeeper=topic({0: "c-1"}), consul=Consumers(None, "an empty list was not confirmed"))
+    found = samples(zookeeper=topic({0: "c-1"}), consul=doubted("an empty list was not confirmed"))
     assert value(found, "muster_consul_doubt") == 1
     assert value(found, "muster_place_up", place="consul") == 1
     assert value(found, "muster_consumers", state="unknown") == 2
@@ -155,7 +163,7 @@ def test_offsets_that_are_not_known_are_left_out() -> None:
         partitions={"t": frozenset({0, 1})},
         ends={("t", 0): 100, ("t", 1): 7},
         committed={("t", 0): 90},
-        error="topic t, partition 1: no leader",
+        errors=("topic t, partition 1: no leader",),
     )
     found = samples(kafka=partly)
     assert value(found, "muster_place_up", place="kafka") == 0
@@ -163,8 +171,7 @@ def test_offsets_that_are_not_known_are_left_out() -> None:
 
 
 def test_a_place_that_is_away_takes_only_its_own_metrics_with_it() -> None:
-    away = Read(None, 4.0, "ConsulError: no answer")
-    found = samples(zookeeper=topic({0: "c-1"}), consul=away, kafka=OFFSETS, airflow=Runs(False, NOW - 3))
+    found = samples(zookeeper=topic({0: "c-1"}), consul=AWAY, kafka=OFFSETS, airflow=Runs(False, NOW - 3))
     assert value(found, "muster_place_up", place="consul") == 0
     assert value(found, "muster_place_read_seconds", place="consul") == 4.0
     assert {value(found, "muster_place_up", place=p) for p in ("zookeeper", "kafka", "airflow")} == {1}
@@ -179,17 +186,17 @@ def test_a_dag_that_airflow_has_not_seen_has_no_metrics() -> None:
 
 def test_targets_are_all_that_are_registered() -> None:
     consumers = live("c-1", registered=("c-2",))
-    reading = ClusterReading({Place.CONSUL: Read(consumers, 0.1)})
-    assert targets({"c": (CLUSTER, reading)}) == [
+    state = ClusterState(CLUSTER, Reading(consul=Source(consumers, NOW)), NOW)
+    assert targets({"c": state}) == [
         {"targets": ["h-c-1:80"], "labels": {"cluster_name": "c", "consumer_id": "c-1"}},
         {"targets": ["h-c-2:80"], "labels": {"cluster_name": "c", "consumer_id": "c-2"}},
     ]
 
 
-@pytest.mark.parametrize("read", [Read(None, 1.0, "away"), Read(Consumers(None, "not confirmed"), 1.0)])
-def test_targets_that_are_not_known_are_an_error_and_no_empty_list(read: Read) -> None:
+@pytest.mark.parametrize("read", [AWAY, Source(doubted("not confirmed"), NOW)])
+def test_targets_that_are_not_known_are_an_error_and_no_empty_list(read: Source[Any]) -> None:
     with pytest.raises(TargetsUnknownError, match=r"cluster c, Consul service s: (away|not confirmed)"):
-        targets({"c": (CLUSTER, ClusterReading({Place.CONSUL: read}))})
+        targets({"c": ClusterState(CLUSTER, Reading(consul=read), NOW)})
 
 
 def test_readings_are_shared_and_one_that_hangs_is_not_begun_again() -> None:
@@ -201,11 +208,14 @@ def test_readings_are_shared_and_one_that_hangs_is_not_begun_again() -> None:
         return begun[0]
 
     with ThreadPoolExecutor(2) as pool:
-        latest = Latest(read, pool, clock=lambda: now[0])
+        latest = Latest("it", read, pool, monotonic=lambda: now[0])
         first = latest.begin()
         now[0] = 100.0
         assert latest.begin() is first
-        assert latest.result() == Read(None, 100.0, "no answer in time")
+        late = latest.result()
+        assert (late.current, late.seconds) == (None, 100.0)
+        assert isinstance(late.error, LateError)
+        assert late.why == "no answer in time"
         go.set()
         assert first.result(10).value == 1
         now[0] = 101.0
@@ -221,8 +231,49 @@ def test_an_error_is_a_reading_too() -> None:
         raise ValueError("no such thing")
 
     with ThreadPoolExecutor(1) as pool:
-        found = Latest(read, pool).begin().result(10)
-    assert (found.value, found.error) == (None, "ValueError: no such thing")
+        found = Latest("it", read, pool).begin().result(10)
+    assert (found.value, repr(found.error)) == (None, "ValueError('no such thing')")
+    assert "no such thing" not in found.why, "a message that is not for people may hold what is secret"
+    assert "ValueError" in found.why
+
+
+def test_a_reading_that_is_expired_while_it_is_made_is_made_again() -> None:
+    go = threading.Event()
+
+    def read() -> bool:
+        return go.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        latest = Latest("it", read, pool)
+        first = latest.begin()
+        latest.expire()
+        assert latest.begin() is first
+        go.set()
+        first.result(10)
+        second = latest.begin()
+        assert second is not first
+        second.result(10)
+        assert latest.begin() is second
+
+
+def test_an_error_keeps_the_last_value_and_when_it_began() -> None:
+    now, fails = [1.0], [False]
+
+    def read() -> str:
+        if fails[0]:
+            raise ConsulError("away")
+        return "good"
+
+    with ThreadPoolExecutor(1) as pool:
+        latest = Latest("it", read, pool, clock=lambda: now[0], monotonic=lambda: now[0])
+        latest.begin().result(10)
+        fails[0] = True
+        for now[0] in (10.0, 20.0):
+            found = latest.begin().result(10)
+            assert (found.value, found.current, found.at, found.since) == ("good", None, 1.0, 10.0)
+        fails[0], now[0] = False, 30.0
+        found = latest.begin().result(10)
+        assert (found.current, found.at, found.error, found.since) == ("good", 30.0, None, None)
 
 
 def refused() -> SecretStr | None:
@@ -252,7 +303,7 @@ def test_an_exporter_whose_servers_are_all_away_answers_in_time(
         monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{place}", fields)
     clusters = Clusters(path=tmp_path, clusters={"c": CLUSTER})
     began = time.monotonic()
-    text = Exporter(settings=lambda: clusters).text((), True, 0.3).decode()
+    text = Exporter(StateCache(), settings=lambda: clusters).text((), True, 0.3).decode()
     assert time.monotonic() - began < 10
     up = [f for f in text_string_to_metric_families(text) if f.name == "muster_place_up"]
     assert [(s.labels["place"], s.value) for s in up[0].samples] == [

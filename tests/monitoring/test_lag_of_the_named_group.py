@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
+from muster.cluster.cache import StateCache
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.exporter import Exporter
@@ -67,7 +68,7 @@ def test_lag_is_of_the_group_that_the_assignment_names(
         store.create_topic(other, kafka.bootstrap_servers, f"new-{name}")
     commit(kafka, f"old-{name}", changed, 7)
     commit(kafka, f"new-{name}", other, 9)
-    exporter = Exporter(settings=lambda: Clusters(Path("clusters.yaml"), {name: cluster}))
+    exporter = Exporter(StateCache(), settings=lambda: Clusters(Path("clusters.yaml"), {name: cluster}))
 
     def scraped() -> dict[tuple[str, str, str], float]:
         text = exporter.text((), partitions=True, within=20).decode()

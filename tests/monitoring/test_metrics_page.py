@@ -6,12 +6,14 @@ import time
 
 from prometheus_client.core import Metric
 
+from muster.cluster.reading import Reading, Source
+from muster.cluster.state import ClusterState
 from muster.consumer.agent import Agent
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import State, TopicAssignment
 from muster.core.positions import Jump, Why
-from muster.monitoring.exposition import exposition
-from muster.monitoring.reading import ClusterReading, Place, Read, Runs, Topics
+from muster.core.wire import WireError
+from muster.monitoring.exposition import Runs, Scraped, exposition
 from tests.monitoring.metrics_page import Described, described
 from tests.support.scraped import CLUSTER, OFFSETS, live, topic
 
@@ -30,16 +32,10 @@ def exported(families: list[Metric]) -> dict[str, Described]:
 
 
 def test_the_metrics_of_clusters() -> None:
-    here = topic({0: "c-1"}, State.CLOSING)
-    reading = ClusterReading(
-        {
-            Place.ZOOKEEPER: Read(Topics(here.snapshots, {"u": "rubbish"}), 0.1),
-            Place.CONSUL: Read(live("c-1"), 0.1),
-            Place.KAFKA: Read(OFFSETS, 0.1),
-            Place.AIRFLOW: Read(Runs(False, 1.0), 0.1),
-        }
-    )
-    families = list(exposition({"c": (CLUSTER, reading)}, 0, 1_000_000.0))
+    topics = {**topic({0: "c-1"}, State.CLOSING), "u": WireError("rubbish")}
+    reading = Reading(Source(topics, 1.0), Source(live("c-1"), 1.0), kafka=Source(OFFSETS, 1.0))
+    state = ClusterState(CLUSTER, reading, 1_000_000.0)
+    families = list(exposition({"c": Scraped(state, Source(Runs(False, 1.0), 1.0))}, 0))
     assert exported(families) == described("Clusters")
 
 

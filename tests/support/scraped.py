@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster.cluster.lag import Offsets
+from muster.cluster.reading import InConsul
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
-from muster.monitoring.reading import Consumers, Offsets, Page, Topics
+from muster.edges.consul import IsolationEntry, Members, Registration
 from muster.settings.clusters import ClusterSettings
 
 NOW = 1_000_000.0
@@ -23,23 +25,30 @@ CLUSTER = ClusterSettings.model_validate(
 )
 
 
-def topic(owners: Mapping[int, str], state: State = State.STABLE, since: float = NOW - 60) -> Topics:
+def topic(
+    owners: Mapping[int, str], state: State = State.STABLE, since: float = NOW - 60
+) -> dict[str, TopicSnapshot]:
     snapshot = TopicSnapshot(
         "t",
         frozenset({0, 1, 2}),
         TopicAssignment("k:9092", "g", owners, epoch=7),
         state=TopicState(state, to_close={"c-2": frozenset({2})}, since=since),
     )
-    return Topics({"t": snapshot})
+    return {"t": snapshot}
 
 
-def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...] = ()) -> Consumers:
-    pages = {name: Page(f"h-{name}", 80, f"host-{name}") for name in {*names, *registered}}
-    return Consumers(
-        Membership({name: Consumer(name) for name in names}, frozenset(isolated)),
-        registered=pages,
-        isolated=frozenset(isolated),
-    )
+def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...] = ()) -> InConsul:
+    there = {
+        name: Registration(name, f"h-{name}", 80, {"host": f"host-{name}"}) for name in {*names, *registered}
+    }
+    membership = Membership({name: Consumer(name) for name in names}, frozenset(isolated))
+    by = {name: IsolationEntry(consumer=name, by="ann", at=1.0, why="r") for name in isolated}
+    return InConsul(Members(membership, there, 1), by)
+
+
+def doubted(why: str) -> InConsul:
+    """Consul answers, and its answer cannot be trusted."""
+    return InConsul(Members(None, {}, 1, why))
 
 
 OFFSETS = Offsets(

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from muster.cli.edges import Edges
 from muster.cli.main import main
-from muster.core.assignors import Assignor, Circumstances
-from muster.core.model import Consumer, TopicSnapshot
+from muster.cluster.sources import Sources
+from muster.core.decisions import Decisions, Pin
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
 from tests.support.runs import Topics, begin, settle
 from tests.support.simulated import Node, World
+from tests.support.sources import opener
 
 
 class Bad:
@@ -65,23 +65,13 @@ def write(path: Path, cluster: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump({"clusters": {"c": dict(cluster)}}))
 
 
-def muster(
-    world: World, *args: str, known: Circumstances | None = None, warnings: tuple[str, ...] = ()
-) -> Result:
-    def circumstances(
-        snapshots: Mapping[str, TopicSnapshot], live: Mapping[str, Consumer], assignor: Assignor
-    ) -> tuple[Circumstances, tuple[str, ...]]:
-        return known or Circumstances(), warnings
-
-    @contextmanager
-    def opened(cluster: ClusterSettings) -> Iterator[Edges]:
-        yield Edges(world.store, world, circumstances)
-
-    return CliRunner().invoke(main, ["plan", "--cluster", "c", *args], obj=opened)
+def muster(world: World, *args: str) -> Result:
+    obj = opener(world.store, world, world.poll)
+    return CliRunner().invoke(main, ["plan", "--cluster", "c", *args], obj=obj)
 
 
-def printed(world: World, *args: str, **more: Any) -> dict[str, Any]:
-    result = muster(world, *args, "--json", **more)
+def printed(world: World, *args: str) -> dict[str, Any]:
+    result = muster(world, *args, "--json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -175,11 +165,12 @@ def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
 
 
 def test_pins_that_cannot_be_obeyed_and_what_is_unknown(world: World) -> None:
-    known = Circumstances(pins={"t": {0: "gone"}})
-    result = muster(world, known=known, warnings=("racks are unknown",))
+    pin = Pin(topic="t", partition=0, consumer="gone", by="ann", why="r", at=1.0)
+    world.decided = Decisions({("t", 0): pin}, errors=("a key is unreadable",))
+    result = muster(world)
     assert "impossible pin: topic 't', partition 0" in result.stdout
-    assert "warning: racks are unknown" in result.stdout
-    assert printed(world, known=known)["impossible_pins"]
+    assert "warning: a key is unreadable" in result.stdout
+    assert printed(world)["impossible_pins"]
 
 
 def test_a_topic_under_way_is_named(world: World) -> None:
@@ -280,7 +271,7 @@ def test_out_of_reach_ends_with_3(world: World, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_opening_finds_ends_with_3() -> None:
     @contextmanager
-    def refused(cluster: ClusterSettings) -> Iterator[Edges]:
+    def refused(cluster: ClusterSettings) -> Iterator[Sources]:
         raise ZooKeeperError("ZooKeeper at h:1: no connection within 10 s")
         yield
 

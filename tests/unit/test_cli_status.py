@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from muster.cli.edges import Edges
 from muster.cli.main import main
 from muster.core.decisions import Decisions
 from muster.edges.consul import IsolationEntry, Members, Registration
-from muster.settings.clusters import ClusterSettings
 from tests.support.runs import Topics, begin, coordinator, settle
 from tests.support.simulated import Node, World
+from tests.support.sources import opener
 
 KAFKA = Topics(t=7, u=5)
 
@@ -57,11 +54,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def muster(world: World, *args: str) -> Result:
-    @contextmanager
-    def opened(cluster: ClusterSettings) -> Iterator[Edges]:
-        yield Edges(world.store, Consul(world), poll=world.poll)
-
-    return CliRunner().invoke(main, ["status", "--cluster", "c", *args], obj=opened)
+    obj = opener(world.store, Consul(world), world.poll)
+    return CliRunner().invoke(main, ["status", "--cluster", "c", *args], obj=obj)
 
 
 def printed(world: World) -> dict[str, Any]:

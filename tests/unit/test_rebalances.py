@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from muster.cli import history as command
-from muster.cli.edges import Edges
 from muster.cli.main import main
 from muster.core.history import Lever, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.core.rebalances import Phase, Quiet, Rebalance, events
-from muster.settings.clusters import ClusterSettings
 from tests.support.simulated import World
+from tests.support.sources import opener
 
 INITIAL, STARTING, STABLE, CLOSING = State.INITIAL, State.STARTING, State.STABLE, State.CLOSING
 JOINED = "consumer b joined"
@@ -98,11 +95,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def muster_history(world: World, *args: str) -> Result:
-    @contextmanager
-    def opened(cluster: ClusterSettings) -> Iterator[Edges]:
-        yield Edges(world.store, world)  # type: ignore[arg-type]  # nobody asks Consul
-
-    return CliRunner().invoke(main, ["history", "--cluster", "c", *args], obj=opened)
+    return CliRunner().invoke(main, ["history", "--cluster", "c", *args], obj=opener(world.store, world))
 
 
 def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> None:

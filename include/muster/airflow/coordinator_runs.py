@@ -9,7 +9,7 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from sqlalchemy import select
 
-from muster.monitoring.reading import Runs
+from muster.monitoring.exposition import Runs
 
 
 def read_runs(cluster: str) -> Runs:

@@ -41,10 +41,10 @@ class AirflowAccess:
 
 def airflow_dashboard() -> Application:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
-    app = create_app(Answers(), AirflowAccess())
-    app.include_router(
-        metrics_router(read_runs=read_runs)
-    )  # with a token of its own instead of Airflow's permissions
+    answers = Answers()
+    app = create_app(answers, AirflowAccess())
+    # With a token of its own instead of Airflow's permissions.
+    app.include_router(metrics_router(read_runs=read_runs, cache=answers.shared))
     return app
 
 

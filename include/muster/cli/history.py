@@ -12,9 +12,9 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from muster.cli.edges import Opener, Topics
 from muster.cli.errors import explained
 from muster.cli.tables import console
+from muster.cluster.sources import Opener, Sources
 from muster.core.history import Lever, Record, Unreadable
 from muster.core.model import Move
 from muster.core.partition_list import format_partitions
@@ -59,8 +59,8 @@ def history(
     start = 0.0 if since is None else now - since
     with explained():
         settings = load_clusters()[cluster]
-        with opener(settings) as edges:
-            found = _read(edges.topics, now, start, limit, topic)
+        with opener(settings) as sources:
+            found = _read(sources, now, start, limit, topic)
     if as_text:
         click.echo(json.dumps({"cluster": cluster, "events": [_plain(event) for event in found]}, indent=2))
         return
@@ -73,12 +73,12 @@ def history(
     )
 
 
-def _read(topics: Topics, now: float, since: float, limit: int, topic: str | None) -> list[Event]:
+def _read(sources: Sources, now: float, since: float, limit: int, topic: str | None) -> list[Event]:
     """Read pages until there are `limit` events whose beginning is known, or no more."""
     records: list[Record] = []
     before: int | None = None
     while True:
-        page = topics.history(limit=PAGE, before=before, since=since - BEFORE if since else 0.0)
+        page = sources.history(limit=PAGE, before=before, since=since - BEFORE if since else 0.0)
         records += page.records
         found = [event for event in events(records, now) if _concerns(event, topic) and _recent(event, since)]
         whole = [event for event in found if not isinstance(event, Rebalance) or event.whole]

@@ -7,7 +7,6 @@ import logging
 import click
 
 from muster.cli.doctor import doctor
-from muster.cli.edges import open_edges
 from muster.cli.history import history
 from muster.cli.levers import (
     assignor,
@@ -25,6 +24,7 @@ from muster.cli.levers import (
 )
 from muster.cli.plan import plan
 from muster.cli.status import status
+from muster.cluster.sources import open_servers
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,7 +40,7 @@ def main(context: click.Context) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
-    context.obj = context.obj or open_edges
+    context.obj = context.obj or open_servers
 
 
 LEVERS = (

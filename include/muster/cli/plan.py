@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from muster.cli.edges import Edges, Opener
 from muster.cli.errors import OutOfReachError, explained
 from muster.cli.plan_output import PlanResult, as_json, show
 from muster.cli.what_if import JoiningType, PairType
+from muster.cluster.sources import Opener, Sources
+from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.decisions import Decisions
@@ -68,11 +70,11 @@ def plan(
     """
     with explained():
         settings = load_clusters()[cluster]
-        with opener(settings) as edges:
-            decisions = edges.consumers.decisions()
+        with opener(settings) as sources:
+            decisions = sources.decisions()
             own = load_in_force(settings, decisions)
             other = _other(in_force(settings, decisions.assignor), assignor, dict(assignor_options))
-            result = _planned(settings, edges, decisions, own, other, without, joining, partitions)
+            result = _planned(settings, sources, decisions, own, other, without, joining, partitions)
     if as_text:
         click.echo(as_json(result))
     else:
@@ -88,7 +90,7 @@ def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> 
 
 def _planned(
     settings: ClusterSettings,
-    edges: Edges,
+    sources: Sources,
     decisions: Decisions,
     own: Assignor,
     other: Assignor | None,
@@ -96,18 +98,19 @@ def _planned(
     joining: Sequence[Joining],
     partitions: Sequence[tuple[str, int]],
 ) -> PlanResult:
-    standing, left_alone = readable(edges.topics.snapshots())
+    standing, left_alone = readable(sources.snapshots())
     reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
     leaving = reads.leaving(standing)
     snapshots = {topic: snapshot for topic, snapshot in standing.items() if topic not in leaving}
-    members = edges.consumers.members()
+    members = sources.members()
     membership = members.membership
     if membership is None:
         raise OutOfReachError(f"Consul's answer is not to be trusted now: {members.doubt}")
     supposed_if = what_if(without, joining, partitions, other, membership, left_alone)
     assignor = other or own
-    circumstances, warnings = edges.circumstances(snapshots, membership.live, assignor)
-    found = preview(snapshots.values(), membership, own, circumstances, supposed_if)
+    reader = CircumstancesReader(sources, sources, sources.poll, time.time, settings.status_timeout)
+    known = reader.read(snapshots, membership.live, assignor, decisions)
+    found = preview(snapshots.values(), membership, own, known.circumstances, supposed_if)
     shadow = None
     if settings.shadow_assignor is not None and not found.held:
         supposed = suppose(supposed_if, snapshots.values(), membership)
@@ -116,15 +119,15 @@ def _planned(
             settings.shadow_assignor,
             supposed.snapshots.values(),
             live,
-            plan_assignment(supposed.snapshots.values(), live, assignor, circumstances),
-            lambda candidate: edges.circumstances(snapshots, membership.live, candidate)[0],
+            plan_assignment(supposed.snapshots.values(), live, assignor, known.circumstances),
+            lambda candidate: reader.read(snapshots, membership.live, candidate, decisions).circumstances,
         )
     return PlanResult(
         settings.name,
         supposed_if,
         found,
         left_alone,
-        warnings,
+        known.warnings,
         shadow,
         leaving,
         paused=str(decisions.paused or ""),

@@ -7,20 +7,24 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from muster.cli.edges import Edges, Opener
 from muster.cli.errors import explained
 from muster.cli.tables import console, cut, listed, table
-from muster.core.model import ConsumerStatus
-from muster.core.overview import Overview, Reading, overview
-from muster.core.readable import readable
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.cluster.condition import Condition, ConsumerState
+from muster.cluster.reader import read_once
+from muster.cluster.reading import Place
+from muster.cluster.sources import Opener
+from muster.cluster.state import ClusterState
+from muster.core.model import State
+from muster.settings.clusters import load_clusters
 
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
 SHOWN = 30
+_PLACES = (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS)
 
 
 @click.command()
@@ -39,75 +43,113 @@ def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text:
     """
     with explained():
         settings = load_clusters()[cluster]
-        with opener(settings) as edges:
-            found = overview(_read(settings, edges), time.time(), settings.stuck_after)
+        with opener(settings) as sources:
+            reading = read_once(settings, sources, _PLACES)
+        for needed in (reading.zookeeper, reading.consul):
+            if needed.error is not None:
+                raise needed.error
+    found = ClusterState(settings, reading, time.time())
     if as_text:
-        click.echo(json.dumps({"cluster": cluster, "well": found.well, **asdict(found)}, indent=2))
+        click.echo(json.dumps(_plain(found), indent=2))
     else:
-        _show(cluster, found, None if everything else SHOWN)
+        _show(found, None if everything else SHOWN)
     if check and not found.well:
         sys.exit(NOT_WELL)
 
 
-def _read(settings: ClusterSettings, edges: Edges) -> Reading:
-    snapshots, left_alone = readable(edges.topics.snapshots())
-    members, decisions = edges.consumers.members(), edges.consumers.decisions()
-    reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
-    live = members.membership.live if members.membership is not None else {}
-    answers = edges.poll([live[consumer] for consumer in sorted(live)], settings.status_timeout)
-    return Reading(
-        snapshots=snapshots,
-        left_alone=left_alone,
-        membership=members.membership,
-        doubt=members.doubt,
-        registered={r.id: f"{r.address}:{r.port}" for r in members.registered.values()},
-        isolated={e.consumer: f"by {e.by}: {e.why}" for e in edges.consumers.isolated().values()},
-        statuses={c: a for c, a in answers.items() if isinstance(a, ConsumerStatus)},
-        failures={c: a.reason for c, a in answers.items() if not isinstance(a, ConsumerStatus)},
-        decisions=decisions,
-        leaving=reads.leaving(snapshots),
-    )
+def _consumers(found: ClusterState) -> list[ConsumerState]:
+    """The consumers that are known to the servers, and not only expected by the settings."""
+    return [each for each in found.consumers.values() if each.seen]
 
 
-def _show(cluster: str, found: Overview, limit: int | None) -> None:
+def _isolated(each: ConsumerState) -> str:
+    return f"by {each.isolation.by}: {each.isolation.why}" if each.isolation is not None else ""
+
+
+def _unreadable(found: ClusterState) -> list[str]:
+    decisions = found.decisions
+    return [*decisions.errors, *([decisions.assignor_error] if decisions.assignor_error else [])]
+
+
+def _plain(found: ClusterState) -> dict[str, Any]:
+    """The state as JSON; docs/cli.md lists the keys."""
+    topics = [asdict(topic) for topic in found.topics.values()]
+    for topic in topics:
+        del topic["overdue"]
+    consumers = [
+        {
+            "consumer": each.consumer,
+            "state": each.condition,
+            "partitions": each.partitions,
+            "weight": each.weight,
+            "zone": each.zone,
+            "priority": each.priority,
+            "address": each.address,
+            "answers": each.failure,
+            "why": _isolated(each),
+        }
+        for each in _consumers(found)
+    ]
+    return {
+        "cluster": found.settings.name,
+        "well": found.well,
+        "topics": topics,
+        "consumers": consumers,
+        "waiting": [asdict(waiting) for of_topic in found.waiting.values() for waiting in of_topic],
+        "stuck": list(found.stuck.values()),
+        "left_alone": found.unreadable,
+        "doubt": found.doubt,
+        "leaving": found.leaving,
+        "paused": str(found.decisions.paused or ""),
+        "asked": str(found.decisions.rebalance or ""),
+        "assignor": str(found.decisions.assignor or ""),
+        "unreadable": _unreadable(found),
+    }
+
+
+def _show(found: ClusterState, limit: int | None) -> None:
     out = console()
     topics = table("topic", "state", "for", "#partitions", "#unowned", "#starting", "#closing", "reason")
-    for topic in found.topics[:limit]:
+    for topic in list(found.topics.values())[:limit]:
         lasting = "-" if topic.seconds is None else f"{topic.seconds:.0f} s"
         numbers = (topic.partitions, topic.unowned, topic.starting, topic.closing)
         topics.add_row(topic.topic, topic.state, lasting, *map(str, numbers), topic.reason)
     consumers = table("consumer", "state", "#partitions", "#weight", "zone", "status page")
-    for each in found.consumers[:limit]:
+    for each in _consumers(found)[:limit]:
         weight = "-" if each.weight is None else f"{each.weight:g}"
         consumers.add_row(
-            each.consumer, each.state, str(each.partitions), weight, each.zone or "-", each.address or "-"
+            each.consumer, each.condition, str(each.partitions), weight, each.zone or "-", each.address or "-"
         )
-    for rows, shown in ((found.topics, topics), (found.consumers, consumers)):
+    for rows, shown in ((len(found.topics), topics), (len(_consumers(found)), consumers)):
         if rows:
             out.print(shown)
-            cut(out, len(rows), limit)
-    for line in _lines(cluster, found, limit):
+            cut(out, rows, limit)
+    for line in _lines(found, limit):
         out.print(line, soft_wrap=True)
 
 
-def _lines(cluster: str, found: Overview, limit: int | None) -> Iterator[str]:
-    live = sum(consumer.state == "live" for consumer in found.consumers)
-    stable = sum(topic.state == "Stable" for topic in found.topics)
-    yield f"status: cluster {cluster}, {stable} of {len(found.topics)} topics Stable, {live} live consumers"
-    if found.paused:
-        yield f"{found.paused}; nothing is planned or written until a person resumes it"
-    if found.asked:
-        yield f"{found.asked}; not carried out yet"
-    if found.assignor:
-        yield f"{found.assignor}; it overrides clusters.yaml"
-    yield from listed("unreadable: ", found.unreadable, limit)
+def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
+    decisions, consumers = found.decisions, _consumers(found)
+    stable = sum(topic.state is State.STABLE for topic in found.topics.values())
+    yield (
+        f"status: cluster {found.settings.name}, {stable} of {len(found.topics)} topics Stable, "
+        f"{len(found.live)} live consumers"
+    )
+    if decisions.paused:
+        yield f"{decisions.paused}; nothing is planned or written until a person resumes it"
+    if decisions.rebalance:
+        yield f"{decisions.rebalance}; not carried out yet"
+    if decisions.assignor:
+        yield f"{decisions.assignor}; it overrides clusters.yaml"
+    yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"
     yield from listed("leaving: ", [f"topic {t}: {why}" for t, why in found.leaving.items()], limit)
-    yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.left_alone.items()], limit)
-    isolated = [f"{each.consumer} {each.why}" for each in found.consumers if each.state == "isolated"]
+    yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.unreadable.items()], limit)
+    isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
-    silent = [f"{each.consumer}: {each.answers}" for each in found.consumers if each.answers]
+    silent = [f"{each.consumer}: {each.failure}" for each in consumers if each.failure]
     yield from listed("no status: ", silent, limit)
-    yield from listed("waiting: ", [str(waiting) for waiting in found.waiting], limit)
-    yield from listed("stuck: ", found.stuck, limit)
+    waiting = [str(each) for of_topic in found.waiting.values() for each in of_topic]
+    yield from listed("waiting: ", waiting, limit)
+    yield from listed("stuck: ", list(found.stuck.values()), limit)

@@ -8,10 +8,11 @@ there is none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from muster.coordinator.ports import Discovery, StatusPoller, Store
+from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, PartitionLoad, TopicSnapshot
@@ -37,13 +38,27 @@ class Known:
     warnings: tuple[str, ...] = ()
 
 
+class RackStore(Protocol):
+    """`muster.edges.zookeeper.TopicStore`, as far as racks are concerned."""
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        """The racks of the partitions' leaders, of those topics where they are known."""
+
+
+class DecisionStore(Protocol):
+    """`muster.edges.consul.Discovery`, as far as decisions are concerned."""
+
+    def decisions(self) -> Decisions:
+        """All that persons decided about the cluster."""
+
+
 class CircumstancesReader:
     """Reads what an assignor has a parameter for, and no more."""
 
     def __init__(
         self,
-        store: Store,
-        discovery: Discovery,
+        store: RackStore,
+        discovery: DecisionStore,
         poll: StatusPoller,
         clock: Callable[[], float],
         timeout: float,

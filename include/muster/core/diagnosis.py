@@ -133,6 +133,12 @@ def _with_errors(why: str, status: ConsumerStatus) -> str:
     return "; it reports: ".join([why, " | ".join(errors)]) if errors else why
 
 
+def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
+    """Whether a rebalance that has begun takes longer than `stuck_after` seconds."""
+    state = snapshot.state
+    return state is not None and state.state is not State.STABLE and 0 < state.since < now - stuck_after
+
+
 def stuck_message(
     snapshot: TopicSnapshot, waiting: Iterable[Waiting], now: float, stuck_after: float
 ) -> str | None:
@@ -151,7 +157,7 @@ def stuck_message(
         )
     elif any(each.phase is Phase.PROGRESS for each in waiting):
         lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
-    elif state.state is State.STABLE or not 0 < state.since < now - stuck_after:
+    elif not overdue(snapshot, now, stuck_after):
         return None
     else:
         lasting = (

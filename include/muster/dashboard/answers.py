@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from muster.cluster.cache import StateCache, Watched
+from muster.cluster.sources import Servers, Sources
+from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
 from muster.dashboard.apply import apply_plan
-from muster.dashboard.board import Board
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
 from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull
 from muster.dashboard.models import (
@@ -24,8 +26,6 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
-from muster.dashboard.shared import Shared, Watched
-from muster.dashboard.sources import OpenSources, Sources
 from muster.dashboard.timeline import timeline
 from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, what_if_answer
 from muster.edges.zookeeper import ZooKeeperError
@@ -67,13 +67,13 @@ class Answers:
     jumps."""
 
     settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
-    open_sources: Callable[[ClusterSettings], Sources] = OpenSources
+    open_sources: Callable[[ClusterSettings], Sources] = Servers
     open_edges: OpenLevers = open_levers
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self.shared = Shared(self.open_sources, self.clock, self.monotonic)
+        self.shared = StateCache(self.open_sources, self.clock, self.monotonic)
 
     def clusters(self, visitor: Visitor) -> ClustersAnswer:
         """All that the visitor may read."""
@@ -94,27 +94,27 @@ class Answers:
         if name in found.errors:
             return unread(name, may_edit=may_edit, ttl=60.0, error=found.errors[name])
         watched = self.shared.watched(found.clusters[name])
-        board = watched.board()
-        if board is None:
+        state = watched.state()
+        if state is None:
             return unread(name, may_edit=may_edit, ttl=watched.ttl)
-        return summary(board, may_edit=may_edit, ttl=watched.ttl)
+        return summary(state, may_edit=may_edit, ttl=watched.ttl)
 
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
-        watched, board = self.board(name)
+        watched, state = self.state(name)
         return cluster_answer(
-            board, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states(board)
+            state, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states(state)
         )
 
-    def board(self, name: str) -> tuple[Watched, Board]:
-        """The newest reading of a cluster. Raises as `cluster`."""
+    def state(self, name: str) -> tuple[Watched, ClusterState]:
+        """The newest state of a cluster. Raises as `cluster`."""
         watched = self.shared.watched(self._cluster(name))
-        board = watched.board()
-        if board is None:
+        state = watched.state()
+        if state is None:
             raise NothingReadError(
                 f"cluster {name!r} is still being read for the first time; ask again in a moment"
             )
-        return watched, board
+        return watched, state
 
     def timeline(
         self, name: str, *, limit: int, before: int | None, topic: str | None, consumer: str | None
@@ -124,7 +124,11 @@ class Answers:
         now = self.clock()
         try:
             found = timeline(
-                watched.sources.history, limit=limit, before=before, topic=topic, consumer=consumer
+                lambda most, older: watched.sources.history(limit=most, before=older),
+                limit=limit,
+                before=before,
+                topic=topic,
+                consumer=consumer,
             )
         except (ZooKeeperError, ConnectionSettingsError) as error:
             health = SourceHealth(source="history", reachable=False, error=str(error), unreachable_since=None)
@@ -139,10 +143,10 @@ class Answers:
 
     def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
-        watched, board = self.board(name)
-        request = in_full(board, request)
-        previewed = plan_what_if(board, watched.sources, request)
-        return what_if_answer(board, request, previewed)
+        watched, state = self.state(name)
+        request = in_full(state, request)
+        previewed = plan_what_if(state, watched.sources, request)
+        return what_if_answer(state, request, previewed)
 
     def lever(self, name: str, lever: str, asked: Lever, visitor: Visitor) -> Outcome:
         """Pull a lever. Raises `UnknownError`, `LeverError`, and the errors of the servers."""
@@ -155,12 +159,12 @@ class Answers:
                 return pull(lever, edges, cluster, asked, word)
             # What is applied is planned with what there is now, not with a reading that is some seconds old.
             watched.expire()
-            board = watched.board()
-            if board is None:
+            state = watched.state()
+            if state is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
-            asked = asked.model_copy(update={"what_if": in_full(board, asked.what_if)})
-            previewed = plan_what_if(board, watched.sources, asked.what_if)
-            answer = what_if_answer(board, asked.what_if, previewed)
+            asked = asked.model_copy(update={"what_if": in_full(state, asked.what_if)})
+            previewed = plan_what_if(state, watched.sources, asked.what_if)
+            answer = what_if_answer(state, asked.what_if, previewed)
             return apply_plan(edges, cluster, asked, previewed, answer, word)
         finally:
             watched.expire()

@@ -120,15 +120,15 @@ def _reading(answers: Answers, access: Access) -> APIRouter:
         asked: Annotated[Asked, Depends(_asked)],
         sort: TopicSort = "topic",
     ) -> Response:
-        watched, board = answers.board(cluster)
-        return conditional(request, topics_answer(board, sort, asked, watched.ttl))
+        watched, state = answers.state(cluster)
+        return conditional(request, topics_answer(state, sort, asked, watched.ttl))
 
     @router.get("/topics/{topic}")
     def topic(cluster: str, topic: str, request: Request) -> Response:
-        watched, board = answers.board(cluster)
-        if topic not in board.snapshots and topic not in board.unreadable:
+        watched, state = answers.state(cluster)
+        if topic not in state.snapshots and topic not in state.unreadable:
             raise UnknownError(f"cluster {cluster!r} has no topic {topic!r}")
-        return conditional(request, topic_answer(board, topic, watched.ttl))
+        return conditional(request, topic_answer(state, topic, watched.ttl))
 
     @router.get("/consumers")
     def consumers(
@@ -137,15 +137,15 @@ def _reading(answers: Answers, access: Access) -> APIRouter:
         asked: Annotated[Asked, Depends(_asked)],
         sort: ConsumerSort = "consumer",
     ) -> Response:
-        watched, board = answers.board(cluster)
-        return conditional(request, consumers_answer(board, sort, asked, watched.ttl))
+        watched, state = answers.state(cluster)
+        return conditional(request, consumers_answer(state, sort, asked, watched.ttl))
 
     @router.get("/consumers/{consumer}")
     def consumer(cluster: str, consumer: str, request: Request) -> Response:
-        watched, board = answers.board(cluster)
-        if consumer not in board.lines:
+        watched, state = answers.state(cluster)
+        if consumer not in state.consumers:
             raise UnknownError(f"cluster {cluster!r} has no consumer {consumer!r}")
-        return conditional(request, consumer_answer(board, consumer, watched.ttl))
+        return conditional(request, consumer_answer(state, consumer, watched.ttl))
 
     @router.get("/timeline")
     def timeline(

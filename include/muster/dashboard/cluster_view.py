@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
+from muster.cluster.problems import Problem as FoundProblem
+from muster.cluster.reading import Source
+from muster.cluster.state import ClusterState
 from muster.core.decided import Decided
 from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
-from muster.dashboard.board import Board, ranges
+from muster.core.partition_list import ranges
 from muster.dashboard.models import (
     AssignorInForce,
     ClusterAnswer,
@@ -26,9 +30,9 @@ from muster.dashboard.models import (
     PinEntry,
     Problem,
     Said,
+    SourceHealth,
     WaitingEntry,
 )
-from muster.dashboard.problems import problems
 from muster.edges.consul import IsolationEntry
 from muster.settings.assignor_choice import choosable, in_force
 
@@ -39,9 +43,27 @@ MOST = 100
 UNREADABLE = "Unreadable"
 
 
-def freshness(board: Board, ttl: float) -> Freshness:
+def freshness(state: ClusterState, ttl: float) -> Freshness:
     """How old the reading is; `ttl` in seconds."""
-    return Freshness(read_at=board.collected.at, ttl=ttl, sources=list(board.collected.health))
+    reading = state.reading
+    sources = [
+        _source("zookeeper", reading.zookeeper),
+        _source("consul", reading.consul),
+        _source("consumers", reading.consumers),
+        _source("kafka", reading.kafka),
+    ]
+    return Freshness(read_at=state.at, ttl=ttl, sources=sources)
+
+
+def _source(name: Literal["zookeeper", "consul", "consumers", "kafka"], source: Source[Any]) -> SourceHealth:
+    return SourceHealth(
+        source=name,
+        reachable=source.error is None,
+        address=source.address,
+        error=source.why,
+        unreachable_since=source.since,
+        last_read_at=source.at if source.error is not None else None,
+    )
 
 
 def coordinator_dag(cluster: str) -> str:
@@ -58,39 +80,45 @@ def said(entry: Decided | IsolationEntry) -> Said:
     return Said(by=entry.by, at=entry.at or None, why=entry.why)
 
 
-def summary(board: Board, *, may_edit: bool, ttl: float) -> ClusterSummary:
+def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummary:
     """The cluster at a glance."""
-    collected = board.collected
-    found = problems(board)
     partition_states: Counter[str] = Counter()
-    for cells in board.cells.values():
+    for cells in state.cells.values():
         partition_states.update(cells.counts)
-    partitions = sum(partition_states.values())
-    state, since = _state(board)
+    phase, since = _phase(state)
+    lag, rate = state.totals
+    last = state.last_rebalance
     return ClusterSummary(
-        name=collected.settings.name,
-        health=_health(found, state),
-        coordinator_dag=coordinator_dag(collected.settings.name),
+        name=state.settings.name,
+        health=_health(state.problems, phase),
+        coordinator_dag=coordinator_dag(state.settings.name),
         may_edit=may_edit,
-        paused=_said(board.decisions.paused),
-        rebalance_asked=_said(board.decisions.rebalance),
-        state=state,
+        paused=_said(state.decisions.paused),
+        rebalance_asked=_said(state.decisions.rebalance),
+        state=phase,
         since=since,
-        topics=_topics_by_state(board),
-        partitions=partitions,
+        topics=_topics_by_state(state),
+        partitions=sum(partition_states.values()),
         partition_states=dict(partition_states),
-        pinned=sum(len(p) for p in board.pins.values()),
-        consumers=_counts(board),
-        lag=board.totals[0],
-        lag_unknown=board.lag_unknown,
-        rate=board.totals[1],
-        consumed_rate=collected.measured.consumed_rate,
-        last_rebalance=_last_rebalance(board),
-        assignor=in_force(collected.settings, board.decisions.assignor).name,
-        problems=found[:AT_A_GLANCE],
-        problem_count=len(found),
-        freshness=freshness(board, ttl),
+        pinned=sum(len(p) for p in state.pins.values()),
+        consumers=ConsumerCounts(**state.counts),
+        lag=lag,
+        lag_unknown=state.lag_unknown,
+        rate=rate,
+        consumed_rate=state.consumed_rate,
+        last_rebalance=LastRebalance(**asdict(last)) if last is not None else None,
+        assignor=in_force(state.settings, state.decisions.assignor).name,
+        problems=_problems(state, AT_A_GLANCE),
+        problem_count=len(state.problems),
+        freshness=freshness(state, ttl),
     )
+
+
+def _problems(state: ClusterState, most: int) -> list[Problem]:
+    return [
+        Problem(level=each.level, what=each.what, topic=each.topic, consumer=each.consumer)
+        for each in state.problems[:most]
+    ]
 
 
 def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> ClusterSummary:
@@ -108,26 +136,24 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
 
 
 def cluster_answer(
-    board: Board, *, may_edit: bool, ttl: float, levers: Sequence[LeverState]
+    state: ClusterState, *, may_edit: bool, ttl: float, levers: Sequence[LeverState]
 ) -> ClusterAnswer:
     """The cluster's page, but for topics and consumers."""
-    settings = board.collected.settings
-    consul = board.collected.consul
-    pins = pin_entries(board)
+    settings = state.settings
+    pins = pin_entries(state)
+    waiting = [each for of_topic in state.waiting.values() for each in of_topic]
     return ClusterAnswer(
-        summary=summary(board, may_edit=may_edit, ttl=ttl),
-        problems=problems(board)[:MOST],
-        waiting=[waiting_entry(board, waiting) for waiting in board.overview.waiting[:MOST]],
-        waiting_count=len(board.overview.waiting),
+        summary=summary(state, may_edit=may_edit, ttl=ttl),
+        problems=_problems(state, MOST),
+        waiting=[waiting_entry(state, each) for each in waiting[:MOST]],
+        waiting_count=len(waiting),
         isolated=[
-            Isolation(consumer=c, said=said(e)) for c, e in islice(sorted(consul.isolated.items()), MOST)
-        ]
-        if consul
-        else [],
+            Isolation(consumer=c, said=said(e)) for c, e in islice(sorted(state.isolated.items()), MOST)
+        ],
         pins=pins[:MOST],
         pin_count=len(pins),
-        exclusions=exclusion_entries(board.decisions.exclusions.values())[:MOST],
-        assignor=_assignor(board),
+        exclusions=exclusion_entries(state.decisions.exclusions.values())[:MOST],
+        assignor=_assignor(state),
         assignors=choosable(settings),
         shadow_assignor=settings.shadow_assignor.name if settings.shadow_assignor else None,
         stuck_after=settings.stuck_after,
@@ -138,9 +164,9 @@ def cluster_answer(
     )
 
 
-def _assignor(board: Board) -> AssignorInForce:
-    chosen, configured = board.decisions.assignor, board.collected.settings.assignor
-    force = in_force(board.collected.settings, chosen)
+def _assignor(state: ClusterState) -> AssignorInForce:
+    chosen, configured = state.decisions.assignor, state.settings.assignor
+    force = in_force(state.settings, chosen)
     return AssignorInForce(
         name=force.name,
         options=force.options,
@@ -150,23 +176,23 @@ def _assignor(board: Board) -> AssignorInForce:
     )
 
 
-def waiting_entry(board: Board, waiting: Waiting) -> WaitingEntry:
+def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
     """A consumer that holds up a topic."""
-    state = board.snapshots[waiting.topic].state
+    of_topic = state.snapshots[waiting.topic].state
     return WaitingEntry(
         topic=waiting.topic,
         consumer=waiting.consumer,
         phase=waiting.phase.name.lower(),
         partitions=ranges(waiting.partitions),
         why=waiting.why,
-        since=state.since or None if state is not None else None,
+        since=of_topic.since or None if of_topic is not None else None,
     )
 
 
-def pin_entries(board: Board, topic: str | None = None) -> list[PinEntry]:
+def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]:
     """The pins, one entry a topic, consumer and decision."""
     grouped: dict[tuple[str, str, str, float, str], list[Pin]] = {}
-    for (of, _), pin in sorted(board.decisions.pins.items()):
+    for (of, _), pin in sorted(state.decisions.pins.items()):
         if topic in {None, of}:
             grouped.setdefault((of, pin.consumer, pin.by, pin.at, pin.why), []).append(pin)
     return [
@@ -175,23 +201,21 @@ def pin_entries(board: Board, topic: str | None = None) -> list[PinEntry]:
             partitions=ranges(pin.partition for pin in pins),
             consumer=consumer,
             said=said(pins[0]),
-            obstacle=_obstacle(board, of, consumer),
+            obstacle=_obstacle(state, of, consumer),
         )
         for (of, consumer, *_), pins in grouped.items()
     ]
 
 
-def _obstacle(board: Board, topic: str, consumer: str) -> str:
+def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
     """Why a pin cannot be obeyed now."""
-    consul = board.collected.consul
-    if consul is None or consul.members.membership is None:
+    if state.membership is None:
         return ""
-    membership = consul.members.membership
-    if (consumer, topic) in consul.decisions.exclusions:
+    if (consumer, topic) in state.decisions.exclusions:
         return f"consumer {consumer} is excluded from the topic"
-    if consumer in membership.isolated:
+    if consumer in state.membership.isolated:
         return f"consumer {consumer} is isolated"
-    there = membership.live.get(consumer)
+    there = state.live.get(consumer)
     if there is None:
         return f"consumer {consumer} is not live"
     return "" if there.subscribes(topic) else f"consumer {consumer} does not subscribe to the topic"
@@ -203,65 +227,36 @@ def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
     return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=said(e)) for e in ordered]
 
 
-def _topics_by_state(board: Board) -> dict[str, int]:
-    counts = Counter(str(snapshot.name) for snapshot in board.snapshots.values())
-    if board.unreadable:
-        counts[UNREADABLE] = len(board.unreadable)
+def _topics_by_state(state: ClusterState) -> dict[str, int]:
+    counts = Counter(str(snapshot.name) for snapshot in state.snapshots.values())
+    if state.unreadable:
+        counts[UNREADABLE] = len(state.unreadable)
     return dict(counts)
 
 
-def _counts(board: Board) -> ConsumerCounts:
-    expected = board.expected
-    counts: Counter[str] = Counter()
-    for line in board.lines.values():
-        if line.state in {"gone", "not passing"}:
-            wanted = line.partitions or line.consumer in expected
-            counts["missing" if wanted or line.state == "gone" else "not_passing"] += 1
-        else:
-            counts[line.state] += 1
-    return ConsumerCounts(**counts)
+Phase = Literal["Stable", "Rebalancing", "Empty", "Unknown"]
 
 
-ClusterState = Literal["Stable", "Rebalancing", "Empty", "Unknown"]
-
-
-def _state(board: Board) -> tuple[ClusterState, float | None]:
-    if board.collected.topics is None:
+def _phase(state: ClusterState) -> tuple[Phase, float | None]:
+    if state.reading.zookeeper.value is None:
         return "Unknown", None
-    if not board.snapshots:
+    if not state.snapshots:
         return "Empty", None
-    moving = [s for s in board.snapshots.values() if s.name is not State.STABLE]
+    moving = [s for s in state.snapshots.values() if s.name is not State.STABLE]
     if moving:
         return "Rebalancing", min((since for s in moving if (since := _since(s))), default=None)
-    return "Stable", max((since for s in board.snapshots.values() if (since := _since(s))), default=None)
+    return "Stable", max((since for s in state.snapshots.values() if (since := _since(s))), default=None)
 
 
 def _since(snapshot: TopicSnapshot) -> float | None:
     return snapshot.state.since or None if snapshot.state is not None else None
 
 
-def _health(found: Sequence[Problem], state: str) -> Health:
+def _health(found: Sequence[FoundProblem], phase: Phase) -> Health:
     if any(problem.level == "critical" for problem in found):
         return Health.CRITICAL
     if found:
         return Health.WARNING
-    if state == "Unknown":
+    if phase == "Unknown":
         return Health.UNKNOWN
-    return Health.REBALANCING if state == "Rebalancing" else Health.OK
-
-
-def _last_rebalance(board: Board) -> LastRebalance | None:
-    """What the history tells of it; for what went on before there was one, the state nodes."""
-    if board.collected.last_rebalance is not None:
-        return board.collected.last_rebalance
-    latest = max(
-        (s.state for s in board.snapshots.values() if s.state is not None and s.state.since),
-        key=lambda state: state.since,
-        default=None,
-    )
-    if latest is None:
-        return None
-    together = [
-        s for s in board.snapshots.values() if s.state is not None and abs(s.state.since - latest.since) < 1.0
-    ]
-    return LastRebalance(at=latest.since, reason=latest.reason, topics=len(together))
+    return Health.REBALANCING if phase == "Rebalancing" else Health.OK

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from muster.dashboard.board import Board
+from muster.cluster.state import ClusterState
 from muster.dashboard.models import (
     AssignorLever,
     ConsumerLever,
@@ -130,10 +130,9 @@ def pull(lever: str, edges: LeverEdges, cluster: ClusterSettings, asked: Lever, 
     return recorded(LEVERS[lever](edges, cluster, asked, word), edges.store, VIA)
 
 
-def lever_states(board: Board) -> list[LeverState]:
+def lever_states(state: ClusterState) -> list[LeverState]:
     """Every lever, and whether it can be pulled now."""
-    consul = board.collected.consul
-    paused = consul is not None and consul.decisions.paused is not None
+    paused = state.decisions.paused is not None
     why_not = {
         "pause": "coordination is paused already" if paused else "",
         "resume": "" if paused else "coordination is not paused",

@@ -138,7 +138,8 @@ class ClusterSummary(_Answer):
     )
     partitions: int = 0
     partition_states: dict[str, int] = Field(
-        default_factory=dict, description="Partitions by PartitionState. Only those above 0."
+        default_factory=dict,
+        description="Partitions by `muster.cluster.partitions.PartitionState`. Only those above 0.",
     )
     pinned: int = Field(0, description="Partitions that somebody pinned.")
     consumers: ConsumerCounts = ConsumerCounts()
@@ -243,22 +244,6 @@ class ClusterAnswer(_Answer):
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------
-
-
-class PartitionState(StrEnum):
-    """How one partition stands, in one letter.
-
-    `R` running: its owner reports it running. `S` starting: it has an owner that does not report it running yet.
-    `C` closing: it was taken from an owner that has not let go of it yet. `U` unassigned: in nobody's hands (closed
-    and not yet given away, or nobody takes it). `?` unknown: it has an owner whose status cannot be had or who is not
-    live.
-    """
-
-    RUNNING = "R"
-    STARTING = "S"
-    CLOSING = "C"
-    UNASSIGNED = "U"
-    UNKNOWN = "?"
 
 
 class TopicRow(_Answer):

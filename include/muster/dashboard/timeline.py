@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from muster.core.history import HistoryPage, Record, Step
 from muster.core.model import Move
-from muster.dashboard.board import ranges
+from muster.core.partition_list import ranges
 from muster.dashboard.models import MoveEntry, TimelineEntry
 
 READ_AT_ONCE = 100

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal, TypeVar
+from weakref import WeakKeyDictionary
 
-from muster.dashboard.board import Board, TopicCells, ranges
+from muster.cluster.partitions import TopicCells
+from muster.cluster.state import ClusterState
+from muster.core.partition_list import ranges
 from muster.dashboard.cluster_view import (
     UNREADABLE,
     exclusion_entries,
@@ -21,41 +24,43 @@ TopicSort = Literal["topic", "state", "lag", "rate", "partitions", "since"]
 _WORST_FIRST = [UNREADABLE, "Initial", "Closing", "Starting", "Stable"]
 
 
-def topic_row(board: Board, topic: str) -> TopicRow:
+def topic_row(state: ClusterState, topic: str) -> TopicRow:
     """One topic in the list."""
-    if topic in board.unreadable:
-        return TopicRow(topic=topic, state=UNREADABLE, error=board.unreadable[topic])
-    snapshot, cells = board.snapshots[topic], board.cells[topic]
-    state = snapshot.state
-    lag, rate = board.lag_of(topic)
+    if topic in state.unreadable:
+        return TopicRow(topic=topic, state=UNREADABLE, error=state.unreadable[topic])
+    line, cells, node = state.topics[topic], state.cells[topic], state.snapshots[topic].state
+    lag, rate = state.lag_of(topic)
     return TopicRow(
         topic=topic,
-        state=snapshot.name.value,
-        since=state.since or None if state is not None else None,
-        stuck=board.stuck.get(topic, ""),
-        reason=state.reason if state is not None else "",
-        epoch=snapshot.assignment.epoch if snapshot.assignment is not None else 0,
+        state=line.state.value,
+        since=node.since or None if node is not None else None,
+        stuck=state.stuck.get(topic, ""),
+        reason=line.reason,
+        epoch=line.epoch,
         partitions=len(cells.numbers),
         partition_states=cells.counts,
-        pinned=len(board.pins.get(topic, {})),
+        pinned=len(state.pins.get(topic, {})),
         owners=len(set(cells.owner.values())),
         lag=lag,
         rate=rate,
     )
 
 
-def topics_answer(board: Board, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
+def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
     """A page of topics."""
-    rows, total = window(_rows(board), asked, _KEYS[sort], lambda row: (row.topic,))
-    return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(board, ttl))
+    rows, total = window(_rows(state), asked, _KEYS[sort], lambda row: (row.topic,))
+    return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
 
 
-def _rows(board: Board) -> list[TopicRow]:
-    """All topics; made once a reading."""
-    found: list[TopicRow] | None = board.rows.get("topics")
+_made: WeakKeyDictionary[ClusterState, list[TopicRow]] = WeakKeyDictionary()
+
+
+def _rows(state: ClusterState) -> list[TopicRow]:
+    """All topics; made once a state."""
+    found = _made.get(state)
     if found is None:
-        names = sorted(board.snapshots.keys() | board.unreadable.keys())
-        found = board.rows["topics"] = [topic_row(board, topic) for topic in names]
+        names = sorted(state.snapshots.keys() | state.unreadable.keys())
+        found = _made[state] = [topic_row(state, topic) for topic in names]
     return found
 
 
@@ -69,10 +74,10 @@ _KEYS: dict[str, Key[TopicRow]] = {
 }
 
 
-def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
+def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
     """The matrix of one topic. Raises `KeyError` if there is no such topic."""
-    row = topic_row(board, topic)
-    snapshot = board.snapshots.get(topic)
+    row = topic_row(state, topic)
+    snapshot = state.snapshots.get(topic)
     if snapshot is None:
         return TopicAnswer(
             row=row,
@@ -86,10 +91,10 @@ def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
             rate=[],
             committed=[],
             end=[],
-            pins=pin_entries(board, topic),
-            freshness=freshness(board, ttl),
+            pins=pin_entries(state, topic),
+            freshness=freshness(state, ttl),
         )
-    cells, measured = board.cells[topic], board.collected.measured
+    cells, measured, offsets = state.cells[topic], state.measured, state.offsets
     consumers = sorted({*cells.owner.values(), *cells.source.values(), *cells.target.values()})
     index = {consumer: i for i, consumer in enumerate(consumers)}
     assignment = snapshot.assignment
@@ -103,17 +108,17 @@ def topic_answer(board: Board, topic: str, ttl: float) -> TopicAnswer:
         target=_indices(cells, cells.target, index) if cells.target else [],
         lag=_column(topic, cells, measured.lag),
         rate=_column(topic, cells, measured.rate),
-        committed=_column(topic, cells, measured.committed),
-        end=_column(topic, cells, measured.ends),
-        pins=pin_entries(board, topic),
+        committed=_column(topic, cells, offsets.committed),
+        end=_column(topic, cells, offsets.ends),
+        pins=pin_entries(state, topic),
         standbys={p: list(s) for p, s in sorted(assignment.standbys.items())}
         if assignment is not None
         else {},
-        waiting=[waiting_entry(board, waiting) for waiting in board.waiting.get(topic, [])],
-        exclusions=exclusion_entries(e for e in board.decisions.exclusions.values() if e.topic == topic),
+        waiting=[waiting_entry(state, waiting) for waiting in state.waiting.get(topic, [])],
+        exclusions=exclusion_entries(e for e in state.decisions.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
         group_id=assignment.group_id if assignment is not None else "",
-        freshness=freshness(board, ttl),
+        freshness=freshness(state, ttl),
     )
 
 
@@ -121,6 +126,6 @@ def _indices(cells: TopicCells, who: Mapping[int, str], index: Mapping[str, int]
     return [index[who[p]] if p in who else -1 for p in cells.numbers]
 
 
-def _column(topic: str, cells: TopicCells, values: Mapping[tuple[str, int], T]) -> list[T | None]:
+def _column(topic: str, cells: TopicCells, values: Mapping[tuple[str, int], T | None]) -> list[T | None]:
     column = [values.get((topic, p)) for p in cells.numbers]
     return column if any(value is not None for value in column) else []

@@ -13,20 +13,19 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
+from muster.cluster.sources import Sources
+from muster.cluster.state import ClusterState
 from muster.coordinator.circumstances import CircumstancesReader
-from muster.coordinator.ports import Discovery, Store
+from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import Assignor, Circumstances
 from muster.core.comparison import Balance
-from muster.core.decisions import Decisions
 from muster.core.model import Consumer, Membership, Move
 from muster.core.planner import plan
 from muster.core.preview import Preview, WhatIfError, preview
 from muster.core.supposition import Joining, what_if
 from muster.core.wire import WireError, check_id, check_topic
-from muster.core.wire_racks import Racks
-from muster.dashboard.board import Board
 from muster.dashboard.models import (
     Applicable,
     BalanceEntry,
@@ -36,7 +35,6 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
-from muster.dashboard.sources import Sources
 from muster.dashboard.timeline import grouped_moves
 from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.assignor_choice import in_force, load_chosen, load_in_force
@@ -76,52 +74,50 @@ class Previewed:
     live: frozenset[str]
 
 
-def in_full(board: Board, request: WhatIfRequest) -> WhatIfRequest:
+def in_full(state: ClusterState, request: WhatIfRequest) -> WhatIfRequest:
     """The request with the name of the assignor in force, and its options, where only options are supposed."""
     supposed = request.assignor
     if supposed is None or supposed.name:
         return request
-    own = in_force(board.collected.settings, board.decisions.assignor)
+    own = in_force(state.settings, state.decisions.assignor)
     full = SupposedAssignor(name=own.name, options={**own.options, **supposed.options})
     return request.model_copy(update={"assignor": full})
 
 
-def plan_what_if(board: Board, sources: Sources, request: WhatIfRequest) -> Previewed:
+def plan_what_if(state: ClusterState, sources: Sources, request: WhatIfRequest) -> Previewed:
     """Plan as `request`, which is `in_full`, supposes.
 
     Raises `NothingReadError`, `WhatIfError` for suppositions that do not fit what is there, `AssignorError`, and
     `BusyError`.
     """
-    membership = _membership(board)
-    cluster = board.collected.settings
-    own = load_in_force(cluster, board.decisions)
+    membership = _membership(state)
+    cluster = state.settings
+    own = load_in_force(cluster, state.decisions)
     other: Assignor | None = None
     if request.assignor is not None:
         other = load_chosen(cluster, request.assignor.name, request.assignor.options)
     supposed = what_if(
         request.without,
-        [*map(_joining, request.joining), *_more(request.more, board.lines.keys())],
+        [*map(_joining, request.joining), *_more(request.more, state.consumers.keys())],
         list(request.partitions.items()),
         other,
         membership,
-        board.unreadable,
+        state.unreadable,
     )
     if (asked := sum(request.partitions.values())) > MOST_SUPPOSED:
         raise WhatIfError(f"{asked} partitions are supposed, which are more than {MOST_SUPPOSED}")
     if not _one_at_a_time.acquire(timeout=PATIENCE):
         raise BusyError("another preview is being planned; ask again in a moment")
     try:
-        reader = CircumstancesReader(
-            cast("Store", _Racks(sources)),
-            cast("Discovery", _Decided(board)),
-            _Asked(board).poll,
-            lambda: board.collected.at,
-            1.0,
-        )
-        known = reader.read(board.snapshots, membership.live, other or own)
-        found = preview(board.snapshots.values(), membership, own, known.circumstances, supposed)
+        reader = CircumstancesReader(sources, sources, _answered(state), lambda: state.at, 1.0)
+        known = reader.read(state.snapshots, membership.live, other or own, state.decisions)
+        found = preview(state.snapshots.values(), membership, own, known.circumstances, supposed)
         held = _could_be_pins(request, found, membership.live) == "" and _held_by_pins(
-            board, membership, own, reader.read(board.snapshots, membership.live, own).circumstances, found
+            state,
+            membership,
+            own,
+            reader.read(state.snapshots, membership.live, own, state.decisions).circumstances,
+            found,
         )
     finally:
         _one_at_a_time.release()
@@ -129,19 +125,19 @@ def plan_what_if(board: Board, sources: Sources, request: WhatIfRequest) -> Prev
 
 
 def _held_by_pins(
-    board: Board, membership: Membership, own: Assignor, circumstances: Circumstances, found: Preview
+    state: ClusterState, membership: Membership, own: Assignor, circumstances: Circumstances, found: Preview
 ) -> bool:
     """Whether the assignor in force, with what moves pinned, would plan just what was previewed."""
     pins = {topic: dict(owners) for topic, owners in circumstances.pins.items()}
     for move in found.moves:
         if move.target is not None:
             pins.setdefault(move.topic, {})[move.partition] = move.target
-    snapshots = board.snapshots.values()
+    snapshots = state.snapshots.values()
     planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins))
     return all(planned.get(topic, {}) == dict(owners) for topic, owners in found.owners.items())
 
 
-def what_if_answer(board: Board, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:
+def what_if_answer(state: ClusterState, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:
     """What the page shows of a preview."""
     found = previewed.found
     moves = _moves(found)
@@ -166,7 +162,7 @@ def what_if_answer(board: Board, request: WhatIfRequest, previewed: Previewed) -
         after=_balance(found.after),
         impossible_pins=list(found.impossible_pins[:100]),
         under_way=sorted(found.under_way)[:100],
-        unreadable=dict(board.unreadable),
+        unreadable=dict(state.unreadable),
         warnings=list(previewed.warnings[:100]),
         as_pins=_as_pins(request, previewed),
         as_assignor=_as_assignor(request),
@@ -213,14 +209,15 @@ def _as_assignor(request: WhatIfRequest) -> Applicable:
     return Applicable(possible=True)
 
 
-def _membership(board: Board) -> Membership:
-    consul = board.collected.consul
-    if board.collected.topics is None or consul is None:
-        errors = [source.error for source in board.collected.health if not source.reachable]
+def _membership(state: ClusterState) -> Membership:
+    reading = state.reading
+    if reading.zookeeper.value is None or reading.consul.value is None:
+        sources = (reading.zookeeper, reading.consul, reading.consumers, reading.kafka)
+        errors = [source.why for source in sources if source.error is not None]
         raise NothingReadError("; ".join(errors) or "nothing was read yet; try again")
-    if consul.members.membership is None:
-        raise NothingReadError(f"Consul's answer is not to be trusted now: {consul.members.doubt}")
-    return consul.members.membership
+    if state.membership is None:
+        raise NothingReadError(f"Consul's answer is not to be trusted now: {state.doubt}")
+    return state.membership
 
 
 def _joining(consumer: JoiningConsumer) -> Joining:
@@ -270,44 +267,19 @@ def _balance(balance: Balance) -> BalanceEntry:
     )
 
 
-class _Racks:
-    """A store that only knows racks."""
-
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-
-    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
-        """From ZooKeeper."""
-        return self._sources.racks(topics)
-
-
-class _Decided:
-    """Service discovery that only knows what people decided, as it was read."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    def decisions(self) -> Decisions:
-        """From the reading."""
-        return self._board.decisions
-
-
-class _Asked:
+def _answered(state: ClusterState) -> StatusPoller:
     """The consumers' answers, as they were read."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
     def poll(
-        self,
         consumers: Iterable[Consumer],
-        timeout: float,  # noqa: ARG002 - they were asked already
-        topics: object = None,  # noqa: ARG002 - about everything
+        timeout: float,  # noqa: ARG001 - they were asked already
+        *,
+        topics: object = None,  # noqa: ARG001 - about everything
     ) -> Mapping[str, StatusResult]:
-        """From the reading."""
-        collected = self._board.collected
         return {
-            c.id: collected.statuses.get(c.id)
-            or StatusFailure(c.id, collected.failures.get(c.id, "its status was not read yet"))
+            c.id: state.statuses.get(c.id)
+            or StatusFailure(c.id, state.failures.get(c.id, "its status was not read yet"))
             for c in consumers
         }
+
+    return poll

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import SecretStr
-
 import muster
-from muster.core.model import ConsumerStatus
+from muster.cluster.state import ClusterState
 from muster.doctor.findings import Check, Part, named
-from muster.edges.consul import ConsulError, Discovery, Members
-from muster.edges.status import poll_statuses
-from muster.settings.clusters import ClusterSettings
-from muster.settings.connections import ConsulSettings
 
 
-def check_consumers(
-    part: Part, consul: ConsulSettings, token: SecretStr | None, cluster: ClusterSettings
-) -> Iterator[Check]:
-    """Ask every live consumer. Takes at most the time Consul takes and `status_timeout` seconds."""
+def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
+    """Whether every live consumer answers, and with what."""
     names = ("status pages", "incarnations", "versions")
-    try:
-        members = Discovery.of(consul, cluster).members()
-    except ConsulError:  # the checks of Consul say what is wrong
-        members = Members(None, {}, 0)
-    if members.membership is None:
+    if state.membership is None:  # the checks of Consul say what is wrong
         yield from (part.skipped(name, "Consul cannot say who is there") for name in ("live", *names))
         return
-    live = members.membership.live
+    live, registered = state.live, state.registered
     if not live:
-        missing = len(members.registered)
+        missing = len(registered)
         yield part.warning(
             "live",
             f"no consumer is live, {missing} registered",
@@ -37,9 +25,8 @@ def check_consumers(
         )
         yield from (part.skipped(name, "no consumer is live") for name in names)
         return
-    yield part.ok("live", f"{len(live)} live of {len(members.registered)} registered")
-    answers = poll_statuses([live[consumer] for consumer in sorted(live)], cluster.status_timeout, token)
-    silent = [f"{c}: {a.reason}" for c, a in sorted(answers.items()) if not isinstance(a, ConsumerStatus)]
+    yield part.ok("live", f"{len(live)} live of {len(registered)} registered")
+    silent = [f"{c}: {why}" for c, why in sorted(state.failures.items())]
     if silent:
         yield part.failed(
             "status pages",
@@ -50,11 +37,9 @@ def check_consumers(
     else:
         yield part.ok("status pages", f"all {len(live)} answer")
     others = [
-        f"{consumer}: Consul has {registered}, its page says {answer.incarnation}"
-        for consumer, answer in sorted(answers.items())
-        if isinstance(answer, ConsumerStatus)
-        and (registered := members.registered[consumer].incarnation)
-        and registered != answer.incarnation
+        f"{consumer}: Consul has {known}, its page says {status.incarnation}"
+        for consumer, status in sorted(state.statuses.items())
+        if (known := registered[consumer].incarnation) and known != status.incarnation
     ]
     if others:
         yield part.failed(
@@ -67,7 +52,7 @@ def check_consumers(
         yield part.skipped("incarnations", "no status page answers")
     else:
         yield part.ok("incarnations", f"{len(live) - len(silent)} say what Consul says")
-    versions = {c: members.registered[c].meta.get("version", "") for c in sorted(live)}
+    versions = {c: registered[c].meta.get("version", "") for c in sorted(live)}
     different = [
         f"{c} runs {version or 'one it does not tell'}"
         for c, version in versions.items()

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.cluster.state import ClusterState
 from muster.core.assignors import AssignorError
 from muster.doctor.findings import Check, Part, named
-from muster.edges.consul import ConsulError, Discovery
 from muster.settings.assignor_choice import load_chosen
-from muster.settings.clusters import ClusterSettings
-from muster.settings.connections import ConsulSettings
 
 NAMES = ("coordination", "assignor", "keys")
 
 
-def check_decisions(part: Part, consul: ConsulSettings, cluster: ClusterSettings) -> Iterator[Check]:
+def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
     """Whether coordination is paused, whether a chosen assignor can be loaded here, and whether all that
     was decided can be read."""
-    try:
-        found = Discovery.of(consul, cluster).decisions()
-    except ConsulError:  # the checks of Consul say what is wrong
+    if state.consul is None:  # the checks of Consul say what is wrong
         yield from (part.skipped(name, "Consul cannot say what was decided") for name in NAMES)
         return
+    found, cluster = state.decisions, state.settings
     if found.paused is not None:
         yield part.warning(
             "coordination",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
+from muster.cluster.reader import read_once
+from muster.cluster.reading import Place
+from muster.cluster.sources import Servers
+from muster.cluster.state import ClusterState
 from muster.doctor.consul import LEVERS, NEEDED, check_consul
 from muster.doctor.consumers import check_consumers
 from muster.doctor.decisions import check_decisions
@@ -34,8 +39,9 @@ _KafkaCheck = Callable[[Part, KafkaSettings, ClusterSettings], Iterator[Check]]
 def examine(cluster: ClusterSettings, connections: Connections, timeout: float) -> list[Check]:
     """Check all that the cluster needs. No single call to a server takes longer than `timeout` seconds."""
     checks = list(check_settings(Part("settings"), cluster))
+    connections = connections.within(timeout)
     found = _Finder(connections, checks).find_all(cluster)
-    jobs = list(_jobs(cluster, found, timeout))
+    jobs = list(_jobs(cluster, found, connections))
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="doctor") as pool:
         for done in [pool.submit(_made, Part(name), job) for name, job in jobs]:
             checks += done.result()
@@ -98,7 +104,7 @@ class _Finder:
         return found
 
 
-def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[tuple[str, _Job]]:
+def _jobs(cluster: ClusterSettings, found: _Found, connections: Connections) -> Iterator[tuple[str, _Job]]:
     """What is to be looked at side by side, by part; what has no connection is skipped."""
     own = cluster.consumers
 
@@ -106,8 +112,7 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         part = Part(name)
         if settings is None:
             return name, partial(_skipped, part)
-        short = settings.model_copy(update={"operation_timeout": min(timeout, settings.operation_timeout)})
-        return name, partial(check_zookeeper, part, short, cluster.name, writes)
+        return name, partial(check_zookeeper, part, settings, cluster.name, writes)
 
     def consul(
         name: str, settings: ConsulSettings | None, needed: tuple[str, ...], levers: tuple[str, ...]
@@ -115,14 +120,13 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         part = Part(name)
         if settings is None:
             return name, partial(_skipped, part)
-        return name, partial(check_consul, part, _quick(settings, timeout), cluster, needed, levers)
+        return name, partial(check_consul, part, settings, cluster, needed, levers)
 
     def kafka(settings: KafkaSettings | None, check: _KafkaCheck) -> tuple[str, _Job]:
         part = Part("kafka")
         if settings is None:
             return part.name, partial(_skipped, part)
-        short = settings.model_copy(update={"operation_timeout": min(timeout, settings.operation_timeout)})
-        return part.name, partial(check, part, short, cluster)
+        return part.name, partial(check, part, settings, cluster)
 
     yield zookeeper("zookeeper", found.zookeeper, writes=True)
     yield consul("consul", found.consul, NEEDED, LEVERS)
@@ -135,18 +139,21 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
     if own.consul:
         yield consul("consumers.consul", found.jobs_consul, (STOP, GENERATIONS), ())
-    decisions = Part("decisions")
+    yield "cluster", partial(_state_checks, cluster, found, connections)
+
+
+def _state_checks(cluster: ClusterSettings, found: _Found, connections: Connections) -> Iterator[Check]:
+    """What people decided, and the consumers, as far as the connections can be used."""
+    decisions, consumers = Part("decisions"), Part("consumers")
     if found.consul is None:
-        yield decisions.name, partial(_skipped, decisions)
-    else:
-        asked = _quick(found.consul, timeout)
-        yield decisions.name, partial(check_decisions, decisions, asked, cluster)
-    part = Part("consumers")
-    if found.consul is None or (cluster.status is not None and found.token is None):
-        yield part.name, partial(_skipped, part)
-    else:
-        asked = _quick(found.consul, timeout)
-        yield part.name, partial(check_consumers, part, asked, found.token, cluster)
+        yield from (*_skipped(decisions), *_skipped(consumers))
+        return
+    asked = cluster.status is None or found.token is not None
+    places = (Place.CONSUL, Place.CONSUMERS) if asked else (Place.CONSUL,)
+    reading = read_once(cluster, Servers(cluster, connections), places)
+    state = ClusterState(cluster, reading, time.time())
+    yield from check_decisions(decisions, state)
+    yield from check_consumers(consumers, state) if asked else _skipped(consumers)
 
 
 def _made(part: Part, job: _Job) -> list[Check]:
@@ -159,10 +166,6 @@ def _made(part: Part, job: _Job) -> list[Check]:
         step = "this is a fault in Muster; report it with the lines above"
         made.append(part.failed("all", f"broke off: {type(error).__name__}", step))
     return made
-
-
-def _quick(settings: ConsulSettings, timeout: float) -> ConsulSettings:
-    return settings.model_copy(update={"timeout": min(timeout, settings.timeout)})
 
 
 def _skipped(part: Part) -> Iterator[Check]:

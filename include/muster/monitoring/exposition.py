@@ -1,4 +1,4 @@
-"""A cluster's reading as Prometheus metrics. Pure: what was read goes in, metric families come out.
+"""A cluster's state as Prometheus metrics. Pure: states go in, metric families come out.
 
 Lag has the names and labels of kafka-lag-exporter (https://github.com/seglo/kafka-lag-exporter). There is one series
 a partition, whether or not it is consumed; `consumer_id`, `client_id` and `member_host` are empty where none
@@ -8,21 +8,18 @@ that is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 import muster
-from muster.core.model import Membership, State
-from muster.core.overview import Overview, Reading, TopicLine, overview
-from muster.monitoring.reading import ClusterReading, Consumers, Offsets, Topics
-from muster.settings.clusters import ClusterSettings
-
-CONSUMER_STATES = ("live", "isolated", "missing", "not_passing", "unknown")
-"""How a consumer can stand, each in exactly one. `missing` is gone or not passing although it owns partitions or the
-settings want it, `not_passing` the same of one that is not wanted."""
+from muster.cluster.condition import COUNTED_AS
+from muster.cluster.lag import TopicPartition
+from muster.cluster.reading import Source
+from muster.cluster.state import ClusterState
+from muster.core.model import State
 
 _PARTITION = ("cluster_name", "topic", "partition")
 _GROUP_PARTITION = (
@@ -34,6 +31,27 @@ _GROUP_PARTITION = (
     "consumer_id",
     "client_id",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What Airflow knows of the coordinator's DAG.
+
+    `paused` is None if Airflow has not seen the DAG yet. `last_end` is when the last run ended, in seconds since the
+    epoch, None if none has; `last_failed` whether it failed.
+    """
+
+    paused: bool | None = None
+    last_end: float | None = None
+    last_failed: bool = False
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """What is exposed of one cluster: its state without values of earlier readings, and its coordinator's runs."""
+
+    state: ClusterState
+    runs: Source[Runs] = field(default_factory=Source)
 
 
 @dataclass
@@ -52,12 +70,9 @@ class _Families:
 
 
 def exposition(
-    readings: Mapping[str, tuple[ClusterSettings, ClusterReading]],
-    wrong_clusters: int,
-    now: float,
-    partitions: bool = True,
+    scraped: Mapping[str, Scraped], wrong_clusters: int, partitions: bool = True
 ) -> Iterator[Metric]:
-    """The metrics of all clusters at `now` (seconds since the epoch).
+    """The metrics of all clusters.
 
     `wrong_clusters` is how many entries of `clusters.yaml` cannot be used. Without `partitions` there are no series
     by partition.
@@ -67,7 +82,9 @@ def exposition(
     families.add(
         "muster_wrong_clusters", "Entries of clusters.yaml that cannot be used", [], [], wrong_clusters
     )
-    for name, (settings, reading) in sorted(readings.items()):
+    for name, each in sorted(scraped.items()):
+        state = each.state
+        settings = state.settings
         families.add(
             "muster_cluster_info",
             "What the settings say of the cluster",
@@ -75,30 +92,37 @@ def exposition(
             [name, settings.group_id, settings.assignor.name, settings.consul_service],
             1,
         )
-        _places(families, name, reading)
-        _runs(families, name, reading)
-        glance = _glance(settings, reading, now)
-        if reading.topics is not None:
-            _topics(families, name, settings, glance, reading.topics, reading.consumers)
-        if reading.consumers is not None:
-            _consumers(families, name, settings, glance, reading.consumers)
-        if reading.offsets is not None:
-            _offsets(families, name, settings, reading.offsets, reading, partitions)
+        _places(families, name, each)
+        _runs(families, name, each.runs.current)
+        if state.reading.zookeeper.value is not None:
+            _topics(families, name, state)
+        if state.consul is not None:
+            _consumers(families, name, state)
+        if state.reading.kafka.value is not None:
+            _offsets(families, name, state, partitions)
     yield from families.all.values()
 
 
-def _places(families: _Families, cluster: str, reading: ClusterReading) -> None:
-    for place, read in sorted(reading.places.items()):
+def _places(families: _Families, cluster: str, scraped: Scraped) -> None:
+    reading = scraped.state.reading
+    places: dict[str, Source[Any]] = {
+        "airflow": scraped.runs,
+        "consul": reading.consul,
+        "kafka": reading.kafka,
+        "zookeeper": reading.zookeeper,
+    }
+    for place, source in places.items():
+        if source.value is None and source.error is None:
+            continue  # it was not asked
         labels, values = ["cluster_name", "place"], [cluster, place]
-        up = read.value is not None and not (isinstance(read.value, Offsets) and read.value.error)
+        up = source.error is None and not (source is reading.kafka and scraped.state.offsets.errors)
         families.add("muster_place_up", "Whether the place could be read for this scrape", labels, values, up)
         families.add(
-            "muster_place_read_seconds", "Seconds that reading the place took", labels, values, read.seconds
+            "muster_place_read_seconds", "Seconds that reading the place took", labels, values, source.seconds
         )
 
 
-def _runs(families: _Families, cluster: str, reading: ClusterReading) -> None:
-    runs = reading.runs
+def _runs(families: _Families, cluster: str, runs: Runs | None) -> None:
     if runs is None or runs.paused is None:
         return
     labels, values = ["cluster_name"], [cluster]
@@ -122,45 +146,17 @@ def _runs(families: _Families, cluster: str, reading: ClusterReading) -> None:
         )
 
 
-def _glance(settings: ClusterSettings, reading: ClusterReading, now: float) -> Overview:
-    """The cluster as `muster status` sees it, without the consumers' own words."""
-    topics = reading.topics or Topics()
-    consumers = reading.consumers or Consumers(None)
-    return overview(
-        Reading(
-            snapshots=topics.snapshots,
-            left_alone=topics.left_alone,
-            membership=consumers.membership,
-            doubt=consumers.doubt,
-            registered={name: f"{page.address}:{page.port}" for name, page in consumers.registered.items()},
-            isolated=dict.fromkeys(consumers.isolated, ""),
-            statuses={},
-            failures={},
-        ),
-        now,
-        settings.stuck_after,
-    )
-
-
-def _topics(
-    families: _Families,
-    cluster: str,
-    settings: ClusterSettings,
-    glance: Overview,
-    topics: Topics,
-    consumers: Consumers | None,
-) -> None:
-    membership = consumers.membership if consumers is not None else None
+def _topics(families: _Families, cluster: str, state: ClusterState) -> None:
     labels = ["cluster_name", "topic"]
-    for line in glance.topics:
+    for line in state.topics.values():
         values = [cluster, line.topic]
-        for state in State:
+        for name in State:
             families.add(
                 "muster_topic_state",
                 "1 for the state that the topic is in, 0 for the others",
                 [*labels, "state"],
-                [*values, state],
-                line.state is state,
+                [*values, name],
+                line.state is name,
             )
         if line.seconds is not None:
             families.add(
@@ -170,20 +166,20 @@ def _topics(
                 values,
                 line.seconds,
             )
-        for name, text, value in (
-            ("stuck", "Whether the topic is not Stable for longer than stuck_after", _stuck(line, settings)),
+        for metric, text, value in (
+            ("stuck", "Whether the topic is not Stable for longer than stuck_after", line.overdue),
             ("epoch", "Grows by one with each write that changes owners", line.epoch),
             ("partitions", "Partitions that the topic has in ZooKeeper", line.partitions),
             (
                 "unconsumed_partitions",
                 "Partitions that no live consumer owns",
-                _unconsumed(topics, line.topic, membership),
+                _unconsumed(state, line.topic),
             ),
             ("starting_partitions", "Partitions that are not seen running at their owner yet", line.starting),
             ("closing_partitions", "Partitions that their old owner has not let go of yet", line.closing),
         ):
-            families.add(f"muster_topic_{name}", text, labels, values, value)
-    for topic in topics.left_alone:
+            families.add(f"muster_topic_{metric}", text, labels, values, value)
+    for topic in state.unreadable:
         families.add(
             "muster_topic_left_alone",
             "Topics whose nodes cannot be read; the coordinator leaves them as they are",
@@ -193,75 +189,59 @@ def _topics(
         )
 
 
-def _stuck(line: TopicLine, settings: ClusterSettings) -> bool:
-    return line.state is not State.STABLE and (line.seconds or 0.0) > settings.stuck_after
-
-
-def _unconsumed(topics: Topics, topic: str, membership: Membership | None) -> int:
-    snapshot = topics.snapshots[topic]
+def _unconsumed(state: ClusterState, topic: str) -> int:
+    snapshot = state.snapshots[topic]
     owners = snapshot.assignment.owners if snapshot.assignment is not None else {}
     return sum(
-        partition not in owners or (membership is not None and owners[partition] not in membership.live)
+        partition not in owners or (state.membership is not None and owners[partition] not in state.live)
         for partition in snapshot.partitions
     )
 
 
-def _consumers(
-    families: _Families, cluster: str, settings: ClusterSettings, glance: Overview, consumers: Consumers
-) -> None:
-    wanted = settings.consumer_ids()
-    owned = {line.consumer: line.partitions for line in glance.consumers}
-    seen = {line.consumer: line.state for line in glance.consumers}
-    states: dict[str, str] = {}
-    for consumer in sorted(seen.keys() | set(wanted)):
-        state = seen.get(consumer, "gone" if consumers.membership is not None else "unknown")
-        if state in {"gone", "not passing"}:
-            state = "missing" if consumer in wanted or owned.get(consumer) else "not_passing"
-        states[consumer] = state
-    counts = Counter(states.values())
-    for state in CONSUMER_STATES:
+def _consumers(families: _Families, cluster: str, state: ClusterState) -> None:
+    for counted_as in COUNTED_AS:
         families.add(
             "muster_consumers",
             "Consumers by state",
             ["cluster_name", "state"],
-            [cluster, state],
-            counts[state],
+            [cluster, counted_as],
+            state.counts[counted_as],
         )
     families.add(
         "muster_consumers_wanted",
         "Consumers that the settings want Airflow to run",
         ["cluster_name"],
         [cluster],
-        len(wanted),
+        len(state.settings.consumer_ids()),
     )
     families.add(
         "muster_consul_doubt",
         "Whether Consul answers, but its answer cannot be trusted, so that everything stays as it is",
         ["cluster_name"],
         [cluster],
-        consumers.membership is None,
+        state.membership is None,
     )
-    _decisions(families, cluster, consumers)
-    for consumer, present in states.items():
-        for state in CONSUMER_STATES:
+    _decisions(families, cluster, state)
+    for consumer, each in state.consumers.items():
+        for counted_as in COUNTED_AS:
             families.add(
                 "muster_consumer_state",
                 "1 for the state that the consumer is in, 0 for the others",
                 ["cluster_name", "consumer_id", "state"],
-                [cluster, consumer, state],
-                state == present,
+                [cluster, consumer, counted_as],
+                counted_as == each.counted_as,
             )
         families.add(
             "muster_consumer_assigned_partitions",
             "Partitions that ZooKeeper assigns to the consumer",
             ["cluster_name", "consumer_id"],
             [cluster, consumer],
-            owned.get(consumer, 0),
+            each.partitions,
         )
 
 
-def _decisions(families: _Families, cluster: str, consumers: Consumers) -> None:
-    decided = consumers.decisions
+def _decisions(families: _Families, cluster: str, state: ClusterState) -> None:
+    decided = state.decisions
     for name, text, value in (
         ("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None),
         ("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins)),
@@ -274,23 +254,17 @@ def _decisions(families: _Families, cluster: str, consumers: Consumers) -> None:
         families.add(name, text, ["cluster_name"], [cluster], value)
 
 
-def _offsets(
-    families: _Families,
-    cluster: str,
-    settings: ClusterSettings,
-    offsets: Offsets,
-    reading: ClusterReading,
-    partitions: bool,
-) -> None:
+def _offsets(families: _Families, cluster: str, state: ClusterState, partitions: bool) -> None:
+    offsets = state.offsets
     lags: dict[tuple[str, str], list[int]] = {}
     for topic in sorted(offsets.partitions):
-        group = offsets.groups.get(topic, settings.group_id)
+        group = offsets.groups.get(topic, state.settings.group_id)
         for partition in sorted(offsets.partitions[topic]):
             lag = offsets.lag((topic, partition))
             if lag is not None:
                 lags.setdefault((group, topic), []).append(lag)
             if partitions:
-                _partition(families, cluster, group, offsets, reading, (topic, partition))
+                _partition(families, cluster, group, state, (topic, partition))
     labels = ["cluster_name", "group"]
     by_group: dict[str, list[int]] = {}
     for (group, topic), of_topic in lags.items():
@@ -320,23 +294,18 @@ def _offsets(
 
 
 def _partition(
-    families: _Families,
-    cluster: str,
-    group: str,
-    offsets: Offsets,
-    reading: ClusterReading,
-    key: tuple[str, int],
+    families: _Families, cluster: str, group: str, state: ClusterState, tp: TopicPartition
 ) -> None:
-    place = [cluster, *key]
+    offsets, place = state.offsets, [cluster, *tp]
     for name, text, known in (
         ("latest", "Offset after the last record of the partition", offsets.ends),
         ("earliest", "First offset that the partition still holds", offsets.beginnings),
     ):
-        if key in known:
-            families.add(f"kafka_partition_{name}_offset", text, _PARTITION, place, known[key])
-    owner, host = _owner(reading, key)
-    values = [cluster, group, *key, host, owner, owner]
-    committed = offsets.committed.get(key)
+        if tp in known:
+            families.add(f"kafka_partition_{name}_offset", text, _PARTITION, place, known[tp])
+    owner, host = _owner(state, tp)
+    values = [cluster, group, *tp, host, owner, owner]
+    committed = offsets.committed.get(tp)
     if committed is not None:
         families.add(
             "kafka_consumergroup_group_offset",
@@ -345,7 +314,7 @@ def _partition(
             values,
             committed,
         )
-    if (lag := offsets.lag(key)) is not None:
+    if (lag := offsets.lag(tp)) is not None:
         families.add(
             "kafka_consumergroup_group_lag",
             "Records of the partition that the group has not processed",
@@ -355,12 +324,12 @@ def _partition(
         )
 
 
-def _owner(reading: ClusterReading, key: tuple[str, int]) -> tuple[str, str]:
+def _owner(state: ClusterState, tp: TopicPartition) -> tuple[str, str]:
     """Id and host of the consumer that a partition is assigned to, '' each if there is none."""
-    topic, partition = key
-    snapshot = reading.topics.snapshots.get(topic) if reading.topics is not None else None
+    topic, partition = tp
+    snapshot = state.snapshots.get(topic)
     if snapshot is None or snapshot.assignment is None:
         return "", ""
     owner = snapshot.assignment.owners.get(partition, "")
-    page = reading.consumers.registered.get(owner) if reading.consumers is not None else None
-    return owner, page.host if page is not None else ""
+    registration = state.registered.get(owner)
+    return owner, registration.meta.get("host", registration.address) if registration is not None else ""

@@ -16,8 +16,9 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Query, Response, 
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import SecretStr
 
+from muster.cluster.cache import StateCache
+from muster.cluster.reading import Place
 from muster.monitoring.exporter import Exporter, RunsReader
-from muster.monitoring.reading import Place
 from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_lookup import CONNECTIONS
@@ -40,13 +41,16 @@ def connection_token() -> SecretStr | None:
     return CONNECTIONS.token(CONNECTION)
 
 
-def metrics_router(token: Token = connection_token, read_runs: RunsReader | None = None) -> APIRouter:
+def metrics_router(
+    token: Token = connection_token, read_runs: RunsReader | None = None, cache: StateCache | None = None
+) -> APIRouter:
     """Make the two routes.
 
     `token` gives the bearer token that they ask for, `read_runs` what Airflow knows of a coordinator's runs; without
-    it these metrics are left out.
+    it these metrics are left out. `cache` is that of the dashboard in this process, if there is one, so that both
+    share what is read.
     """
-    exporter = Exporter(read_runs)
+    exporter = Exporter(cache or StateCache(), read_runs)
 
     def authorized(authorization: Annotated[str, Header()] = "") -> None:
         try:
@@ -86,7 +90,7 @@ def metrics_router(token: Token = connection_token, read_runs: RunsReader | None
     def discover(cluster: Annotated[list[str] | None, Query()] = None) -> list[dict[str, Any]]:
         """The consumers' status pages. After an error Prometheus goes on with those that it knows."""
         try:
-            return targets(exporter.readings(cluster or (), [Place.CONSUL], WITHIN))
+            return targets(exporter.states(cluster or (), [Place.CONSUL], WITHIN))
         except (SettingsError, TargetsUnknownError) as error:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(error)) from error
 

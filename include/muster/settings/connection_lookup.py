@@ -10,6 +10,7 @@ writes an `airflow.cfg` where there is none.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,22 +37,33 @@ _AIRFLOW_IS_SET_UP_BY = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "AIRFLOW__DATABASE__S
 
 
 class Connections:
-    """Settings by connection id. Each method raises `ConnectionSettingsError` if a connection is missing or wrong."""
+    """Settings by connection id. Each method raises `ConnectionSettingsError` if a connection is missing or wrong.
 
-    def __init__(self, find: Find) -> None:
+    A call to a server takes at most `longest` seconds, if its connection does not say less.
+    """
+
+    def __init__(self, find: Find, longest: float = math.inf) -> None:
         self._find = find
+        self._longest = longest
+
+    def within(self, longest: float) -> Connections:
+        """The same connections with another limit."""
+        return Connections(self._find, longest)
 
     def zookeeper(self, conn_id: str) -> ZooKeeperSettings:
         """Look up a connection to ZooKeeper."""
-        return parse_zookeeper(*self._find(conn_id))
+        found = parse_zookeeper(*self._find(conn_id))
+        return found.model_copy(update={"operation_timeout": min(self._longest, found.operation_timeout)})
 
     def consul(self, conn_id: str) -> ConsulSettings:
         """Look up a connection to Consul."""
-        return parse_consul(*self._find(conn_id))
+        found = parse_consul(*self._find(conn_id))
+        return found.model_copy(update={"timeout": min(self._longest, found.timeout)})
 
     def kafka(self, conn_id: str) -> KafkaSettings:
         """Look up a connection to Kafka."""
-        return parse_kafka(*self._find(conn_id))
+        found = parse_kafka(*self._find(conn_id))
+        return found.model_copy(update={"operation_timeout": min(self._longest, found.operation_timeout)})
 
     def token(self, conn_id: str | None) -> SecretStr | None:
         """Look up the bearer token of the status pages; None if `conn_id` is None."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,15 +15,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cli.edges import Edges
 from muster.cli.main import main
+from muster.cluster.last_rebalance import last_rebalance
 from muster.core.history import HistoryPage, Lever, Unreadable, entry_name, history_path
-from muster.dashboard.last_rebalance import last_rebalance
+from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import timeline
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
 from tests.faults.fuzz.rubbish import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
+from tests.support.sources import opener
 
 ROOT = history_path(CLUSTER)
 FILE = "clusters: {c: {consul_service: consumers, group_id: g, topics: [t], consumers: {count: 2, handler: a.b}}}"
@@ -72,12 +73,8 @@ def clusters_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def shown(cluster: Cluster, *options: str) -> str:
     """What `muster history` prints."""
-
-    @contextmanager
-    def opener(_: Any) -> Iterator[Edges]:
-        yield Edges(cluster.store, cluster.discovery, poll=cluster.poll)
-
-    done = CliRunner().invoke(main, ["history", "--cluster", CLUSTER, *options], obj=opener)
+    servers = opener(cluster.store, cluster.discovery, cluster.poll)
+    done = CliRunner().invoke(main, ["history", "--cluster", CLUSTER, *options], obj=servers)
     assert done.exception is None, (done.output, done.exception)
     return done.output
 
@@ -104,7 +101,7 @@ def test_rotten_entries_cost_themselves(rotten: list[bytes], topic: str | None) 
     for entry in told_all.entries:
         strictly(entry.model_dump_json())
     if (latest := last_rebalance(page.records, NOW)) is not None:
-        strictly(latest.model_dump_json())
+        strictly(LastRebalance(**asdict(latest)).model_dump_json())
     # The command line: to a person, who must not have a terminal spoilt, and as JSON.
     options = () if topic is None else ("--topic", topic)
     events = strictly(shown(cluster, "--json", *options))["events"]

@@ -28,7 +28,6 @@ from airflow.sdk.exceptions import ParamValidationError
 from muster.airflow import coordination_levers as coordination
 from muster.airflow import isolation, lever_forms, placement, topics
 from muster.cli import levers as commands
-from muster.cli.edges import Edges
 from muster.cli.main import main
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
@@ -37,6 +36,7 @@ from muster.settings.clusters import SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
 from tests.faults.fuzz.rubbish import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
+from tests.support.sources import opener
 
 pytestmark = pytest.mark.airflow
 
@@ -219,13 +219,9 @@ def test_any_command_line(line: list[str]) -> None:
     count("command line")
     cluster = around()
     keys = dict(cluster.servers.keys)
-
-    @contextmanager
-    def opener(_: Any) -> Iterator[Edges]:
-        yield Edges(cluster.store, cluster.discovery, poll=cluster.poll)
-
+    servers = opener(cluster.store, cluster.discovery, cluster.poll)
     with put_in_place(cluster, commands, "_discovery", "_store"):
-        done = CliRunner().invoke(main, line, obj=opener)
+        done = CliRunner().invoke(main, line, obj=servers)
     assert done.exit_code in {0, 2, 3, 4}, (line, done.output, done.exception)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     if done.exit_code:

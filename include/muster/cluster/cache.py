@@ -1,0 +1,157 @@
+"""The newest state of each cluster, shared by all that look: one reading at a time, however many ask.
+
+A state is used again for its `ttl`, which grows with what reading costs, so that looking at a large cluster takes
+a bounded share of the machine. A request for an old one starts a new reading and waits for it a moment; if it takes
+longer (a server that does not answer), the old one is given, which says how old it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+from muster.cluster.latest import Latest
+from muster.cluster.reader import Reader
+from muster.cluster.reading import Place, Reading
+from muster.cluster.sources import Servers, Sources
+from muster.cluster.state import ClusterState
+from muster.settings.clusters import ClusterSettings
+
+SHORTEST = 2.0
+"""Seconds for which a state is used again."""
+SHARE = 4.0
+"""And at least so many times as long as it took."""
+PATIENCE = 1.5
+"""Seconds from a reading's beginning that a request waits for it when there is an old one. Not longer: it holds one
+of the API server's threads, and there are only so many for all of Airflow."""
+FIRST_PATIENCE = 5.0
+"""The same for the very first reading."""
+IDLE = 300.0
+"""Seconds without a request, after which the connections to a cluster's servers are closed."""
+AT_ONCE = 64
+"""So many sources are read at the same time, and so many states made of them."""
+
+
+class Watched:
+    """One cluster's newest state. Sources are read in `reading`; states are made in `making`, which waits for it."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        sources: Sources,
+        reading: Executor,
+        making: Executor,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.sources = sources
+        self._clock = clock
+        self._monotonic = monotonic
+        self._making = making
+        self._reader = Reader(settings, sources, reading, clock, monotonic)
+        self._state: Latest[ClusterState] = Latest(
+            f"cluster {settings.name}", self._make, making, clock, monotonic
+        )
+        self._asked = monotonic()
+
+    @property
+    def ttl(self) -> float:
+        """Seconds for which the newest state is used again."""
+        return round(max(SHORTEST, SHARE * self._state.newest.seconds), 1)
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the last request."""
+        return self._monotonic() - self._asked
+
+    def begin(self) -> None:
+        """Begin a new reading if the newest state is too old, and do not wait for it."""
+        self._asked = self._monotonic()
+        self._state.begin(SHORTEST, 1.0 + SHARE)
+
+    def state(self) -> ClusterState | None:
+        """The newest state; None if there is none in time, because nothing could be read yet."""
+        self.begin()
+        self._state.wait(PATIENCE if self._state.newest.value is not None else FIRST_PATIENCE)
+        newest = self._state.newest
+        if newest.value is None and newest.error is not None:
+            raise newest.error
+        return newest.value
+
+    def begin_places(self, places: Collection[Place]) -> list[Future[Any]]:
+        """Begin to read what of `places` is not fresh, and do not wait for it."""
+        self._asked = self._monotonic()
+        return self._reader.begin(places)
+
+    def reading(self) -> Reading:
+        """What is known of each source now; one whose reading is under way has a `LateError`."""
+        return self._reader.result()
+
+    def expire(self) -> None:
+        """Have the next request start a new reading: something was changed."""
+        self._reader.expire()
+        self._state.expire()
+
+    def close(self) -> None:
+        """Close the connections, once a reading under way has ended."""
+        self._making.submit(self._close)
+
+    def _make(self) -> ClusterState:
+        at = self._clock()
+        state = ClusterState(self.settings, self._reader.read(list(Place), sparing=True), at)
+        state.prepare()
+        return state
+
+    def _close(self) -> None:
+        self._reader.wait()
+        self.sources.close()
+
+
+class StateCache:
+    """All clusters that are looked at. `open_sources` gives the servers of one."""
+
+    def __init__(
+        self,
+        open_sources: Callable[[ClusterSettings], Sources] = Servers,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open = open_sources
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._watched: dict[str, Watched] = {}
+        self._reading = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-read")
+        self._making = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-state")
+
+    def watched(self, settings: ClusterSettings) -> Watched:
+        """One cluster. Changed settings begin afresh; clusters without requests are closed."""
+        with self._lock:
+            found = self._watched.get(settings.name)
+            if found is None or found.settings != settings:
+                if found is not None:
+                    found.close()
+                found = self._watched[settings.name] = Watched(
+                    settings,
+                    self._open(settings),
+                    self._reading,
+                    self._making,
+                    self._clock,
+                    self._monotonic,
+                )
+            for name, other in list(self._watched.items()):
+                if other is not found and other.idle > IDLE:
+                    other.close()
+                    del self._watched[name]
+            return found
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            for watched in self._watched.values():
+                watched.close()
+            self._watched.clear()

@@ -1,0 +1,112 @@
+"""Offsets of partitions in Kafka, the lag that follows from them, and rates from one reading to a later one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster.core.model import ConsumerStatus
+
+TopicPartition = tuple[str, int]
+"""A topic's name and a partition of it."""
+
+WINDOW = 60.0
+"""Seconds over which rates are measured, as far as readings reach back."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """What Kafka says of the cluster's topics; what it could not say is absent, and `errors` says why.
+
+    `ends` are the offsets after the last record, `beginnings` the first ones that the partitions still hold.
+    `committed` is None where the topic's group has committed nothing. `groups` are the groups of topics whose
+    assignment names another one than the settings. `arriving` (records a second in each partition) and `consumed`
+    (records a second that are committed, over all partitions) compare this reading with an earlier one.
+    """
+
+    partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    beginnings: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    arriving: Mapping[TopicPartition, float] = field(default_factory=dict)
+    consumed: float | None = None
+
+    def lag(self, tp: TopicPartition) -> int | None:
+        """Records that the group has not committed, as `kafka-consumer-groups` shows them; None if unknown.
+
+        What the group has never committed, or what Kafka has deleted since, it reads from the partition's beginning.
+        """
+        if tp not in self.ends or tp not in self.committed:
+            return None
+        committed = self.committed[tp]
+        if committed is None and tp not in self.beginnings:
+            return None
+        return max(0, self.ends[tp] - max(committed or 0, self.beginnings.get(tp, 0)))
+
+
+class Rates:
+    """Compares the newest offsets with earlier ones: at most about `WINDOW` seconds earlier, and at least half of
+    that once there is enough to choose from."""
+
+    def __init__(self) -> None:
+        self._base: tuple[float, Offsets] | None = None
+        self._middle: tuple[float, Offsets] | None = None
+
+    def add(self, at: float, offsets: Offsets) -> tuple[dict[TopicPartition, float], float | None]:
+        """Take in a reading made at `at` (seconds, by a clock that does not jump).
+
+        Returns `Offsets.arriving` and `Offsets.consumed`; nothing and None from the first reading.
+        """
+        if self._base is None:
+            self._base = (at, offsets)
+        elif self._middle is None:
+            if at - self._base[0] >= WINDOW / 2:
+                self._middle = (at, offsets)
+        elif at - self._base[0] > WINDOW:
+            self._base, self._middle = self._middle, (at, offsets)
+        began, base = self._base
+        if at <= began:
+            return {}, None
+        consumed = _rates(base.committed, offsets.committed, at - began)
+        return _rates(base.ends, offsets.ends, at - began), round(
+            sum(consumed.values()), 1
+        ) if consumed else None
+
+
+def _rates(
+    before: Mapping[TopicPartition, int | None], after: Mapping[TopicPartition, int | None], seconds: float
+) -> dict[TopicPartition, float]:
+    return {
+        tp: round(max(0, offset - earlier) / seconds, 1)
+        for tp, offset in after.items()
+        if offset is not None and (earlier := before.get(tp)) is not None
+    }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of partitions; what is absent is unknown. Lag in records, rates in records a second."""
+
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rate: Mapping[TopicPartition, float] = field(default_factory=dict)
+
+
+def measure(offsets: Offsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:
+    """Put together what Kafka and the consumers say.
+
+    Kafka's lag comes first while its offsets are `current`, that of the consumers (records not yet processed) while
+    Kafka is out of reach; a rate that a consumer measured comes before one from Kafka's offsets.
+    """
+    reported: dict[TopicPartition, int] = {}
+    rate: dict[TopicPartition, float] = {}
+    for status in statuses:
+        for topic, of_topic in status.topics.items():
+            for partition, load in of_topic.loads.items():
+                if load.lag is not None:
+                    reported[topic, partition] = round(load.lag)
+                if load.rate is not None:
+                    rate[topic, partition] = round(load.rate, 1)
+    lag = {tp: found for tp in offsets.ends if (found := offsets.lag(tp)) is not None}
+    return Measured(reported | lag if current else lag | reported, {**offsets.arriving, **rate})

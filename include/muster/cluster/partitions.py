@@ -1,0 +1,129 @@
+"""How each partition of a topic stands, and what each consumer holds. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from muster.cluster.lag import Measured
+from muster.core.model import ConsumerStatus, TopicSnapshot, TopicStatus, by_partition
+
+
+class PartitionState(StrEnum):
+    """How one partition stands, in one letter.
+
+    `R` running: its owner reports it running. `S` starting: it has an owner that does not report it running yet.
+    `C` closing: it was taken from an owner that has not let go of it yet. `U` unassigned: no consumer has it (closed
+    and not yet given away, or no consumer takes it). `?` unknown: it has an owner that is not live, or without a
+    status.
+    """
+
+    RUNNING = "R"
+    STARTING = "S"
+    CLOSING = "C"
+    UNASSIGNED = "U"
+    UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class TopicCells:
+    """The partitions of one topic, in ascending order: entry i of `states` is of `numbers[i]`.
+
+    `owner` is the consumer that has it, `source` the one that is to close it, `target` the one that has it next.
+    """
+
+    numbers: Sequence[int]
+    states: str
+    owner: Mapping[int, str]
+    source: Mapping[int, str]
+    target: Mapping[int, str]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Partitions by state."""
+        return dict(Counter(self.states))
+
+
+@dataclass
+class Holding:
+    """What one consumer has over all topics. Partitions by topic; the sums are None where nothing is known."""
+
+    running: dict[str, list[int]] = field(default_factory=dict)
+    starting: dict[str, list[int]] = field(default_factory=dict)
+    closing: dict[str, list[int]] = field(default_factory=dict)
+    unknown: dict[str, list[int]] = field(default_factory=dict)
+    lag: int | None = None
+    rate: float | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of which it has something."""
+        return self.running.keys() | self.starting.keys() | self.closing.keys() | self.unknown.keys()
+
+
+def topic_cells(
+    snapshot: TopicSnapshot, statuses: Mapping[str, ConsumerStatus], live: Iterable[str] | None
+) -> TopicCells:
+    """How each partition stands. Without `live`, which consumers are is unknown, and statuses alone decide."""
+    assignment, state = snapshot.assignment, snapshot.state
+    owners = assignment.owners if assignment is not None else {}
+    closing = by_partition(state.to_close) if state is not None else {}
+    starting = by_partition(state.to_start) if state is not None else {}
+    there = None if live is None else set(live)
+    reports: dict[str, TopicStatus | None] = {}
+    for each in set(owners.values()):
+        status = statuses.get(each) if there is None or each in there else None
+        reports[each] = status.on(snapshot.topic) if status is not None else None
+    numbers = sorted(snapshot.partitions | owners.keys())
+    states: list[str] = []
+    for partition in numbers:
+        owner = owners.get(partition)
+        if owner is None:
+            states.append(PartitionState.CLOSING if partition in closing else PartitionState.UNASSIGNED)
+            continue
+        report = reports[owner]
+        if report is None:
+            states.append(PartitionState.UNKNOWN)
+        elif partition in report.running:
+            states.append(PartitionState.RUNNING)
+        else:
+            states.append(PartitionState.STARTING)
+    return TopicCells(
+        numbers,
+        "".join(states),
+        owners,
+        {p: c for p, c in closing.items() if p not in owners},
+        {p: c for p, c in starting.items() if owners.get(p) != c},
+    )
+
+
+def holdings(cells: Mapping[str, TopicCells], measured: Measured) -> dict[str, Holding]:
+    """What each consumer has, by id; `cells` are by topic."""
+    found: dict[str, Holding] = {}
+    for topic, of_topic in cells.items():
+        for partition, state in zip(of_topic.numbers, of_topic.states, strict=True):
+            held_by = of_topic.source if state == PartitionState.CLOSING else of_topic.owner
+            consumer = held_by.get(partition)
+            if consumer is None:
+                continue
+            holding = found.get(consumer)
+            if holding is None:
+                holding = found[consumer] = Holding()
+            getattr(holding, _KIND[state]).setdefault(topic, []).append(partition)
+            tp = (topic, partition)
+            if (lag := measured.lag.get(tp)) is not None:
+                holding.lag = (holding.lag or 0) + lag
+            if (rate := measured.rate.get(tp)) is not None:
+                holding.rate = (holding.rate or 0.0) + rate
+    return found
+
+
+_KIND = {
+    PartitionState.RUNNING.value: "running",
+    PartitionState.STARTING.value: "starting",
+    PartitionState.CLOSING.value: "closing",
+    PartitionState.UNKNOWN.value: "unknown",
+}

@@ -1,0 +1,121 @@
+"""What a person should know of a cluster, in words that name the thing and the next step. Pure.
+
+The one list for the page, `muster status --check` and every other front end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from muster.cluster.condition import Condition, ConsumerState
+from muster.cluster.partitions import PartitionState
+from muster.core.model import State
+from muster.core.partition_list import format_partitions
+
+if TYPE_CHECKING:
+    from muster.cluster.state import ClusterState
+
+Level = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. `blocking`: records are not consumed as assigned, or that is unknown, so `--check` fails."""
+
+    level: Level
+    what: str
+    topic: str | None = None
+    consumer: str | None = None
+    blocking: bool = True
+
+
+def problems(state: ClusterState) -> list[Problem]:
+    """Everything that a person should know, the worst first."""
+    found = [*_of_servers(state), *_of_kafka(state), *_of_topics(state), *_of_consumers(state)]
+    return sorted(found, key=lambda problem: problem.level != "critical")
+
+
+def _of_servers(state: ClusterState) -> Iterator[Problem]:
+    reading = state.reading
+    for name, source in (
+        ("ZooKeeper", reading.zookeeper),
+        ("Consul", reading.consul),
+        ("The consumers", reading.consumers),
+    ):
+        if source.error is not None:
+            yield Problem("critical", f"{name} cannot be reached: {source.why}")
+    if state.consul is None:
+        return
+    if state.doubt:
+        yield Problem("critical", f"Consul's answer is not to be trusted: {state.doubt}")
+    if state.decisions.assignor_error:
+        yield Problem("critical", state.decisions.assignor_error)
+    for error in state.decisions.errors:
+        yield Problem("warning", error)
+
+
+def _of_kafka(state: ClusterState) -> Iterator[Problem]:
+    """Consumption does not depend on what Kafka answers here; lag is then what the consumers report."""
+    source = state.reading.kafka
+    if source.error is not None:
+        yield Problem("warning", f"Kafka cannot be reached: {source.why}", blocking=False)
+    for error in state.offsets.errors:
+        yield Problem("warning", error, blocking=False)
+    if source.current is None:
+        return
+    for topic, snapshot in state.snapshots.items():
+        absent = snapshot.partitions - source.current.partitions.get(topic, frozenset())
+        if absent and topic not in state.leaving:
+            what = (
+                f"Kafka does not list partition(s) {format_partitions(absent)} of topic {topic}, so their lag is "
+                "unknown; check that the topic exists and that this connection's user may describe it"
+            )
+            yield Problem("warning", what, topic=topic, blocking=False)
+
+
+def _of_topics(state: ClusterState) -> Iterator[Problem]:
+    for topic, why in state.unreadable.items():
+        yield Problem("critical", why, topic=topic)
+    for topic, message in state.stuck.items():
+        yield Problem("critical", message, topic=topic)
+    if state.membership is not None and state.snapshots and not state.live:
+        yield Problem(
+            "critical",
+            "No consumer is live: the assignment stays as it is until one appears. Start consumers with the DAG "
+            f"muster_consumers__{state.settings.name}, or see why their checks fail",
+        )
+    for topic, cells in state.cells.items():
+        count = cells.counts.get(PartitionState.UNASSIGNED, 0)
+        if count and state.snapshots[topic].name is State.STABLE:
+            what = f"{count} partition(s) of topic {topic} have no owner: no live consumer takes the topic"
+            yield Problem("warning", what, topic=topic)
+
+
+def _of_consumers(state: ClusterState) -> Iterator[Problem]:
+    for consumer, each in state.consumers.items():
+        if each.failure:
+            yield Problem("warning", f"Consumer {consumer}: {each.failure}", consumer=consumer)
+        if each.missing:
+            yield Problem("warning", _missing(each), consumer=consumer, blocking=bool(each.partitions))
+        if each.condition is Condition.ISOLATED:
+            yield Problem("warning", _isolated(each), consumer=consumer, blocking=bool(each.partitions))
+    for consumer, status in sorted(state.statuses.items()):
+        for error in status.details.errors:
+            yield Problem(
+                "warning", f"Consumer {consumer} reports: {error}", consumer=consumer, blocking=False
+            )
+
+
+def _missing(each: ConsumerState) -> str:
+    output = f" ({each.output})" if each.output else ""
+    how = f"does not pass its check{output}" if each.condition is Condition.FAILING else "is gone"
+    has = f"; {each.partitions} partition(s) are still assigned to it" if each.partitions else ""
+    return f"Consumer {each.consumer} {how}{has}"
+
+
+def _isolated(each: ConsumerState) -> str:
+    if each.isolation is None:
+        return f"Consumer {each.consumer} is in Consul's maintenance mode"
+    return f"Consumer {each.consumer} is isolated by {each.isolation.by}: {each.isolation.why}"

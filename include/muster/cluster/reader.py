@@ -1,0 +1,159 @@
+"""One parallel reading of a cluster, as complete as its servers allow: each source fails by itself.
+
+What cannot be read now is what was read last, and `Source` says so, since when, and what is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any
+
+from muster.cluster.lag import Offsets, Rates
+from muster.cluster.latest import FRESH, Latest
+from muster.cluster.reading import InConsul, PartialError, Place, Reading, Source, Statuses, Topics
+from muster.cluster.sources import Sources
+from muster.core.history import Record
+from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
+from muster.settings.clusters import ClusterSettings
+
+OFFSETS_LAST = 5.0
+"""Seconds for which a sparing reader uses Kafka's offsets again, at least; also `OFFSETS_SHARE` times as long as
+reading them took."""
+OFFSETS_SHARE = 6.0
+FIRST_WAIT = 1.0
+"""Seconds that the very first reading of Kafka waits for ZooKeeper and Consul to name the topics and groups."""
+HISTORY_READ = 100
+"""Records of the history that are read."""
+
+
+class Reader:
+    """Reads one cluster in the threads of `pool`. Thread-safe: those that ask together share a reading.
+
+    A reading of the consumers waits for that of Consul, and one of the history for that of ZooKeeper.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        sources: Sources,
+        pool: Executor,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._monotonic = monotonic
+        self._trusted: Mapping[str, Consumer] = {}
+        self._seen: frozenset[tuple[str, int]] = frozenset()
+        self._rates = Rates()
+
+        def latest(place: Place, read: Callable[[], Any]) -> Latest[Any]:
+            return Latest(f"cluster {settings.name}: {place}", read, pool, clock, monotonic)
+
+        self._zookeeper: Latest[Topics] = latest(Place.ZOOKEEPER, sources.snapshots)
+        self._consul: Latest[InConsul] = latest(Place.CONSUL, self._read_consul)
+        self._consumers: Latest[Statuses] = latest(Place.CONSUMERS, self._read_consumers)
+        self._kafka: Latest[Offsets] = latest(Place.KAFKA, self._read_kafka)
+        self._history: Latest[tuple[Record, ...]] = latest(Place.HISTORY, self._read_history)
+
+    def begin(self, places: Collection[Place], *, sparing: bool = False) -> list[Future[Any]]:
+        """Begin to read what of `places` is not fresh; `sparing` reads Kafka, which costs most, less often."""
+        least, share = (OFFSETS_LAST, OFFSETS_SHARE) if sparing else (FRESH, 0.0)
+        zookeeper = self._zookeeper.begin() if Place.ZOOKEEPER in places else None
+        consul = self._consul.begin() if Place.CONSUL in places else None
+        consumers = self._consumers.begin(after=consul) if Place.CONSUMERS in places else None
+        kafka = self._kafka.begin(least, share) if Place.KAFKA in places else None
+        history = self._history.begin(after=zookeeper) if Place.HISTORY in places else None
+        begun: list[Future[Any] | None] = [zookeeper, consul, consumers, kafka, history]
+        return [future for future in begun if future is not None]
+
+    def result(self) -> Reading:
+        """The newest reading; a source whose reading is under way has a `LateError`."""
+        addresses = self._sources.addresses()
+
+        def of(place: Place, latest: Latest[Any]) -> Source[Any]:
+            return replace(latest.result(), address=addresses.get(place, ""))
+
+        return Reading(
+            of(Place.ZOOKEEPER, self._zookeeper),
+            of(Place.CONSUL, self._consul),
+            of(Place.CONSUMERS, self._consumers),
+            of(Place.KAFKA, self._kafka),
+            of(Place.HISTORY, self._history),
+        )
+
+    def read(
+        self, places: Collection[Place], within: float | None = None, *, sparing: bool = False
+    ) -> Reading:
+        """Read `places` and return within `within` seconds, by default when all have answered or failed."""
+        wait(self.begin(places, sparing=sparing), within)
+        return self.result()
+
+    def expire(self) -> None:
+        """Read everything but Kafka again the next time: something was changed."""
+        for latest in (self._zookeeper, self._consul, self._consumers):
+            latest.expire()
+
+    def wait(self) -> None:
+        """Wait for the readings under way."""
+        for latest in (self._zookeeper, self._consul, self._consumers, self._kafka, self._history):
+            latest.wait()
+
+    def _read_consul(self) -> InConsul:
+        return InConsul(self._sources.members(), self._sources.isolated(), self._sources.decisions())
+
+    def _read_consumers(self) -> Statuses:
+        """Ask the consumers that are live, or were when Consul was last trusted."""
+        known = self._consul.newest.value
+        if known is not None and known.members.membership is not None:
+            self._trusted = known.members.membership.live
+        asked = self._trusted
+        answers = self._sources.poll([asked[c] for c in sorted(asked)], self._settings.status_timeout)
+        statuses = {c: answer for c, answer in answers.items() if isinstance(answer, ConsumerStatus)}
+        failures = {c: a.reason for c, a in answers.items() if not isinstance(a, ConsumerStatus)}
+        if failures and not statuses:
+            first = min(failures)
+            # No status at all, so that an older one is not taken for the present one.
+            raise PartialError(
+                f"none of {len(failures)} consumer(s) answers; {first}: {failures[first]}",
+                Statuses({}, failures),
+            )
+        return Statuses(statuses, failures)
+
+    def _read_kafka(self) -> Offsets:
+        """Read the topics that are subscribed or have an assignment, by what is known of both without asking."""
+        for other in (self._zookeeper, self._consul):
+            if other.newest.value is None:
+                other.wait(FIRST_WAIT)
+        topics, consul = self._zookeeper.newest.value or {}, self._consul.newest.value
+        decided = consul.decisions.subscriptions if consul is not None else ()
+        subscription = self._settings.topics.read_with(decided)
+        groups = {
+            topic: found.assignment.group_id
+            for topic, found in topics.items()
+            if isinstance(found, TopicSnapshot) and found.assignment is not None
+        }
+        began = self._monotonic()
+        offsets = self._sources.offsets(lambda topic: topic in topics or subscription.includes(topic), groups)
+        arriving, consumed = self._rates.add(began, offsets)
+        return replace(offsets, arriving=arriving, consumed=consumed)
+
+    def _read_history(self) -> tuple[Record, ...]:
+        """Read the newest records, if some topic has gone on since they were read."""
+        topics, before = self._zookeeper.newest, self._history.newest.value
+        found = (topics.value or {}).values()
+        seen = frozenset((s.topic, s.state_version) for s in found if isinstance(s, TopicSnapshot))
+        if topics.error is not None or seen == self._seen:
+            return before or ()
+        records = tuple(self._sources.history(limit=HISTORY_READ).records)
+        self._seen = seen
+        return records
+
+
+def read_once(settings: ClusterSettings, sources: Sources, places: Collection[Place]) -> Reading:
+    """Read `places` once, all at the same time, and wait for all of them."""
+    with ThreadPoolExecutor(len(places), thread_name_prefix="muster-read") as pool:
+        return Reader(settings, sources, pool).read(places)

@@ -1,0 +1,227 @@
+"""The servers of one cluster: ZooKeeper, Consul, the consumers' status pages and Kafka, opened for reading only.
+
+Connections are opened when they are first needed and kept. One that fails is closed, and the next call looks its
+settings up again, so that a corrected connection takes effect.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
+
+from muster.cluster.lag import Offsets, TopicPartition
+from muster.core.decisions import Decisions
+from muster.core.history import HistoryPage
+from muster.core.model import Consumer, TopicSnapshot
+from muster.core.wire import WireError
+from muster.core.wire_racks import Racks
+from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Members
+from muster.edges.consul_http import address
+from muster.edges.kafka import KafkaError, PartitionError
+from muster.edges.kafka_groups import TopicGroups
+from muster.edges.status import StatusResult, poll_statuses
+from muster.edges.zookeeper import TopicStore, ZooKeeperError
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS, Connections
+
+T = TypeVar("T")
+
+
+class Sources(Protocol):
+    """One cluster's servers. Each call raises the error of its edge, or `ConnectionSettingsError`."""
+
+    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
+        """Read every topic from ZooKeeper."""
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        """Read the racks of the partitions' leaders from ZooKeeper."""
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """Read part of the cluster's history from ZooKeeper, newest first."""
+
+    def members(self) -> Members:
+        """Read from Consul which consumers are registered, live and isolated."""
+
+    def isolated(self) -> Mapping[str, IsolationEntry]:
+        """Read from Consul which consumers a person isolated, and why."""
+
+    def decisions(self) -> Decisions:
+        """Read from Consul all that persons decided about the cluster."""
+
+    def poll(
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
+    ) -> Mapping[str, StatusResult]:
+        """Ask consumers for their status, as `muster.coordinator.ports.StatusPoller`."""
+
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+        """Read the offsets of the topics that the cluster `reads` from Kafka.
+
+        `groups` maps topics to the group that their assignment names, if that is not the one in the settings.
+        """
+
+    def addresses(self) -> Mapping[str, str]:
+        """Where each server is, as far as known, by the names of `muster.cluster.reading.Place`."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class Servers:
+    """The real servers of `cluster`.
+
+    One reader reads each of them; racks and history may be asked for from any other thread at the same time.
+    """
+
+    def __init__(self, cluster: ClusterSettings, connections: Connections = CONNECTIONS) -> None:
+        self._cluster = cluster
+        self._connections = connections
+        self._store: TopicStore | None = None
+        self._discovery: Discovery | None = None
+        self._groups: TopicGroups | None = None
+        self._addresses: dict[str, str] = {}
+        self._opening = threading.Lock()
+
+    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
+        """As `Sources`."""
+        return self._zookeeper(lambda store: store.snapshots())
+
+    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
+        """As `Sources`."""
+        return self._zookeeper(lambda store: store.racks(topics))
+
+    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
+        """As `Sources`."""
+        return self._zookeeper(lambda store: store.history(limit=limit, before=before, since=since))
+
+    def members(self) -> Members:
+        """As `Sources`."""
+        return self._consul(lambda discovery: discovery.members())
+
+    def isolated(self) -> Mapping[str, IsolationEntry]:
+        """As `Sources`."""
+        return self._consul(lambda discovery: discovery.isolated())
+
+    def decisions(self) -> Decisions:
+        """As `Sources`."""
+        return self._consul(lambda discovery: discovery.decisions())
+
+    def poll(
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
+    ) -> Mapping[str, StatusResult]:
+        """As `Sources`."""
+        return poll_statuses(consumers, timeout, self._connections.token(self._cluster.status), topics)
+
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+        """As `Sources`."""
+        if self._groups is None:
+            settings = self._connections.kafka(self._cluster.kafka)
+            self._addresses["kafka"] = settings.bootstrap_servers
+            self._groups = TopicGroups(settings, self._cluster.group_id)
+        try:
+            return _read_offsets(self._groups, reads, groups)
+        except KafkaError:
+            # librdkafka's admin client goes on asking with the leaders that it knows, and would fail for minutes.
+            self._close_kafka()
+            raise
+
+    def addresses(self) -> Mapping[str, str]:
+        """As `Sources`."""
+        return dict(self._addresses)
+
+    def close(self) -> None:
+        """As `Sources`."""
+        self._close_store()
+        self._close_kafka()
+
+    def _consul(self, ask: Callable[[Discovery], T]) -> T:
+        discovery = self._discovery
+        if discovery is None:
+            settings = self._connections.consul(self._cluster.consul)
+            self._addresses["consul"] = address(settings)
+            discovery = self._discovery = Discovery.of(settings, self._cluster)
+        try:
+            return ask(discovery)
+        except ConsulError:
+            self._discovery = None
+            raise
+
+    def _zookeeper(self, ask: Callable[[TopicStore], T]) -> T:
+        with self._opening:
+            if self._store is None:
+                settings = self._connections.zookeeper(self._cluster.zookeeper)
+                self._addresses["zookeeper"] = settings.hosts
+                opened = TopicStore(settings, self._cluster.name, read_only=True)
+                opened.__enter__()
+                self._store = opened
+            store = self._store
+        try:
+            return ask(store)
+        except ZooKeeperError:
+            self._close_store(store)
+            raise
+
+    def _close_store(self, failed: TopicStore | None = None) -> None:
+        """Close the connection, unless another one is in the place of the one that failed."""
+        with self._opening:
+            store = self._store
+            if store is None or failed not in {None, store}:
+                return
+            self._store = None
+        store.__exit__(None, None, None)
+
+    def _close_kafka(self) -> None:
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.close()
+
+
+Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
+"""Opens the servers of a cluster; tests put simulated ones in their place."""
+
+
+@contextmanager
+def open_servers(cluster: ClusterSettings) -> Iterator[Sources]:
+    """The real servers of `cluster`, whose connections are closed at the end."""
+    servers = Servers(cluster)
+    try:
+        yield servers
+    finally:
+        servers.close()
+
+
+def _read_offsets(groups: TopicGroups, reads: Callable[[str], bool], named: Mapping[str, str]) -> Offsets:
+    listed = groups.default.topics.list_partitions()
+    found = {topic: partitions for topic, partitions in listed.items() if reads(topic)}
+    tps = [(topic, partition) for topic in sorted(found) for partition in sorted(found[topic])]
+    errors: list[str] = []
+
+    def partly(
+        ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]], of: list[TopicPartition]
+    ) -> Mapping[TopicPartition, T]:
+        """What `ask` can tell; what it says of the others goes to `errors`."""
+        try:
+            return ask(of) if of else {}
+        except PartitionError as error:
+            errors.append(str(error))
+            return error.offsets
+
+    # The ends last: read first, a group that is quick could be ahead of them.
+    committed: dict[TopicPartition, int | None] = {}
+    others: dict[str, str] = {}
+    for group, of_group in groups.each(tps, named):
+        committed |= partly(group.committed, of_group)
+        if group is not groups.default:
+            others |= {topic: group.group_id for topic, _ in of_group}
+    beginnings = partly(groups.default.beginning_offsets, tps)
+    ends = partly(groups.default.end_offsets, tps)
+    return Offsets(found, ends, beginnings, committed, others, tuple(errors))

@@ -1,0 +1,311 @@
+"""A cluster at one moment: its topics, consumers, partitions, lag and problems, from one reading. Pure.
+
+Everything that a front end shows of a cluster is decided here, once: the condition of each consumer, what a topic
+waits for, when it is stuck, what lag is, and what a person should know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from muster.cluster.condition import Condition, ConsumerState
+from muster.cluster.lag import Measured, Offsets, measure
+from muster.cluster.last_rebalance import LastRebalance, last_rebalance
+from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
+from muster.cluster.problems import Problem, problems
+from muster.cluster.reading import InConsul, Reading, Statuses
+from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.core.diagnosis import Waiting, overdue, stalled, stuck_message, waiting_for
+from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
+from muster.core.readable import readable
+from muster.edges.consul import IsolationEntry, Registration
+from muster.settings.clusters import ClusterSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """One topic. `seconds` is how long it has been Stable, or not Stable; None where that is unknown.
+
+    `starting` partitions have an owner that is not seen running them, `closing` ones are not closed yet; `unowned`
+    ones have no owner, as those that are closing. `overdue`: not Stable for longer than `stuck_after`.
+    """
+
+    topic: str
+    state: State
+    seconds: float | None
+    partitions: int
+    unowned: int
+    starting: int
+    closing: int
+    epoch: int
+    reason: str
+    overdue: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterState:
+    """What follows from `reading` of a cluster at `at` (seconds since the epoch). Each part is made when it is asked
+    for, and once."""
+
+    settings: ClusterSettings
+    reading: Reading
+    at: float
+
+    # What was read
+
+    @cached_property
+    def _readable(self) -> tuple[dict[str, TopicSnapshot], dict[str, str]]:
+        return readable(self.reading.zookeeper.value or {})
+
+    @property
+    def snapshots(self) -> dict[str, TopicSnapshot]:
+        """The topics that can be read."""
+        return self._readable[0]
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """The other topics, with the reason."""
+        return self._readable[1]
+
+    @property
+    def consul(self) -> InConsul | None:
+        """What Consul holds; None if it was never read."""
+        return self.reading.consul.value
+
+    @property
+    def membership(self) -> Membership | None:
+        """The consumers in service discovery; None if Consul was not read, or is not to be trusted."""
+        return self.consul.members.membership if self.consul is not None else None
+
+    @property
+    def doubt(self) -> str:
+        """Why there is no membership, '' if there is."""
+        if self.consul is None:
+            return "Consul was not read yet"
+        return self.consul.members.doubt if self.consul.members.membership is None else ""
+
+    @property
+    def live(self) -> Mapping[str, Consumer]:
+        """The live consumers; none if Consul is not to be trusted."""
+        return self.membership.live if self.membership is not None else {}
+
+    @property
+    def registered(self) -> Mapping[str, Registration]:
+        """The consumers that are registered, live or not."""
+        return self.consul.members.registered if self.consul is not None else {}
+
+    @property
+    def isolated(self) -> Mapping[str, IsolationEntry]:
+        """The consumers that a person isolated with a command, with who and why."""
+        return self.consul.isolated if self.consul is not None else {}
+
+    @property
+    def decisions(self) -> Decisions:
+        """What people decided, as far as it was read."""
+        return self.consul.decisions if self.consul is not None else NOTHING_DECIDED
+
+    @property
+    def statuses(self) -> Mapping[str, ConsumerStatus]:
+        """What the consumers say, by id."""
+        return self._statuses.statuses
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why the statuses of the others are unavailable."""
+        return self._statuses.failures
+
+    @property
+    def _statuses(self) -> Statuses:
+        return self.reading.consumers.value or Statuses()
+
+    @property
+    def offsets(self) -> Offsets:
+        """What Kafka says."""
+        return self.reading.kafka.value or Offsets()
+
+    # What follows from it
+
+    @cached_property
+    def topics(self) -> dict[str, TopicLine]:
+        """How each topic that can be read stands, by name."""
+        return {topic: self._topic(self.snapshots[topic]) for topic in sorted(self.snapshots)}
+
+    @cached_property
+    def leaving(self) -> dict[str, str]:
+        """The topics that are not subscribed any more, with the reason."""
+        decisions = self.decisions
+        reads = self.settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
+        return reads.leaving(self.snapshots)
+
+    @cached_property
+    def consumers(self) -> dict[str, ConsumerState]:
+        """Every consumer that is registered, isolated, assigned something or expected, by id."""
+        owned: Counter[str] = Counter()
+        for snapshot in self.snapshots.values():
+            if snapshot.assignment is not None:
+                owned.update(snapshot.assignment.owners.values())
+        isolated = self.isolated.keys() | (self.membership.isolated if self.membership is not None else set())
+        seen = owned.keys() | self.live.keys() | isolated | self.registered.keys()
+        expected = frozenset(self.settings.consumer_ids())
+        return {
+            consumer: self._consumer(
+                consumer, owned[consumer], consumer in isolated, consumer in expected, consumer in seen
+            )
+            for consumer in sorted(seen | expected)
+        }
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Consumers by `COUNTED_AS`."""
+        return Counter(each.counted_as for each in self.consumers.values())
+
+    @cached_property
+    def waiting(self) -> dict[str, list[Waiting]]:
+        """The consumers that hold up each topic; nothing while it is unknown which are live."""
+        if self.membership is None:
+            return {}
+        found: dict[str, list[Waiting]] = {}
+        for topic in self.topics:
+            snapshot = self.snapshots[topic]
+            of_topic = waiting_for(snapshot, self.membership, self.statuses, self.failures)
+            of_topic += stalled(snapshot, self.membership, self.statuses, self.settings.stuck_after)
+            if of_topic:
+                found[topic] = of_topic
+        return found
+
+    @cached_property
+    def stuck(self) -> dict[str, str]:
+        """Topic to the full message for people, of those that are held up for longer than `stuck_after`."""
+        if self.membership is None:
+            return {}
+        found = {}
+        for topic in self.topics:
+            waiting = self.waiting.get(topic, [])
+            message = stuck_message(self.snapshots[topic], waiting, self.at, self.settings.stuck_after)
+            if message is not None:
+                found[topic] = message
+        return found
+
+    @cached_property
+    def cells(self) -> dict[str, TopicCells]:
+        """The partitions of each topic that can be read."""
+        live = self.live.keys() if self.membership is not None else None
+        return {t: topic_cells(s, self.statuses, live) for t, s in self.snapshots.items()}
+
+    @cached_property
+    def measured(self) -> Measured:
+        """Lag and rates of partitions."""
+        return measure(self.offsets, self.statuses.values(), current=self.reading.kafka.error is None)
+
+    @cached_property
+    def holdings(self) -> dict[str, Holding]:
+        """What each consumer has, by id."""
+        return holdings(self.cells, self.measured)
+
+    def lag_of(self, topic: str) -> tuple[int | None, float | None]:
+        """Lag and rate of a topic; None where nothing is known."""
+        measured, numbers = self.measured, self.cells[topic].numbers
+        lags = [lag for p in numbers if (lag := measured.lag.get((topic, p))) is not None]
+        rates = [rate for p in numbers if (rate := measured.rate.get((topic, p))) is not None]
+        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+
+    @cached_property
+    def totals(self) -> tuple[int | None, float | None]:
+        """Lag and rate over all topics; None where nothing is known."""
+        of_topics = [self.lag_of(topic) for topic in self.cells]
+        lags = [lag for lag, _ in of_topics if lag is not None]
+        rates = [rate for _, rate in of_topics if rate is not None]
+        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+
+    @cached_property
+    def lag_unknown(self) -> int:
+        """Partitions whose lag is unknown."""
+        lag = self.measured.lag
+        return sum((t, p) not in lag for t, cells in self.cells.items() for p in cells.numbers)
+
+    @property
+    def consumed_rate(self) -> float | None:
+        """Records a second that are committed, over all partitions; None while Kafka is out of reach."""
+        return self.offsets.consumed if self.reading.kafka.error is None else None
+
+    @cached_property
+    def last_rebalance(self) -> LastRebalance | None:
+        """The last rebalance that is known."""
+        return last_rebalance(self.reading.history.value or (), self.at, self.snapshots.values())
+
+    @cached_property
+    def pins(self) -> dict[str, dict[int, str]]:
+        """Topic to partition to the consumer it is pinned to."""
+        return {t: dict(p) for t, p in self.decisions.pinned().items()}
+
+    @cached_property
+    def pinned_to(self) -> dict[str, int]:
+        """Consumer to the number of partitions that are pinned to it."""
+        return dict(Counter(to for of_topic in self.pins.values() for to in of_topic.values()))
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """Everything that a person should know, the worst first."""
+        return problems(self)
+
+    @property
+    def well(self) -> bool:
+        """Whether every topic is Stable, a consumer is live, the cluster is not paused, and no problem stands in the
+        way of consumption."""
+        return (
+            all(topic.state is State.STABLE for topic in self.topics.values())
+            and bool(self.live)
+            and self.decisions.paused is None
+            and not any(problem.blocking for problem in self.problems)
+        )
+
+    def prepare(self) -> None:
+        """Make what takes longest, where its time counts as part of the reading."""
+        _ = self.consumers, self.holdings, self.totals, self.lag_unknown, self.problems
+
+    def _topic(self, snapshot: TopicSnapshot) -> TopicLine:
+        state, assignment = snapshot.state, snapshot.assignment
+        owners = assignment.owners if assignment is not None else {}
+        since = state.since if state is not None else 0.0
+        return TopicLine(
+            topic=snapshot.topic,
+            state=snapshot.name,
+            seconds=round(max(0.0, self.at - since), 1) if since > 0 else None,
+            partitions=len(snapshot.partitions),
+            unowned=len(snapshot.partitions - owners.keys()),
+            starting=sum(map(len, state.to_start.values())) if state is not None else 0,
+            closing=sum(map(len, state.to_close.values())) if state is not None else 0,
+            epoch=assignment.epoch if assignment is not None else 0,
+            reason=state.reason if state is not None else "",
+            overdue=overdue(snapshot, self.at, self.settings.stuck_after),
+        )
+
+    def _consumer(
+        self, consumer: str, partitions: int, isolated: bool, expected: bool, seen: bool
+    ) -> ConsumerState:
+        there, registration = self.live.get(consumer), self.registered.get(consumer)
+        if isolated:
+            condition = Condition.ISOLATED
+        elif there is not None:
+            condition = Condition.LIVE
+        elif self.membership is None:
+            condition = Condition.UNKNOWN
+        else:
+            condition = Condition.FAILING if registration is not None else Condition.ABSENT
+        return ConsumerState(
+            consumer,
+            condition,
+            partitions,
+            expected,
+            seen,
+            weight=there.weight if there else None,
+            zone=there.zone if there else None,
+            priority=there.priority if there else None,
+            address=f"{registration.address}:{registration.port}" if registration else "",
+            failure=self.failures.get(consumer, ""),
+            output=registration.output if registration else "",
+            isolation=self.isolated.get(consumer),
+        )
