@@ -192,7 +192,7 @@ class Job:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
-        self._agent.bar(STOPPING)
+        self._agent.block(STOPPING)
         left = self._settings.graceful_timeout - (time.monotonic() - began)
         closed = self._agent.wait_closed(left)
         exit_code = self._ending.exit_code

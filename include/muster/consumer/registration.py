@@ -101,7 +101,7 @@ class Registrar:
         self._takeover: threading.Thread | None = None
         self._leaving = False
         self._lock = threading.Lock()
-        agent.bar(JOINING)
+        agent.block(JOINING)
 
     @property
     def generation(self) -> int:
@@ -228,7 +228,7 @@ class Registrar:
             if not self._live and self._agent.wait_closed(0.0):
                 # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
                 # something goes on with it.
-                self._agent.bar(JOINING)
+                self._agent.block(JOINING)
                 self._expects = False
             if not mine:
                 self._register(there)
@@ -236,10 +236,12 @@ class Registrar:
                 return None
             self._registered = True
             if self._live and not self._expects:
-                self._agent.expect(self._discovery.epochs())
+                epochs = self._discovery.epochs()
+                with self._agent.change() as own_partitions:
+                    own_partitions.expect(epochs)
                 self._expects = True
             if self._live:
-                self._agent.lift_once_read(JOINING)
+                self._agent.unblock_once_read(JOINING)
             if there is not None and self._waiting is None and predecessor.KEY in there.meta:
                 self._register(there)
                 return None
@@ -294,7 +296,7 @@ class Registrar:
         self._agent.problem(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
         if over:
             self._waiting = None
-            self._agent.lift_once_read(TAKING_OVER)
+            self._agent.unblock_once_read(TAKING_OVER)
         return over
 
     def _wait_for_predecessors(self) -> None:
@@ -303,9 +305,9 @@ class Registrar:
 
     def _isolate(self, isolated: bool) -> None:
         if isolated:
-            self._agent.bar(ISOLATED)
+            self._agent.block(ISOLATED)
         else:
-            self._agent.lift_once_read(ISOLATED)
+            self._agent.unblock_once_read(ISOLATED)
 
     def _register(self, there: Registration | None) -> None:
         """Register; `there` is what the local agent has under this id now."""
@@ -365,12 +367,12 @@ class Registrar:
         return max(known, key=lambda other: other.generation).passing if known else False
 
     def _wait_for(self, others: Sequence[Registration]) -> None:
-        self._agent.bar(TAKING_OVER, mute=True)
+        self._agent.block(TAKING_OVER, mute=True)
         incarnation = self._settings.incarnation
-        older: dict[str, predecessor.Older] = {}
+        older: dict[str, predecessor.Predecessor] = {}
         for other in others:
             log.info("incarnation %s is registered as %s; replacing it", other.incarnation, other.id)
-            older |= {str(found): found for found in predecessor.olders(other, incarnation)}
+            older |= {str(found): found for found in predecessor.predecessors(other, incarnation)}
         self._waiting = predecessor.Waiting(tuple(older.values()), self._clock())
 
     def _look_elsewhere(self, asked: float) -> None:

@@ -51,7 +51,7 @@ def make_status_page(
             "incarnation": settings.incarnation,
             "generation": generation(),
             "epochs": True,
-            "leaving": STOPPING in view.bars,
+            "leaving": STOPPING in view.blocks,
             "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
             "cluster": settings.cluster,
             "state": _state(view),
@@ -103,8 +103,8 @@ def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
 
 def _state(view: View) -> str:
     """What the consumer does as a whole: why it takes nothing up, or how far its query is."""
-    if view.bars:
-        return ", ".join(sorted(view.bars))
+    if view.blocks:
+        return ", ".join(sorted(view.blocks))
     return "running" if view.query_running else "starting"
 
 

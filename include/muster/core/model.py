@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+TopicPartition = tuple[str, int]
+"""Topic and partition number."""
+
 Owners = Mapping[int, str]
 """Partition number to consumer id, of one topic."""
 

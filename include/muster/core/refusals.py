@@ -18,8 +18,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-TopicPartition = tuple[str, int]
-"""Topic and partition number."""
+from muster.core.model import TopicPartition
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds from a refusal until the partition may be taken up again, at first and at most."""

@@ -27,7 +27,7 @@ from muster.coordinator.topic_fetch import TopicFetch
 from muster.core import ownership, positions, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicState
-from muster.core.ownership import TopicConsumer
+from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
 from muster.edges.consul import ConsulError, Discovery, Members
@@ -205,9 +205,9 @@ def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
     """A refusal is taken for a passing trouble."""
     original = Agent.refused
 
-    def refused(self: Agent, key: Any, term: int, why: str) -> None:
-        original(self, key, term, why)
-        self._ownership.allow(key)
+    def refused(self: Agent, tp: Any, claim_epoch: int, why: str) -> None:
+        original(self, tp, claim_epoch, why)
+        self._ownership.allow(tp)
 
     patch.setattr(Agent, "refused", refused)
 
@@ -222,29 +222,29 @@ def forget_exclusions(patch: MonkeyPatch) -> None:
 
 def touch_what_does_not_move(patch: MonkeyPatch) -> None:
     """Every new assignment closes everything first, as Kafka's eager protocol does."""
-    original = TopicConsumer.read
+    original = Ownership.read
 
-    def read(self: TopicConsumer, assignment: Any, zxid: int) -> bool:
-        if zxid > self.zxid:
-            for partition in self.held.values():
+    def read(self: Ownership, name: str, assignment: Any, zxid: int) -> bool:
+        if name in self.topics and zxid > self.topics[name].zxid:
+            for partition in self._of({name}).values():
                 partition.closing = True
-        return original(self, assignment, zxid)
+        return original(self, name, assignment, zxid)
 
-    patch.setattr(TopicConsumer, "read", read)
+    patch.setattr(Ownership, "read", read)
 
 
 def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "lift_once_read", Agent.lift)
+    patch.setattr(Agent, "unblock_once_read", Agent.unblock)
 
 
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
-    original = Agent.bar
+    original = Agent.block
 
-    def bar(self: Agent, reason: str, mute: bool = False) -> None:
+    def block(self: Agent, reason: str, mute: bool = False) -> None:
         if reason != JOINING:
             original(self, reason, mute)
 
-    patch.setattr(Agent, "bar", bar)
+    patch.setattr(Agent, "block", block)
 
 
 def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
@@ -252,8 +252,8 @@ def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
-    original = Agent.bar
-    patch.setattr(Agent, "bar", lambda agent, reason, mute=False: original(agent, reason))
+    original = Agent.block
+    patch.setattr(Agent, "block", lambda agent, reason, mute=False: original(agent, reason))
 
 
 def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
@@ -266,15 +266,15 @@ def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def forget_the_predecessor_of_the_predecessor(patch: MonkeyPatch) -> None:
-    original = predecessor.olders
-    patch.setattr(predecessor, "olders", lambda registration, own: original(registration, own)[-1:])
+    original = predecessor.predecessors
+    patch.setattr(predecessor, "predecessors", lambda registration, own: original(registration, own)[-1:])
 
 
 def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
     def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
-        def asked(older: predecessor.Older) -> predecessor.Answer:
+        def asked(older: predecessor.Predecessor) -> predecessor.Answer:
             answer = ask(older)
             return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
 
@@ -370,7 +370,7 @@ def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
 
 def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
     """A consumer that has just started obeys ZooKeeper, however far it had got."""
-    patch.setattr(Agent, "expect", lambda agent, epochs: None)
+    patch.setattr(Ownership, "expect", lambda ownership, epochs: None)
 
 
 def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
@@ -423,11 +423,11 @@ def deregister_before_the_query_has_ended(patch: MonkeyPatch) -> None:
 
 def let_claims_land_late(patch: MonkeyPatch) -> None:
     """A partition is closed while its claim is on its way."""
-    patch.setattr(TopicConsumer, "begin_claim", lambda topic, number, term: True)
+    patch.setattr(Ownership, "begin_claim", lambda ownership, tp, claim_epoch: True)
 
 
 def read_on_in_another_topic_of_the_name(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership.TopicConsumer, "recreated", property(lambda topic: False))
+    patch.setattr(ownership.Topic, "recreated", property(lambda topic: False))
     patch.setattr(positions, "of_another_topic", lambda metadata, topic_id: False)
 
 
