@@ -91,7 +91,7 @@ def planned_by(agent: Agent, token: str, plan: SourcePlanned) -> None:
 
 
 def sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
-    """Topics as the planner is told of them."""
+    """Return topics as the planner receives them."""
     return {
         name: TopicSource(
             bootstrap_servers=topic.source.bootstrap_servers,

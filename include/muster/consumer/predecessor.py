@@ -67,8 +67,10 @@ Ask = Callable[[Predecessor], Answer]
 
 
 def predecessors(registration: Registration, own: str) -> tuple[Predecessor, ...]:
-    """Who may still hold partitions when incarnation `own` replaces `registration`: its process, and those that it
-    was itself waiting for."""
+    """Return the processes that may still hold partitions when incarnation `own` replaces `registration`.
+
+    They are the registered one, and those that it was itself waiting for.
+    """
     found = [_parse(text) for text in registration.meta.get(KEY, "").split(",")]
     found.append(Predecessor(registration.incarnation or "", registration.address, registration.port))
     return tuple(older for older in found if older is not None and older.incarnation != own)
@@ -105,7 +107,7 @@ def ask(older: Predecessor, token: SecretStr | None = None) -> Answer:
 
 @dataclass
 class Waiting:
-    """Those who are still waited for. `began` is a moment of the same clock that `look` is told."""
+    """The processes that are still waited for. `began` is a moment of the clock of `look`."""
 
     older: Sequence[Predecessor]
     began: float

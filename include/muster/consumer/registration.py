@@ -159,16 +159,14 @@ class Registrar:
         with self._lock:
             own = self._discovery.own(self._settings.consumer)
             self._heed_newer(own)
-            there = own.registration
-            mine = there is not None and there.incarnation == self._settings.incarnation
-            if there is None or not mine or not there.passing or not self._may_register():
+            mine = self._mine(own)
+            if mine is None or not mine.passing or not self._may_register():
                 return False
             self._others = None
-            if not self.others_stay():
-                return False
-            self._leaving = True
-            self._register(there)
-            return True
+            self._leaving = self.others_stay()
+            if self._leaving:
+                self._register(mine)
+            return self._leaving
 
     def others_stay(self) -> bool:
         """Whether another consumer is live that is not about to leave as well, as seen at most `OTHERS_LOOK` seconds
@@ -221,36 +219,38 @@ class Registrar:
             if not self._may_register():
                 return own
             self._keep_generation(own)
-            there = own.registration
-            mine = there is not None and there.incarnation == self._settings.incarnation
-            passes = self._passes(own)
+            mine, passes = self._mine(own), self._passes(own)
             self._live = passes and self._known
             if not self._live and self._agent.wait_closed(0.0):
-                # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
-                # something goes on with it.
+                # Restored, or done with waiting, it may not take up anything before it is live again. What it
+                # holds it goes on with.
                 self._agent.block(JOINING)
                 self._expects = False
-            if not mine:
-                self._register(there)
+            if mine is None:
+                self._register(own.registration)
                 self._known = False
                 return None
             self._registered = True
             if self._live and not self._expects:
                 epochs = self._discovery.epochs()
-                with self._agent.change() as own_partitions:
-                    own_partitions.expect(epochs)
+                with self._agent.change() as ownership:
+                    ownership.expect(epochs)
                 self._expects = True
             if self._live:
                 self._agent.unblock_once_read(JOINING)
-            if there is not None and self._waiting is None and predecessor.KEY in there.meta:
-                self._register(there)
+            if self._waiting is None and predecessor.KEY in mine.meta:
+                self._register(mine)
                 return None
             return None if passes and not self._known else own
 
+    def _mine(self, own: Own) -> Registration | None:
+        """This process's registration with the local agent, None without one."""
+        there = own.registration
+        return there if there is not None and there.incarnation == self._settings.incarnation else None
+
     def _passes(self, own: Own) -> bool:
         """Whether the local agent has this process, and its check passes."""
-        there = own.registration
-        return there is not None and there.incarnation == self._settings.incarnation and there.passing
+        return (mine := self._mine(own)) is not None and mine.passing
 
     def _heed_newer(self, own: Own) -> None:
         """See whether a newer process has this id: by its number, or by its registration with the same agent."""

@@ -103,7 +103,7 @@ class Answers:
     def open_questions(
         self, snapshots: Mapping[str, TopicSnapshot], membership: Membership, unknown: Collection[str] = ()
     ) -> dict[str, set[str]]:
-        """Whom to ask about which topics: those that matter now and have not said what is waited for."""
+        """Return the consumers to ask, with topics: those that matter and have not reported what is waited for."""
         asked = consumers_to_ask(snapshots.values(), membership, unknown)
         self._forget(membership)
         found = {
@@ -121,7 +121,7 @@ class Answers:
             self._said[answer.consumer] = answer
 
     def said(self, answered: Iterable[str]) -> dict[str, ConsumerStatus]:
-        """What counts now: the answers of those who `answered` just now, and of all who report epochs."""
+        """Return what counts now: the answers of those that `answered` just now, and of all that report epochs."""
         now = set(answered)
         return {
             consumer: status for consumer, status in self._said.items() if status.epochs or consumer in now

@@ -193,15 +193,16 @@ class Coordinator:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
         view, replies, woke, waited = self._await_need(long_poll)
+        report = PlanReport(
+            held=view.held,
+            errors=view.unreadable_topics,
+            warnings=view.warnings,
+            states=view.states(),
+            woke=woke,
+            waited=round(waited, 3),
+        )
         if view.held:
-            return PlanReport(
-                held=view.held,
-                errors=view.unreadable_topics,
-                warnings=view.warnings,
-                states=view.states(),
-                woke=woke,
-                waited=round(waited, 3),
-            )
+            return report
         if woke == "tick":
             replies = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
         transitions = self._transitions(view, replies)
@@ -211,22 +212,18 @@ class Coordinator:
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
-        return PlanReport(
+        return replace(
+            report,
             needed=bool(transitions or under_way or view.asked or stuck),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
-            errors=view.unreadable_topics,
-            warnings=view.warnings,
             stuck=stuck,
             planning_error=view.planning_error,
             assignor=str(view.decisions.assignor or ""),
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
-            states=view.states(),
-            woke=woke,
-            waited=round(waited, 3),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
@@ -344,7 +341,7 @@ class Coordinator:
         return replace(view, known=known, targets=targets)
 
     def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
-        """The view while the assignor fails: what needs no plan goes on, and who is dead for longer than
+        """Return the view while the assignor fails: what needs no plan goes on, and what is dead for longer than
         `planning_error_delay` is replaced as the sticky assignor would."""
         live = view.membership.live
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)

@@ -583,7 +583,7 @@ class Ownership:
         return self._by_place(lambda _tp, _topic, p: p.claim_epoch if p.claimed or not p.closing else None)
 
     def begin_claim(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        """Note that a claim begins; False if it must not, because the partition is closing or held anew."""
+        """Note that a claim begins; False if it must not, because the partition is closing, or was taken up again."""
         partition = self._claimed_as(tp, claim_epoch)
         if partition is None or partition.closing:
             return False
