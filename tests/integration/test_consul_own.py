@@ -112,7 +112,7 @@ def test_live_consumer_hears_isolation_and_a_request_to_stop(
     process: Process, eventually: Eventually
 ) -> None:
     process.discovery.isolate("x", "anna", "disk full", 1.0)
-    eventually(lambda: ISOLATED in process.agent.view().bars, timeout=3.0, what="it hears its isolation")
+    eventually(lambda: ISOLATED in process.agent.view().blocks, timeout=3.0, what="it hears its isolation")
     process.discovery.request_stop("x", process.incarnation, "anna", "new version")
     eventually(lambda: process.ending.asked, timeout=3.0, what="it hears the request")
 
@@ -122,7 +122,7 @@ def test_live_consumer_hears_maintenance_mode(
 ) -> None:
     agent = f"http://{consul.host}:{consul.port}/v1/agent/service"
     httpx.put(f"{agent}/maintenance/x?enable=true", trust_env=False).raise_for_status()
-    eventually(lambda: ISOLATED in process.agent.view().bars, timeout=10.0, what="it hears of it")
+    eventually(lambda: ISOLATED in process.agent.view().blocks, timeout=10.0, what="it hears of it")
     httpx.put(f"{agent}/maintenance/x?enable=false", trust_env=False).raise_for_status()
     eventually(lambda: process.registrar.live, timeout=10.0, what="it is live again")
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from muster.consumer.agent import Agent
 from muster.consumer.http_server import HttpServer
-from muster.consumer.predecessor import Older, ask
+from muster.consumer.predecessor import Predecessor, ask
 from muster.consumer.status_page import make_status_page
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import Consumer, ConsumerStatus
@@ -110,7 +110,7 @@ def test_the_poll_says_what_is_wrong_with_the_token(
 
 
 def test_a_successor_looks_at_its_predecessor_with_the_token(guarded: HttpServer) -> None:
-    older = Older("i", "127.0.0.1", guarded.port)
+    older = Predecessor("i", "127.0.0.1", guarded.port)
     answer = ask(older, TOKEN)
     assert isinstance(answer, ConsumerStatus)
     assert answer.consumer == "me"

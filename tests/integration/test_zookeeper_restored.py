@@ -47,18 +47,19 @@ def write(server: ZooKeeper, owners: dict[int, str], epoch: int) -> int:
 
 def test_consumer_that_starts_on_a_backup_takes_nothing_up(server: ZooKeeper, eventually: Eventually) -> None:
     agent = Agent("me")
-    agent.bar("not live yet")
+    agent.block("not live yet")
     watch = AssignmentWatch(ZooKeeperSettings(hosts=server.address), "c", agent, reread_interval=1.0)
     thread = threading.Thread(target=watch.run, args=(lambda: None,), daemon=True)
     write(server, {0: "me"}, 5)
     thread.start()
     try:
         eventually(lambda: "t" in agent.view().topics, what="the backup is read")
-        agent.expect({"t": 7})
-        agent.lift_once_read("not live yet")
+        with agent.change() as own:
+            own.expect({"t": 7})
+        agent.unblock_once_read("not live yet")
         problem = eventually(lambda: agent.view().problems.get("restored t"), what="that it is one")
         assert "went back to epoch 5" in problem and "from epoch 7" in problem
-        eventually(lambda: not agent.view().bars, what="all is read anew")
+        eventually(lambda: not agent.view().blocks, what="all is read anew")
         write(server, {0: "me"}, 6)
         eventually(lambda: "epoch 6" in agent.view().problems.get("restored t", ""), what="told again")
         status = agent.view().topics["t"]

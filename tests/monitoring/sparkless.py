@@ -19,7 +19,8 @@ from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat, Loop
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
-from muster.core.ownership import Offer, TopicPartition
+from muster.core.model import TopicPartition
+from muster.core.ownership import Offer
 from muster.edges.consul import Discovery
 from muster.edges.kafka import GroupOffsets
 from muster.settings.clusters import ClusterSettings
@@ -94,7 +95,7 @@ class Sparkless:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.agent.bar(STOPPING)
+        self.agent.block(STOPPING)
         self.agent.wait_closed(10.0)
         self._registrar.leave()
         self._stop.set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from prometheus_client.core import Metric
 
 from muster.cluster.reading import Reading, Source
@@ -43,11 +41,11 @@ def test_the_metrics_of_a_consumer() -> None:
     now = [1000.0]
     agent = Agent("me", clock=lambda: now[0])
     agent.assigned("t", TopicAssignment("k:9092", "g", {0: "me"}, epoch=4), zxid=1)
-    agent.bar("isolated")
-    agent.lift("isolated")
+    agent.block("isolated")
+    agent.unblock("isolated")
     token = agent.query_started()
-    agent._rates.seen({("t", 0): 0}, time.monotonic() - 20)
-    agent._time_lags.seen({("t", 0): 0}, time.monotonic() - 20)
+    agent._rates.seen({("t", 0): 0}, now[0] - 20)
+    agent._time_lags.seen({("t", 0): 0}, now[0] - 20)
     jumps = {("t", 0): Jump(-5, 0, Why.RETENTION)}
     agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [], jumps)
     agent.batch_done(agent.batch_started(), processed=True)
@@ -55,7 +53,7 @@ def test_the_metrics_of_a_consumer() -> None:
     agent.committed(due)
     now[0] += 60.0
     of_running = {family.name: family for family in ConsumerMetrics(agent, "c", "incarnation").collect()}
-    agent.bar("isolated")
+    agent.block("isolated")
     stalled = "muster_consumer_stalled_seconds"  # nothing is while it is closing
     families = [
         of_running[stalled] if family.name == stalled else family

@@ -105,10 +105,10 @@ class Model(RuleBasedStateMachine):
 
     @rule(reason=st.sampled_from(("isolated", "stopping")))
     def bar(self, reason: str) -> None:
-        if self.ownership.bars:
-            self.ownership.lift(min(self.ownership.bars))
+        if self.ownership.blocks:
+            self.ownership.unblock(min(self.ownership.blocks))
         else:
-            self.ownership.bar(reason)
+            self.ownership.block(reason)
 
     # -- Spark --------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Model(RuleBasedStateMachine):
         for topic, offered in self.offer.topics.items():
             if offered.partitions:
                 assert not offered.partitions & self.ownership.status()[topic].closing
-                assert not self.ownership.bars
+                assert not self.ownership.blocks
 
     @precondition(lambda self: self.running and self.batch is None and self.offer is not None)
     @rule(
@@ -208,9 +208,9 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.commit is None)
     @rule(source=st.sampled_from(SOURCES))
     def begin_commit(self, source: Source) -> None:
-        if offsets := self.ownership.due().get(source.place):
+        if offsets := self.ownership.due(0.0).get(source.place):
             self.commit = (source, offsets)
-            held = self.ownership.held()
+            held = self.ownership.held
             for topic_partition, due in offsets.items():
                 assert topic_partition in held, "commits what it does not hold"
                 assert due.offset >= self.group.get((source, *topic_partition), 0), "a commit goes backwards"
@@ -227,12 +227,12 @@ class Model(RuleBasedStateMachine):
                 assert due.offset >= self.group.get(key, 0), "a commit goes backwards"
                 self.group[key] = due.offset
         if outcome == "done":
-            self.ownership.committed(offsets)
+            self.ownership.committed(offsets, 0.0)
 
     @rule(topic=topics, partition=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
     def other_consumer_reads(self, topic: str, partition: int, count: int) -> None:
         """Somebody else reads a partition that is closed here, which must not be noticed."""
-        if (topic, partition) in self.ownership.held():
+        if (topic, partition) in self.ownership.held:
             return
         if self.commit is not None and (topic, partition) in self.commit[1]:
             raise AssertionError("closed while a commit is under way")
@@ -252,7 +252,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def closed_is_committed_and_not_read(self) -> None:
-        held = self.ownership.held()
+        held = self.ownership.held
         batch = self.batch.offsets if self.batch is not None else {}
         for topic, ranges in batch.items():
             for partition in ranges:
@@ -271,7 +271,7 @@ class Model(RuleBasedStateMachine):
         """From wherever it stands, a stop ends with everything closed and committed."""
         if self.batch is not None:
             self.finish_batch()
-        self.ownership.bar("stopping")
+        self.ownership.block("stopping")
         self.commit = None
         if self.running:
             offer = self.ownership.offer()
@@ -279,8 +279,8 @@ class Model(RuleBasedStateMachine):
             if self.start:
                 self.ownership.planned(offer.asked, {})
                 self.ownership.processed(self.ownership.batch())
-        for offsets in self.ownership.due().values():
-            self.ownership.committed(offsets)
+        for offsets in self.ownership.due(0.0).values():
+            self.ownership.committed(offsets, 0.0)
         assert self.ownership.closed
 
 

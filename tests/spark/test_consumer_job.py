@@ -16,8 +16,8 @@ from consumer_job import ConsumerJob, Coordinator, Servers
 
 from devstack.server import Server
 from muster.airflow.driver_log import PER_LINE
+from muster.consumer.measures import STALLED_AFTER
 from muster.consumer.output import LARGEST
-from muster.consumer.progress import STALLED_AFTER
 from muster.core.wire import assignment_path
 from muster.edges.zookeeper import make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings

@@ -78,7 +78,7 @@ def test_who_has_nothing_to_read_is_told_where_there_may_be_something_soon(
     agent.assigned("v", TopicAssignment("k2:9092", "g", {9: "other", 8: "me"}, epoch=4), zxid=4)
     headers = bearer(agent.query_started())
     assert local.get("/source/partitions", headers=headers).json()["nearby"] == {}
-    agent.bar("joining")
+    agent.block("joining")
     assert local.get("/source/partitions", headers=headers).json()["nearby"] == {
         "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "topic.id": "", "partitions": [0]},
         "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "topic.id": "", "partitions": [8]},
@@ -91,12 +91,12 @@ def test_an_answer_waits_until_there_is_something_to_read(agent: Agent, local: T
     began = time.monotonic()
     assert local.get(path, headers=headers).json()["topics"]["t"]["partitions"] == [0, 1]
     assert time.monotonic() - began < 0.9, "there was"
-    agent.bar("joining")
+    agent.block("joining")
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(local.get, path, headers=headers)
         assert asked.result().json()["nearby"], "there was nothing, for a second"
         asked = threads.submit(local.get, path, headers=headers)
-        agent.lift("joining")
+        agent.unblock("joining")
         assert asked.result().json()["topics"]["t"]["partitions"] == [0, 1]
     assert local.get(path).status_code == 401
     assert local.get("/source/partitions?wait=3600", headers=headers).status_code == 422
@@ -196,9 +196,9 @@ def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(
     assert parse_status(answer.content, "here").on("t").standby == {2, 3}
     offer = local.get("/source/partitions", headers=headers).json()
     assert offer["topics"]["t"]["partitions"] == [0, 1]
-    agent.bar("isolated")
+    agent.block("isolated")
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
-    agent.lift("isolated")
+    agent.unblock("isolated")
     agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4), zxid=3)
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
 
@@ -210,6 +210,6 @@ def test_health_says_what_is_wrong(agent: Agent) -> None:
 
 
 def test_a_barred_consumer_says_why(agent: Agent) -> None:
-    agent.bar("isolated")
+    agent.block("isolated")
     assert page(agent).get("/status").json()["state"] == "isolated"
     assert agent.wait_closed(0)

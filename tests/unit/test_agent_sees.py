@@ -6,10 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
-from muster.consumer.renewals import LONGEST
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Place
+from muster.core.ownership import LONGEST_RENEWAL, Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -205,7 +204,7 @@ def test_a_topic_that_is_gone_is_told_and_closed(consumer: Consumer) -> None:
     assert consumer.agent.view().topics["t"].held == frozenset()
     (problem,) = consumer.page.get("/status").json()["errors"]
     assert "does not have it any more: its partitions are closed without committing" in problem
-    assert consumer.agent.watched(PLACE) == {"t"}, "it may come back"
+    assert consumer.agent.wait_for(lambda own: own.watched()) == {PLACE: {"t"}}, "it may come back"
     consumer.agent.listed([], 99)
     assert consumer.agent.view().problems == {}
 
@@ -215,13 +214,13 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
     consumer.plan({0: (5, 5)}, {0: 5})
     consumer.process()
     consumer.commit()
-    assert not consumer.agent.wait_for_due(PLACE, 0.0)
-    consumer.now += LONGEST
-    assert consumer.agent.wait_for_due(PLACE, 0.0)
+    assert not consumer.agent.due(PLACE)
+    consumer.now += LONGEST_RENEWAL
+    assert consumer.agent.due(PLACE)
     ((key, due),) = consumer.agent.due(PLACE).items()
     assert (key, due.offset, due.topic_id) == (("t", 0), 5, "A")
     consumer.commit()
-    assert not consumer.agent.wait_for_due(PLACE, 0.0)
+    assert not consumer.agent.due(PLACE)
 
 
 def test_an_older_assignment_is_looked_into_once_and_told_if_it_stays(consumer: Consumer) -> None:
@@ -290,11 +289,11 @@ def test_what_is_not_obeyed_is_nothing_to_take_up_by_after_an_isolation(consumer
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent = consumer.agent
-    agent.bar("isolated")
-    agent.lift_once_read("isolated")
+    agent.block("isolated")
+    agent.unblock_once_read("isolated")
     wanted = agent.reading_wanted() or 0
     old = TopicAssignment("k:9092", "g", {0: "other"}, 6, topic_id="A")
     assert not agent.assigned("t", old, 300, synced=True)
     agent.has_read(wanted, unread={"t"})
-    assert agent.view().bars == set()
+    assert agent.view().blocks == set()
     assert agent.view().topics["t"].held == set(), "another consumer may have it since ZooKeeper went back"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from muster.coordinator.answers import Answers
+from muster.coordinator.asking import Answers
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot, TopicStatus
 from tests.support.snapshots import topic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.consumer.arrival_rates import OVER, SHORTEST, ArrivalRates
+from muster.consumer.measures import RATE_OVER, SHORTEST_WATCH, ArrivalRates
 
 KEY = ("t", 0)
 
@@ -22,9 +22,9 @@ def watch(
 
 def test_nothing_is_told_of_a_partition_that_was_hardly_watched() -> None:
     rates = ArrivalRates()
-    watch(rates, 100.0, 0.0, SHORTEST - 1, 0.5)
+    watch(rates, 100.0, 0.0, SHORTEST_WATCH - 1, 0.5)
     assert rates.rates() == {}
-    rates.seen({KEY: 1000}, SHORTEST)
+    rates.seen({KEY: 1000}, SHORTEST_WATCH)
     assert rates.rates()[KEY] == pytest.approx(100.0, rel=0.05)
 
 
@@ -46,7 +46,7 @@ def test_a_change_is_followed_over_about_a_minute() -> None:
     offset = watch(rates, 0.0, 0.0, 300.0, 1.0)
     offset = watch(rates, 100.0, 301.0, 311.0, 1.0, offset)
     assert 10 < rates.rates()[KEY] < 20, "a burst of ten seconds moves it little"
-    watch(rates, 100.0, 312.0, 312.0 + 3 * OVER, 1.0, offset)
+    watch(rates, 100.0, 312.0, 312.0 + 3 * RATE_OVER, 1.0, offset)
     assert rates.rates()[KEY] == pytest.approx(100.0, rel=0.06)
 
 

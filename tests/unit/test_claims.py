@@ -162,7 +162,7 @@ def test_a_partition_is_closed_only_when_its_claim_has_ended_and_queued_claims_a
     x, y = consumer("x"), consumer("y")
     x.assign(dict.fromkeys(range(count), "x"), 1)
     eventually(lambda: broker.initialising == PARALLEL, what="as many as go at once")
-    x.agent.bar(STOPPING)
+    x.agent.block(STOPPING)
     assert x.held == PARALLEL, "those whose claims had not begun are closed"
     assert x.agent.view().topics["t"].closing == {key[1] for key in x.agent.view().held}
     broker.gate.set()

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from muster.core.model import TopicAssignment
-from muster.core.ownership import Ownership, Place, PlanRefusedError, Source
+from muster.core.ownership import (
+    LONGEST_RENEWAL,
+    RENEWAL_SPREAD,
+    Ownership,
+    Place,
+    PlanRefusedError,
+    Source,
+    renewal_interval,
+)
 from muster.core.positions import Jump, Why
 
 ME = "flights-1"
@@ -48,14 +56,14 @@ class Consumer:
         self.ownership.processed(self.ownership.batch())
 
     def due(self) -> dict[Place, dict[tuple[str, int], int]]:
-        due = self.ownership.due()
+        due = self.ownership.due(0.0)
         return {place: {key: one.offset for key, one in offsets.items()} for place, offsets in due.items()}
 
     def commit(self, *partitions: int) -> None:
         """Kafka acknowledges what is due, all of it or of these partitions."""
-        for offsets in self.ownership.due().values():
+        for offsets in self.ownership.due(0.0).values():
             asked = {key: due for key, due in offsets.items() if not partitions or key[1] in partitions}
-            self.ownership.committed(asked)
+            self.ownership.committed(asked, 0.0)
 
     def batch(self, ranges: Ranges) -> None:
         self.plan(ranges)
@@ -232,19 +240,19 @@ def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:
 def test_isolation_closes_and_restoring_takes_up_again(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.batch({0: (0, 5)})
-    consumer.ownership.bar("isolated")
-    consumer.ownership.bar("stopping")
+    consumer.ownership.block("isolated")
+    consumer.ownership.block("stopping")
     assert consumer.lists() == (set(), set(), {0})
     consumer.batch({})
     assert consumer.ownership.closed
-    consumer.ownership.lift("stopping")
+    consumer.ownership.unblock("stopping")
     assert consumer.ownership.closed
-    consumer.ownership.lift("isolated")
+    consumer.ownership.unblock("isolated")
     assert consumer.lists() == (set(), {0}, set())
 
 
 def test_a_topic_read_while_barred_is_not_taken_up(consumer: Consumer) -> None:
-    consumer.ownership.bar("isolated")
+    consumer.ownership.block("isolated")
     consumer.assign({0}, epoch=3)
     assert (consumer.lists(), consumer.epoch) == ((set(), set(), set()), 3)
 
@@ -342,7 +350,7 @@ def test_a_recreated_topic_is_closed_without_committing_and_begins_from_nothing(
     consumer.plan({0: (900, 1000)})
     assert consumer.ownership.batch().topic_ids == {"t": "A"}
     consumer.process()
-    (due,) = consumer.ownership.due()[HERE.place].values()
+    (due,) = consumer.ownership.due(0.0)[HERE.place].values()
     assert (due.offset, due.topic_id) == (1000, "A")
     consumer.assign({0}, epoch=2, source=B)
     assert consumer.due() == {}, "nothing of the old topic is committed into the new one"
@@ -350,13 +358,13 @@ def test_a_recreated_topic_is_closed_without_committing_and_begins_from_nothing(
     assert consumer.offered()[1] == set()
     consumer.plan({})
     assert consumer.lists() == (set(), {0}, set())
-    consumer.ownership.committed({("t", 0): due})  # the answer to a commit that was under way
+    consumer.ownership.committed({("t", 0): due}, 0.0)  # the answer to a commit that was under way
     consumer.process()
     offer = consumer.ownership.offer()
     assert offer.topics["t"].source == B
     consumer.ownership.planned(offer.asked, {"t": {0: (0, 1000)}})
     consumer.process()
-    (due,) = consumer.ownership.due()[HERE.place].values()
+    (due,) = consumer.ownership.due(0.0)[HERE.place].values()
     assert (due.offset, due.topic_id) == (1000, "B"), "though the old topic's commit had the same offset"
 
 
@@ -366,7 +374,7 @@ def test_an_id_that_becomes_known_or_is_left_out_again_closes_nothing(consumer: 
     consumer.assign({0}, epoch=2, source=A)
     consumer.plan({0: (5, 7)})
     consumer.process()
-    (due,) = consumer.ownership.due()[HERE.place].values()
+    (due,) = consumer.ownership.due(0.0)[HERE.place].values()
     assert (due.offset, due.topic_id) == (7, "A")
     consumer.assign({0}, epoch=3)  # by a coordinator that knows no ids
     assert consumer.lists() == ({0}, set(), set())
@@ -408,7 +416,7 @@ def test_a_topic_that_kafka_has_under_another_id_is_neither_offered_nor_committe
     consumer.ownership.identify("t", HERE.place, "A")  # a broker had lagged behind
     assert consumer.due() == {HERE.place: {("t", 0): 5}}
     consumer.ownership.identify("t", HERE.place, "B")
-    consumer.ownership.bar("stopping")
+    consumer.ownership.block("stopping")
     assert consumer.ownership.closed, "what cannot be committed holds up no end"
 
 
@@ -505,16 +513,27 @@ def test_a_node_of_a_restored_zookeeper_counts_if_its_epoch_is_higher(consumer: 
     assert consumer.ownership.read("t", assignment({0}, 10), 301), "from here on as ever"
 
 
-def test_what_is_committed_and_read_may_be_committed_again(consumer: Consumer) -> None:
+def test_what_is_committed_and_read_is_due_again_within_a_day(consumer: Consumer) -> None:
+    earliest = LONGEST_RENEWAL * (1 - RENEWAL_SPREAD) - 1
     consumer.assign({0, 1}, source=A)
-    assert consumer.ownership.renewable() == {}
+    assert consumer.ownership.due(LONGEST_RENEWAL) == {}, "nothing was committed"
     consumer.plan({0: (0, 5), 1: (0, 5)})
     consumer.process()
-    assert consumer.ownership.renewable() == {}, "it is due anyway"
     consumer.commit()
-    assert {key: due.offset for key, due in consumer.ownership.renewable()[HERE.place].items()} == {
-        ("t", 0): 5,
-        ("t", 1): 5,
+    assert consumer.ownership.due(earliest) == {}
+    again = consumer.ownership.due(LONGEST_RENEWAL)[HERE.place]
+    assert {tp: (due.offset, due.topic_id) for tp, due in again.items()} == {
+        ("t", 0): (5, "A"),
+        ("t", 1): (5, "A"),
     }
+    consumer.ownership.committed({("t", 0): again["t", 0]}, LONGEST_RENEWAL)
+    assert consumer.ownership.due(LONGEST_RENEWAL)[HERE.place].keys() == {("t", 1)}
     consumer.assign({0}, epoch=2, source=A)
-    assert consumer.ownership.renewable()[HERE.place].keys() == {("t", 0)}
+    assert consumer.ownership.due(2 * LONGEST_RENEWAL)[HERE.place].keys() == {("t", 0)}, "1 is closing"
+
+
+def test_renewals_are_spread_over_the_last_quarter_of_the_day() -> None:
+    hours = [renewal_interval(("t", number)) / 3600 for number in range(1000)]
+    counted = [sum(1 for at in hours if hour <= at < hour + 1) for hour in range(18, 24)]
+    assert sum(counted) == len(hours)
+    assert max(counted) < 250

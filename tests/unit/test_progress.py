@@ -1,9 +1,8 @@
-"""For how long a partition made no progress, and when a committed offset is committed again."""
+"""For how long a partition made no progress."""
 
 from __future__ import annotations
 
-from muster.consumer.progress import STALLED_AFTER, Progress
-from muster.consumer.renewals import LONGEST, SPREAD, Renewals, interval
+from muster.consumer.measures import STALLED_AFTER, Progress
 
 A, B = ("t", 0), ("t", 1)
 
@@ -25,17 +24,3 @@ def test_what_was_closed_and_taken_up_again_begins_from_nothing() -> None:
     progress.well([A], 50.0)
     progress.held({A}, 60.0)
     assert progress.stalled(75.0) == {A: 15.0}
-
-
-def test_an_offset_is_committed_again_within_a_day_and_not_all_at_once() -> None:
-    keys = [("t", number) for number in range(1000)]
-    renewals = Renewals()
-    renewals.committed(keys, 0.0)
-    assert renewals.due(keys, LONGEST * (1 - SPREAD) - 1) == frozenset()
-    assert renewals.due(keys, LONGEST) == set(keys)
-    hours = [sum(1 for key in keys if h <= interval(key) / 3600 < h + 1) for h in range(18, 24)]
-    assert max(hours) < 250, "spread over the last quarter of the day"
-    renewals.committed(keys[:1], LONGEST)
-    assert renewals.due(keys, LONGEST) == set(keys[1:])
-    assert renewals.due(keys[:2], LONGEST) == {keys[1]}
-    assert renewals.due(keys, LONGEST) == {keys[1]}, "what is not held is forgotten"

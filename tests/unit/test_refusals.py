@@ -70,7 +70,7 @@ class Consumer:
         self.ownership.processed(self.ownership.batch())
 
     def due(self) -> dict[tuple[str, int], int]:
-        return {key: due.offset for key, due in self.ownership.due()[PLACE].items()}
+        return {key: due.offset for key, due in self.ownership.due(0.0)[PLACE].items()}
 
     def offered(self) -> set[int]:
         return set(self.ownership.offer().topics["t"].partitions)
@@ -128,20 +128,20 @@ def test_what_waits_for_a_fresh_reading_waits_for_one_that_began_after_it_was_as
     agent = Agent("me")
     woken: list[int] = []
     agent.wake_for_reading(lambda: woken.append(1))
-    agent.bar("isolated")
+    agent.block("isolated")
     agent.assigned("t", ASSIGNED, 1)
     assert agent.reading_wanted() is None
-    agent.lift_once_read("isolated")
+    agent.unblock_once_read("isolated")
     first = agent.reading_wanted()
     assert first is not None
-    agent.bar("not live yet")
-    agent.lift_once_read("not live yet")
+    agent.block("not live yet")
+    agent.unblock_once_read("not live yet")
     agent.has_read(first)
-    assert agent.view().bars == {"not live yet"}, "asked for when that reading was under way"
+    assert agent.view().blocks == {"not live yet"}, "asked for when that reading was under way"
     second = agent.reading_wanted()
     assert second is not None
     agent.has_read(second)
-    assert agent.view().bars == set()
+    assert agent.view().blocks == set()
     assert agent.view().topics["t"].starting == {0}
     assert agent.reading_wanted() is None
     assert len(woken) == 2
@@ -152,12 +152,12 @@ def test_a_refusal_and_a_bar_are_told_by_the_same_reading() -> None:
     agent = Agent("me", fencing=True, clock=lambda: now[0])
     agent.assigned("t", ASSIGNED, 1)
     agent.refused(KEY, 1, "fenced")
-    agent.bar("isolated")
-    agent.lift_once_read("isolated")
+    agent.block("isolated")
+    agent.unblock_once_read("isolated")
     number = agent.reading_wanted()
     assert number is not None
     agent.has_read(number, unread={"t"})
-    assert agent.view().bars == set()
+    assert agent.view().blocks == set()
     assert agent.view().topics["t"].held == set(), (
         "how the topic stands is not known, so nothing of it is taken up"
     )

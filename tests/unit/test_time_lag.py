@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.consumer.time_lag import EVERY, POINTS, TimeLags
-from muster.consumer.timings import BOUNDS, Timings
+from muster.consumer.measures import BOUNDS, POINT_EVERY, POINTS, TimeLags, Timings
 
 KEY = ("t", 0)
 
@@ -59,7 +58,7 @@ def test_little_is_remembered_however_often_it_looks() -> None:
     points = lags._points[KEY]
     assert len(points) == POINTS
     assert points[-1] == (19_999, 19_999 / 5)
-    assert points[-1][1] - points[0][1] == pytest.approx((POINTS - 1) * EVERY, rel=0.1)
+    assert points[-1][1] - points[0][1] == pytest.approx((POINTS - 1) * POINT_EVERY, rel=0.1)
     assert lags.seconds(KEY, 19_999 - 500, 19_999 / 5) == pytest.approx(100.0)
 
 

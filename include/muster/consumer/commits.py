@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from muster.core.ownership import TopicPartition
+from muster.core.model import TopicPartition
 from muster.core.positions import Committed, of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import Begin, Claims, FencedCommits, Outcome

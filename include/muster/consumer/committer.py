@@ -29,7 +29,8 @@ from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, open_commits
 from muster.consumer.loop import Beat
 from muster.consumer.topic_watch import TopicWatch
-from muster.core.ownership import Place, TopicPartition
+from muster.core.model import TopicPartition
+from muster.core.ownership import Ownership, Place
 from muster.core.positions import Committed, format_stamp, of_another_cluster
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError
 from muster.edges.kafka_admin import name_partitions
@@ -89,8 +90,8 @@ class Committer:
 class PlaceWorker:
     """One Kafka cluster and group. `claim`, `commit` and `look_at_topics` are each one round of a thread.
 
-    Each partition whose claim was asked for is in `_claims`, with its term, until it is released. That includes
-    claims that failed: until then they may take effect.
+    Each partition whose claim was asked for is in `_claims`, with its claim epoch, until it is released. That
+    includes claims that failed: until then they may take effect.
     """
 
     def __init__(
@@ -173,49 +174,54 @@ class PlaceWorker:
     # -- commits ------------------------------------------------------------------------------------------
 
     def _wait_for_due(self) -> bool:
-        return self._agent.wait_for_due(self._place, timeout=1.0)
+        return bool(self._agent.due(self._place, timeout=1.0))
 
     def commit(self) -> None:
         """Commit what is due now. Raises `KafkaError` if it has to be tried again."""
         due = self._agent.due(self._place)
         if not due:
             return
-        began = time.monotonic()
+        began, failed = time.monotonic(), True
         try:
             outcome = self._commits.commit(
                 {key: one.offset for key, one in due.items()},
                 {key: format_stamp(self._cluster, one.topic_id) for key, one in due.items()},
             )
-        except KafkaError:
-            self._agent.commit_failed()
-            raise
+            failed = bool(outcome.failed)
         finally:
-            self._agent.commit_took(time.monotonic() - began)
+            self._agent.commit_tried(time.monotonic() - began, failed)
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
             self._agent.committed({key: replace(due[key], offset=at) for key, at in outcome.done.items()})
         for (topic, partition), why in sorted(outcome.refused.items()):
             self._agent.refused(
                 (topic, partition),
-                due[topic, partition].term,
+                due[topic, partition].claim_epoch,
                 f"topic {topic!r}, partition {partition}: commit of offset {due[topic, partition].offset} refused: "
                 f"{why}; this consumer has closed it without committing, and takes it up again only if ZooKeeper "
                 "still assigns it and Consul still has it registered",
             )
-        if outcome.failed:
-            self._agent.commit_failed()
         self._raise_for("committing offsets", outcome.failed)
 
     # -- claims -------------------------------------------------------------------------------------------
 
     def _wait_for_claims(self) -> bool:
-        return any(self._agent.wait_for_claims(self._place, self._claims, timeout=1.0))
+        return self._agent.wait_for(lambda own: bool(self._unclaimed(own) or self._unused(own)), timeout=1.0)
+
+    def _unclaimed(self, own: Ownership) -> dict[TopicPartition, int]:
+        """The claims to make, with their claim epochs."""
+        return own.unclaimed().get(self._place, {})
+
+    def _unused(self, own: Ownership) -> dict[TopicPartition, int]:
+        """The claims that were begun and are to be given up."""
+        used = own.claims_in_use().get(self._place, {})
+        return {tp: claim_epoch for tp, claim_epoch in self._claims.items() if used.get(tp) != claim_epoch}
 
     def _wait_for_release(self, seconds: float) -> None:
         """Sleep, but not while a claim is to be given up: its partition is closed only after that."""
         until = time.monotonic() + seconds
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
-            if self._agent.wait_for_unused_claims(self._place, self._claims, min(1.0, left)):
+            if self._agent.wait_for(self._unused, min(1.0, left)):
                 return
 
     def claim(self) -> None:
@@ -224,22 +230,27 @@ class PlaceWorker:
         The group's offsets are read once the claims are made: those of another cluster are not to be touched. Raises
         `KafkaError` if some have to be tried again.
         """
-        wanted, over = self._agent.wait_for_claims(self._place, self._claims, timeout=0.0)
-        for key, term in over.items():
-            self._release(key, term)
-        self._fenced = {key: term for key, term in self._fenced.items() if wanted.get(key) == term}
+        wanted, over = self._agent.wait_for(lambda own: (self._unclaimed(own), self._unused(own)))
+        for tp, claim_epoch in over.items():
+            self._release(tp, claim_epoch)
+        self._fenced = {tp: epoch for tp, epoch in self._fenced.items() if wanted.get(tp) == epoch}
         if not wanted:
             return
         asked = wanted.keys() - self._fenced.keys()
         self._claims.update(wanted)
-        found = self._commits.claim(asked, lambda key: self._agent.begin_claim(key, wanted[key]))
-        for key in asked - found.done - found.failed.keys():
-            self._release(key, wanted[key])
-        self._fenced.update({key: wanted[key] for key in found.done})
+        found = self._commits.claim(asked, lambda tp: self._begin(tp, wanted[tp]))
+        for tp in asked - found.done - found.failed.keys():
+            self._release(tp, wanted[tp])
+        self._fenced.update({tp: wanted[tp] for tp in found.done})
         failures = dict(found.failed)
         claimed = self._read(failures)
-        self._agent.claimed({key: self._fenced.pop(key) for key in claimed})
+        with self._agent.change() as own:
+            own.claimed({tp: self._fenced.pop(tp) for tp in claimed})
         self._raise_for("taking up", failures)
+
+    def _begin(self, tp: TopicPartition, claim_epoch: int) -> bool:
+        with self._agent.change() as own:
+            return own.begin_claim(tp, claim_epoch)
 
     def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
         """Those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""
@@ -258,13 +269,14 @@ class PlaceWorker:
                 )
         return [key for key in found if key not in failures]
 
-    def _release(self, key: TopicPartition, term: int) -> None:
-        self._claims.pop(key, None)
-        self._fenced.pop(key, None)
-        self._commits.release([key], partial(self._released, term))
+    def _release(self, tp: TopicPartition, claim_epoch: int) -> None:
+        self._claims.pop(tp, None)
+        self._fenced.pop(tp, None)
+        self._commits.release([tp], partial(self._released, claim_epoch))
 
-    def _released(self, term: int, key: TopicPartition) -> None:
-        self._agent.claim_ended(key, term)
+    def _released(self, claim_epoch: int, tp: TopicPartition) -> None:
+        with self._agent.change() as own:
+            own.claim_ended(tp, claim_epoch)
 
     # -- topics -------------------------------------------------------------------------------------------
 
@@ -273,7 +285,8 @@ class PlaceWorker:
 
     def look_at_topics(self) -> None:
         """Ask Kafka under which ids it has the topics of this place. Raises `KafkaError`."""
-        seen = self._topics.look(self._agent.watched(self._place), time.monotonic)
+        watched = self._agent.wait_for(lambda own: own.watched().get(self._place, set()))
+        seen = self._topics.look(watched, time.monotonic)
         self._agent.identified(self._place, seen.ids, seen.gone)
 
     def _raise_for(self, what: str, failures: Mapping[TopicPartition, str]) -> None:

@@ -1,4 +1,4 @@
-"""A small HTTP server in a thread: a FastAPI application on a socket that is bound before anyone is told of it."""
+"""A small HTTP server in a thread: a FastAPI application on a socket that is bound before its port is published."""
 
 from __future__ import annotations
 

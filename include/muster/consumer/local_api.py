@@ -41,7 +41,7 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         try:
             if wait > 0:
                 agent.check_token(_token(authorization))
-                await run_in_threadpool(agent.wait_for_offer, wait)
+                await run_in_threadpool(agent.wait_for, lambda own: own.has_something_to_offer, wait)
             offer = agent.offer(_token(authorization))
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
@@ -49,7 +49,7 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         answer = SourcePartitions(
             asked=offer.asked,
             topics=sources(offer.topics),
-            nearby=sources(agent.nearby()) if idle else {},
+            nearby=sources(agent.wait_for(lambda own: own.nearby())) if idle else {},
             kafka=properties,
             max_records_per_batch=max_records_per_batch,
             operation_timeout=kafka.operation_timeout,
@@ -91,7 +91,7 @@ def planned_by(agent: Agent, token: str, plan: SourcePlanned) -> None:
 
 
 def sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
-    """Topics as the planner is told of them."""
+    """Return topics as the planner receives them."""
     return {
         name: TopicSource(
             bootstrap_servers=topic.source.bootstrap_servers,

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -36,7 +38,6 @@ from muster.consumer.lifecycle import (
 from muster.consumer.local_api import make_local_api
 from muster.consumer.loop import Beat, Loop
 from muster.consumer.output import keep_small, quiet
-from muster.consumer.own_address import own_address
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
@@ -85,10 +86,25 @@ def main() -> None:
 
 def _placed(settings: ConsumerSettings) -> ConsumerSettings:
     """`settings` with this machine's address where none is given."""
-    here = own_address(settings.consul.host)
+    here = _own_address(settings.consul.host)
     return settings.model_copy(
         update={"bind": settings.bind or here, "advertise": settings.advertise or settings.bind or here}
     )
+
+
+def _own_address(consul_host: str) -> str:
+    """Return the address that this machine has on the way to Consul; the loopback address if Consul is on it."""
+    try:
+        if consul_host == "localhost" or ip_address(consul_host).is_loopback:
+            return "127.0.0.1"
+    except ValueError:
+        pass  # a host name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((consul_host, 9))  # sends nothing; it only chooses the local address
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 class Job:
@@ -192,7 +208,7 @@ class Job:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
-        self._agent.bar(STOPPING)
+        self._agent.block(STOPPING)
         left = self._settings.graceful_timeout - (time.monotonic() - began)
         closed = self._agent.wait_closed(left)
         exit_code = self._ending.exit_code

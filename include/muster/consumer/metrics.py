@@ -195,7 +195,7 @@ class ConsumerMetrics(Collector):
         barred = GaugeMetricFamily(
             "muster_consumer_barred", "1 for each reason why it takes nothing up", labels=[*_OWN, "reason"]
         )
-        for reason in sorted(view.bars):
+        for reason in sorted(view.blocks):
             barred.add_metric([*self._me, reason], 1)
         yield barred
         for name, text, value in (

@@ -40,7 +40,7 @@ LONGEST_VALUE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Older:
+class Predecessor:
     """An incarnation that had this id, and where its status page was."""
 
     incarnation: str
@@ -63,18 +63,20 @@ class Refused:
 
 Answer = ConsumerStatus | Refused | str
 """What came of asking; text says why there is no answer."""
-Ask = Callable[[Older], Answer]
+Ask = Callable[[Predecessor], Answer]
 
 
-def olders(registration: Registration, own: str) -> tuple[Older, ...]:
-    """Who may still hold partitions when incarnation `own` replaces `registration`: its process, and those that it
-    was itself waiting for."""
+def predecessors(registration: Registration, own: str) -> tuple[Predecessor, ...]:
+    """Return the processes that may still hold partitions when incarnation `own` replaces `registration`.
+
+    They are the registered one, and those that it was itself waiting for.
+    """
     found = [_parse(text) for text in registration.meta.get(KEY, "").split(",")]
-    found.append(Older(registration.incarnation or "", registration.address, registration.port))
+    found.append(Predecessor(registration.incarnation or "", registration.address, registration.port))
     return tuple(older for older in found if older is not None and older.incarnation != own)
 
 
-def to_meta(waited_for: Iterable[Older]) -> dict[str, str]:
+def to_meta(waited_for: Iterable[Predecessor]) -> dict[str, str]:
     """The metadata that names them, the newest last; nothing if there are none."""
     names = [str(older) for older in waited_for]
     while len(",".join(names)) > LONGEST_VALUE:
@@ -82,7 +84,7 @@ def to_meta(waited_for: Iterable[Older]) -> dict[str, str]:
     return {KEY: ",".join(names)} if names else {}
 
 
-def ask(older: Older, token: SecretStr | None = None) -> Answer:
+def ask(older: Predecessor, token: SecretStr | None = None) -> Answer:
     """Ask for the status of an older process. `token` is the bearer token of status pages, if they have one."""
     try:
         url = older.url
@@ -105,9 +107,9 @@ def ask(older: Older, token: SecretStr | None = None) -> Answer:
 
 @dataclass
 class Waiting:
-    """Those who are still waited for. `began` is a moment of the same clock that `look` is told."""
+    """The processes that are still waited for. `began` is a moment of the clock of `look`."""
 
-    older: Sequence[Older]
+    older: Sequence[Predecessor]
     began: float
     _heard: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -116,7 +118,7 @@ class Waiting:
         self.older = [older for older in self.older if not self._gone(older, ask(older), now)]
         return not self.older
 
-    def _gone(self, older: Older, answer: Answer, now: float) -> bool:
+    def _gone(self, older: Predecessor, answer: Answer, now: float) -> bool:
         why = ""
         match answer:
             case ConsumerStatus():
@@ -135,12 +137,12 @@ class Waiting:
         return bool(why)
 
 
-def _parse(text: str) -> Older | None:
+def _parse(text: str) -> Predecessor | None:
     incarnation, at, where = text.rpartition("@")
     address, _, port = where.rpartition(":")
     if not at or not incarnation or not port.isascii() or not port.isdigit():
         return None
-    return Older(incarnation, address, int(port))
+    return Predecessor(incarnation, address, int(port))
 
 
 def _was_refused(error: BaseException | None) -> bool:

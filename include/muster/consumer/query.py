@@ -4,10 +4,10 @@ Each run of the query begins with nothing: a new token for its planner, and a sc
 afterwards. Kafka's committed offsets say where to begin. A query that fails is started again within the job, after
 a pause that doubles from one failure to the next.
 
-A batch's offsets count as processed when the handler has returned. That is exact: the planner told the agent what
-the batch holds before Spark knew of it, Spark runs one batch at a time, and each planning says where Spark stands,
-which the agent compares. Spark's progress events come later, through a queue that may drop them, and not at all
-for the last batch before a stop.
+A batch's offsets count as processed when the handler has returned. That is exact: the planner reported the batch to
+the agent before Spark knew of it, Spark runs one batch at a time, and each planning says where Spark stands, which
+the agent compares. Spark's progress events come later, through a queue that may drop them, and not at all for the
+last batch before a stop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SCRATCH = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What a session is told whose checkpoints are not read after a crash: to write no checksum of its own beside each
+"""Settings of a session whose checkpoints are not read after a crash: to write no checksum of its own beside each
 file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
 for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
 records."""
@@ -149,8 +149,10 @@ class QuerySupervisor:
         )
 
     def _rehearse(self, frame: DataFrame) -> None:
-        """Have Spark and its Python workers go through what most handlers do with a batch, with one that nobody is
-        given, so that the first records that count need not wait until everything is loaded and compiled."""
+        """Have Spark and its Python workers do with a batch what most handlers do, and discard the result.
+
+        So the first records that count need not wait until everything is loaded and compiled.
+        """
         if self._rehearsed:
             return
         self._rehearsed = True

@@ -101,7 +101,7 @@ class Registrar:
         self._takeover: threading.Thread | None = None
         self._leaving = False
         self._lock = threading.Lock()
-        agent.bar(JOINING)
+        agent.block(JOINING)
 
     @property
     def generation(self) -> int:
@@ -159,16 +159,14 @@ class Registrar:
         with self._lock:
             own = self._discovery.own(self._settings.consumer)
             self._heed_newer(own)
-            there = own.registration
-            mine = there is not None and there.incarnation == self._settings.incarnation
-            if there is None or not mine or not there.passing or not self._may_register():
+            mine = self._mine(own)
+            if mine is None or not mine.passing or not self._may_register():
                 return False
             self._others = None
-            if not self.others_stay():
-                return False
-            self._leaving = True
-            self._register(there)
-            return True
+            self._leaving = self.others_stay()
+            if self._leaving:
+                self._register(mine)
+            return self._leaving
 
     def others_stay(self) -> bool:
         """Whether another consumer is live that is not about to leave as well, as seen at most `OTHERS_LOOK` seconds
@@ -221,34 +219,38 @@ class Registrar:
             if not self._may_register():
                 return own
             self._keep_generation(own)
-            there = own.registration
-            mine = there is not None and there.incarnation == self._settings.incarnation
-            passes = self._passes(own)
+            mine, passes = self._mine(own), self._passes(own)
             self._live = passes and self._known
             if not self._live and self._agent.wait_closed(0.0):
-                # Restored, or done with waiting, it may not take up anything before it is live again. Who holds
-                # something goes on with it.
-                self._agent.bar(JOINING)
+                # Restored, or done with waiting, it may not take up anything before it is live again. What it
+                # holds it goes on with.
+                self._agent.block(JOINING)
                 self._expects = False
-            if not mine:
-                self._register(there)
+            if mine is None:
+                self._register(own.registration)
                 self._known = False
                 return None
             self._registered = True
             if self._live and not self._expects:
-                self._agent.expect(self._discovery.epochs())
+                epochs = self._discovery.epochs()
+                with self._agent.change() as ownership:
+                    ownership.expect(epochs)
                 self._expects = True
             if self._live:
-                self._agent.lift_once_read(JOINING)
-            if there is not None and self._waiting is None and predecessor.KEY in there.meta:
-                self._register(there)
+                self._agent.unblock_once_read(JOINING)
+            if self._waiting is None and predecessor.KEY in mine.meta:
+                self._register(mine)
                 return None
             return None if passes and not self._known else own
 
+    def _mine(self, own: Own) -> Registration | None:
+        """This process's registration with the local agent, None without one."""
+        there = own.registration
+        return there if there is not None and there.incarnation == self._settings.incarnation else None
+
     def _passes(self, own: Own) -> bool:
         """Whether the local agent has this process, and its check passes."""
-        there = own.registration
-        return there is not None and there.incarnation == self._settings.incarnation and there.passing
+        return (mine := self._mine(own)) is not None and mine.passing
 
     def _heed_newer(self, own: Own) -> None:
         """See whether a newer process has this id: by its number, or by its registration with the same agent."""
@@ -294,7 +296,7 @@ class Registrar:
         self._agent.problem(PREDECESSOR, f"waiting for incarnation {names} to close" if names else None)
         if over:
             self._waiting = None
-            self._agent.lift_once_read(TAKING_OVER)
+            self._agent.unblock_once_read(TAKING_OVER)
         return over
 
     def _wait_for_predecessors(self) -> None:
@@ -303,9 +305,9 @@ class Registrar:
 
     def _isolate(self, isolated: bool) -> None:
         if isolated:
-            self._agent.bar(ISOLATED)
+            self._agent.block(ISOLATED)
         else:
-            self._agent.lift_once_read(ISOLATED)
+            self._agent.unblock_once_read(ISOLATED)
 
     def _register(self, there: Registration | None) -> None:
         """Register; `there` is what the local agent has under this id now."""
@@ -365,12 +367,12 @@ class Registrar:
         return max(known, key=lambda other: other.generation).passing if known else False
 
     def _wait_for(self, others: Sequence[Registration]) -> None:
-        self._agent.bar(TAKING_OVER, mute=True)
+        self._agent.block(TAKING_OVER, mute=True)
         incarnation = self._settings.incarnation
-        older: dict[str, predecessor.Older] = {}
+        older: dict[str, predecessor.Predecessor] = {}
         for other in others:
             log.info("incarnation %s is registered as %s; replacing it", other.incarnation, other.id)
-            older |= {str(found): found for found in predecessor.olders(other, incarnation)}
+            older |= {str(found): found for found in predecessor.predecessors(other, incarnation)}
         self._waiting = predecessor.Waiting(tuple(older.values()), self._clock())
 
     def _look_elsewhere(self, asked: float) -> None:

@@ -1,9 +1,9 @@
 """The consumer's HTTP face: `/status` for the coordinator and people, `/health` for Consul, `/metrics`.
 
-With a `status_token`, `/status` and `/metrics` answer only who sends it (`Authorization: Bearer ...`). `/health` is
-open in any case and says little: the token in Consul's check would stand in Consul's catalog for many to read. No
-page shows a setting that could be a secret. They answer from memory, so they are quick whatever Spark, Kafka or
-ZooKeeper do.
+With a `status_token`, `/status` and `/metrics` answer only requests that send it (`Authorization: Bearer ...`).
+`/health` is open in any case and says little: a token in Consul's check would be in Consul's catalog, which many can
+read. No page shows a setting that could be a secret. They answer from memory, so they are quick whatever Spark, Kafka
+or ZooKeeper do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_status_page(
             "incarnation": settings.incarnation,
             "generation": generation(),
             "epochs": True,
-            "leaving": STOPPING in view.bars,
+            "leaving": STOPPING in view.blocks,
             "topics": {name: _topic(view, name) for name in (topic & view.topics.keys() or view.topics)},
             "cluster": settings.cluster,
             "state": _state(view),
@@ -87,7 +87,7 @@ def make_status_page(
 
 
 def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
-    """A dependency that turns away who does not send `token`."""
+    """Return a dependency that refuses requests without `token`."""
     wanted = f"Bearer {token.get_secret_value()}".encode() if token else b""
 
     async def check(authorization: Annotated[str, Header()] = "") -> None:
@@ -103,8 +103,8 @@ def _bearer(token: SecretStr | None) -> Callable[[str], Awaitable[None]]:
 
 def _state(view: View) -> str:
     """What the consumer does as a whole: why it takes nothing up, or how far its query is."""
-    if view.bars:
-        return ", ".join(sorted(view.bars))
+    if view.blocks:
+        return ", ".join(sorted(view.blocks))
     return "running" if view.query_running else "starting"
 
 

@@ -1,6 +1,6 @@
 """Which topics Kafka has: under which id, and whether one is gone. For one place; the times come in.
 
-A topic that was deleted and created again is told by its id. One that was only deleted is told by its absence, and
+A topic that was deleted and created again is known by its id. One that was only deleted is known by its absence, and
 absence is believed late: a broker that has just started, or lags behind, may not know a topic yet. It counts as gone
 when Kafka has not known it for `GONE_AFTER` seconds, and a list of all topics that succeeds has it neither among the
 topics nor among those in error.
@@ -34,7 +34,7 @@ class Topics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The ids that Kafka told, and the topics that are gone."""
+    """The ids that Kafka reported, and the topics that are gone."""
 
     ids: Mapping[str, str]
     gone: frozenset[str] = frozenset()

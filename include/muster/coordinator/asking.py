@@ -1,20 +1,27 @@
-"""Ask consumers how they stand, and say what follows for those that are not live.
+"""Ask consumers for their status, and say what follows for those that are not live.
 
-A consumer that is registered is asked before anything is taken from it on account of its absence, whether its
-check passes or not: only a refused connection, or silence past `SILENCE`, means that it is gone. Where more than
-half of all consumers are gone by that, and more than one, it is doubted for a while.
+A consumer that is registered is asked before anything is taken from it because of its absence, whether its check
+passes or not: only a refused connection, or silence past `SILENCE`, means that it is gone. Where more than half of
+all consumers are gone by that, and more than one, their absence is doubted for a while.
+
+Within one run no consumer is asked twice for the same (`Answers`). A topic is Stable when all its consumers run what
+they were given. Of many hundreds, some answer late in any one round; if only one round counted, a large topic might
+never become Stable. What a consumer reports in knowledge of an epoch stays true of that epoch: partitions that it
+runs it took up then, and those that it closed it cannot take up again without a newer one. So its answer is kept, by
+topic, as long as its incarnation is the registered one, it is live, and the epoch is the topic's. A consumer that
+reports no epochs is asked every time: its answer does not say to which epoch it belongs. So is one that is not live,
+because whether it still answers is the question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from muster.coordinator.answers import Answers, Process
 from muster.coordinator.ports import StatusPoller
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
-from muster.core.patience import NOTHING_HEARD, Heard
-from muster.core.state_machine import topics_ahead
+from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
+from muster.core.state_machine import consumers_to_ask, topics_ahead
 from muster.edges.status import StatusFailure, StatusResult
 
 SILENCE = 1.0
@@ -25,17 +32,26 @@ vain."""
 
 Questions = Mapping[str, set[str]]
 """Consumer id to the topics that it is asked about."""
+Process = tuple[str, str | None]
+"""A consumer's id and its incarnation."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of asking: answers of registered incarnations, why others are unavailable, and what `advance` needs
-    to know besides. `lost` are the owners that are not live."""
+class Replies:
+    """The result of asking.
+
+    `statuses` are the answers of registered incarnations, `failures` says why others are unavailable, `heard` is what
+    `advance` needs besides. `lost` are the owners that are not live.
+    """
 
     statuses: Mapping[str, ConsumerStatus] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     heard: Heard = NOTHING_HEARD
     lost: frozenset[str] = frozenset()
+
+    def patience(self, policy: Policy, membership: Membership) -> Patience:
+        """Return how long consumers that are away are waited for, by these replies."""
+        return Patience(policy, membership, self.statuses, self.heard)
 
 
 def ask(
@@ -47,7 +63,7 @@ def ask(
     also: Questions,
     silence: float,
     noted: Mapping[str, int],
-) -> Told:
+) -> Replies:
     """Ask all consumers that the next step depends on, and those in `also`. What is `kept` is not asked again.
     Those that are not live have `silence` seconds. `noted` are the epochs that Consul has, by topic.
 
@@ -65,7 +81,7 @@ def ask(
     lost = owners - membership.live.keys() - membership.isolated
     without_sign = lost - statuses.keys() - round_.gone
     doubted = len(without_sign) > 1 and 2 * len(without_sign) > len(owners | membership.live.keys())
-    return Told(
+    return Replies(
         statuses,
         round_.failures,
         Heard(
@@ -75,6 +91,64 @@ def ask(
         ),
         frozenset(owners - membership.live.keys()),
     )
+
+
+class Answers:
+    """The answers of consumers, kept for one run. `silent` are those that were asked in vain while not live."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, ConsumerStatus] = {}
+        self.silent: set[Process] = set()
+
+    def open_questions(
+        self, snapshots: Mapping[str, TopicSnapshot], membership: Membership, unknown: Collection[str] = ()
+    ) -> dict[str, set[str]]:
+        """Return the consumers to ask, with topics: those that matter and have not reported what is waited for."""
+        asked = consumers_to_ask(snapshots.values(), membership, unknown)
+        self._forget(membership)
+        found = {
+            consumer: {topic for topic in topics if not self._settled(consumer, snapshots[topic])}
+            for consumer, topics in asked.items()
+        }
+        return {consumer: topics for consumer, topics in found.items() if topics}
+
+    def take(self, answers: Iterable[ConsumerStatus]) -> None:
+        """Keep what was answered just now, in the place of what the same incarnation said of the same topics."""
+        for answer in answers:
+            before = self._said.get(answer.consumer)
+            if before is not None and before.epochs and before.incarnation == answer.incarnation:
+                answer = replace(answer, topics={**before.topics, **answer.topics})  # noqa: PLW2901
+            self._said[answer.consumer] = answer
+
+    def said(self, answered: Iterable[str]) -> dict[str, ConsumerStatus]:
+        """Return what counts now: the answers of those that `answered` just now, and of all that report epochs."""
+        now = set(answered)
+        return {
+            consumer: status for consumer, status in self._said.items() if status.epochs or consumer in now
+        }
+
+    def _forget(self, membership: Membership) -> None:
+        self._said = {
+            consumer: status
+            for consumer, status in self._said.items()
+            if consumer in membership.live
+            and membership.live[consumer].incarnation in {None, status.incarnation}
+        }
+
+    def _settled(self, consumer: str, snapshot: TopicSnapshot) -> bool:
+        status = self._said.get(consumer)
+        state, assignment = snapshot.state, snapshot.assignment
+        if status is None or not status.epochs or assignment is None:
+            return False
+        of_topic = status.on(snapshot.topic)
+        if of_topic.epoch != assignment.epoch:
+            return False
+        if state is None:
+            return not of_topic.held
+        wanted = state.to_start.get(consumer, frozenset())
+        if consumer in state.missing:
+            wanted |= {p for p, owner in assignment.owners.items() if owner == consumer}
+        return wanted <= of_topic.running and not state.to_close.get(consumer, frozenset()) & of_topic.held
 
 
 class _Round:

@@ -17,9 +17,8 @@ from functools import partial
 
 from pydantic import SecretStr
 
-from muster.coordinator import cycle_search
-from muster.coordinator.answers import Answers
-from muster.coordinator.asking import BRIEFLY, SILENCE, Questions, Told, ask
+from muster.coordinator import gc_policy
+from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, Replies, ask
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -37,7 +36,7 @@ from muster.core.coordination import AssignorChoice
 from muster.core.decisions import Decisions
 from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
 from muster.core.model import Consumer, State, TopicSnapshot, Transition
-from muster.core.patience import Patience, Policy
+from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
 from muster.core.readable import readable
 from muster.core.state_machine import NO_REASONS, advance
@@ -105,7 +104,7 @@ class Coordinator:
         )
         return fetch.run(self.subscription(decisions))
 
-    def _await_need(self, long_poll: float) -> tuple[View, Told, str, float]:
+    def _await_need(self, long_poll: float) -> tuple[View, Replies, str, float]:
         """Look at everything until there is something to act on, or `long_poll` seconds are over.
 
         Returns what was seen and answered last, what ended the wait ('tick' if it is over), and how many seconds it
@@ -121,9 +120,9 @@ class Coordinator:
             # The index is taken before the reading, so a change in between ends the wait at once.
             index = self.discovery.wait(index, 0)
             view = self._view()
-            told = Told() if view.held else self._ask(view, silence=BRIEFLY)
+            replies = Replies() if view.held else self._ask(view, silence=BRIEFLY)
             left = long_poll - (self.clock() - began)
-            woke = self._why_act(view, told)
+            woke = self._why_act(view, replies)
             if not woke and subscribed not in (None, view.decisions.subscriptions):
                 woke = (
                     "topics were subscribed or unsubscribed"  # the next run's fetch_partitions takes them up
@@ -131,16 +130,16 @@ class Coordinator:
             subscribed = view.decisions.subscriptions
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
-                return view, told, woke, waited
-            expiry = self._next_change(view, told)
+                return view, replies, woke, waited
+            expiry = self._next_change(view, replies)
             if expiry is not None:
                 left = max(min(left, expiry), 0.0)
             before, index = index, self._wait(index, left, woken)
             unchanged = (index.seen_health, index.seen_keys) == (before.seen_health, before.seen_keys)
             waited = self.clock() - began
-            if unchanged and waited >= long_poll and expiry is None and view.membership is not None:
+            if unchanged and waited >= long_poll and expiry is None and view.trusted:
                 # Looking again would show the same; and nothing is written on the strength of it.
-                return view, told, "tick", waited
+                return view, replies, "tick", waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too.
@@ -164,14 +163,14 @@ class Coordinator:
             raise found
         return found
 
-    def _why_act(self, view: View, told: Told) -> str:
-        if view.membership is None or view.held:
+    def _why_act(self, view: View, replies: Replies) -> str:
+        if view.held:
             return ""
         for topic, step in view.under_way().items():
             return f"topic {topic}: {step}"
         if view.asked:
             return view.asked
-        for transition in self._transitions(view, told):
+        for transition in self._transitions(view, replies):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
@@ -180,12 +179,12 @@ class Coordinator:
         view = self._view()
         return self._next_change(view, self._ask(view))
 
-    def _next_change(self, view: View, told: Told) -> float | None:
+    def _next_change(self, view: View, replies: Replies) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, None if none is."""
-        if view.membership is None or not any(s.state and s.state.missing for s in view.snapshots.values()):
+        if not view.trusted or not any(s.state and s.state.missing for s in view.snapshots.values()):
             return None
-        patience = Patience(view.policy, view.membership, told.statuses, told.heard)
-        now = self._now(view, told)
+        patience = replies.patience(view.policy, view.membership)
+        now = self._now(view, replies)
         at = patience.next_change(view.snapshots.values(), now)
         # One that is back and does not run yet is asked again.
         return LAST_POLL if at is None else at - now
@@ -193,48 +192,45 @@ class Coordinator:
     def compute_assignment(self, long_poll: float = 0.0) -> PlanReport:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
-        view, told, woke, waited = self._await_need(long_poll)
-        if view.held or view.membership is None:
-            return PlanReport(
-                held=view.held,
-                errors=view.errors,
-                warnings=view.warnings,
-                states=view.states(),
-                woke=woke,
-                waited=round(waited, 3),
-            )
+        view, replies, woke, waited = self._await_need(long_poll)
+        report = PlanReport(
+            held=view.held,
+            errors=view.unreadable_topics,
+            warnings=view.warnings,
+            states=view.states(),
+            woke=woke,
+            waited=round(waited, 3),
+        )
+        if view.held:
+            return report
         if woke == "tick":
-            told = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
-        transitions = self._transitions(view, told)
+            replies = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
+        transitions = self._transitions(view, replies)
         under_way = view.under_way()
-        stuck = list(self._stuck(view, self._waiting(view, told)).values())
+        stuck = list(self._stuck(view, self._waiting(view, replies)).values())
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
-        return PlanReport(
+        return replace(
+            report,
             needed=bool(transitions or under_way or view.asked or stuck),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
-            errors=view.errors,
-            warnings=view.warnings,
             stuck=stuck,
             planning_error=view.planning_error,
             assignor=str(view.decisions.assignor or ""),
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
-            states=view.states(),
-            woke=woke,
-            waited=round(waited, 3),
         )
 
     def advance(self, budget: float, on_change: Callable[[Change], None] = lambda _: None) -> AdvanceReport:
         """Carry every topic on until all are Stable or `budget` seconds are over; the next run resumes.
 
         With nothing under way and nothing to plan, the owners themselves are why this was called: all are asked.
-        `on_change` is told of each transition right after it was written.
+        `on_change` is called with each transition right after it was written.
         """
         deadline = self.clock() + budget
         changes: list[Change] = []
@@ -243,19 +239,19 @@ class Coordinator:
         while True:
             began = self.clock()
             view = self._view()
-            if view.membership is None or view.held:
+            if view.held:
                 return AdvanceReport(
                     changes,
                     view.all_stable,
                     held=view.held,
-                    errors=view.errors,
+                    errors=view.unreadable_topics,
                     warnings=view.warnings,
                 )
-            told = self._ask(view, answers)
-            transitions = self._transitions(view, told)
+            replies = self._ask(view, answers)
+            transitions = self._transitions(view, replies)
             if not (transitions or changes or view.under_way() or view.asked):
-                told = self._ask(view, answers, self._owners(view))
-                transitions = self._transitions(view, told)
+                replies = self._ask(view, answers, self._owners(view))
+                transitions = self._transitions(view, replies)
             self._note_epochs(view, transitions)
             written = [
                 self._change(transition)
@@ -273,7 +269,7 @@ class Coordinator:
                 on_change(change)
             at_rest = view.all_stable and not view.leaving and not written
             if at_rest or self.clock() >= deadline:
-                waiting = self._waiting(view, told)
+                waiting = self._waiting(view, replies)
                 request = view.decisions.rebalance
                 if at_rest and request is not None:
                     self.discovery.end_rebalance(request)
@@ -283,7 +279,7 @@ class Coordinator:
                     waiting=[str(w) for found in waiting.values() for w in found],
                     stuck=list(self._stuck(view, waiting).values()),
                     planning_error=view.planning_error,
-                    errors=view.errors,
+                    errors=view.unreadable_topics,
                     warnings=view.warnings,
                     asked=view.asked if at_rest else "",
                 )
@@ -296,16 +292,18 @@ class Coordinator:
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
 
     def stuck(self) -> list[Waiting]:
-        """Who holds up a topic for longer than the cluster's `stuck_after`; writes nothing."""
+        """Return the consumers that hold up a topic for longer than the cluster's `stuck_after`; write nothing."""
         view = self._view()
-        if view.held or view.membership is None:
+        if view.held:
             return []
         waiting = self._waiting(view, self._ask(view, also=self._owners(view)))
         return [each for topic in self._stuck(view, waiting) for each in waiting[topic]]
 
     def waits_for(self, consumer: str) -> bool:
-        """Whether some topic waits for `consumer`; writes nothing."""
+        """Return whether some topic waits for `consumer`; write nothing."""
         view = self._view()
+        if not view.trusted:
+            return False
         owned = self._owners(view)
         also = {consumer: owned[consumer]} if consumer in owned else {}
         waiting = self._waiting(view, self._ask(view, also=also)).values()
@@ -316,23 +314,23 @@ class Coordinator:
         return self.cluster.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
 
     def _view(self) -> View:
-        snapshots, errors = readable(self.store.snapshots())
+        snapshots, unreadable = readable(self.store.snapshots())
         decisions = self.discovery.decisions()
         members = self.discovery.members()
         leaving = self.subscription(decisions).leaving(snapshots)
         policy = self.policy if decisions.rebalance is None else replace(self.policy, rebalance_delay=0.0)
         view = View(
             snapshots,
-            errors,
+            unreadable,
             members,
             decisions,
             leaving,
             known=Known(warnings=decisions.errors),
             policy=policy,
         )
-        if view.held or members.membership is None:
+        if view.held:
             return view
-        live = members.membership.live
+        live = view.membership.live
         staying = {topic: snapshot for topic, snapshot in snapshots.items() if topic not in leaving}
         try:
             assignor = self._assignor(decisions)
@@ -343,9 +341,9 @@ class Coordinator:
         return replace(view, known=known, targets=targets)
 
     def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
-        """The view while the assignor fails: what needs no plan goes on. The sticky assignor replaces consumers that
-        are gone for `planning_error_delay`, and leaving ones as the next owners of partitions on their way."""
-        live = view.membership.live if view.membership is not None else {}
+        """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces consumers
+        that are gone for `planning_error_delay`, and leaving ones as the next owners of partitions on their way."""
+        live = view.membership.live
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
         replacements: dict[str, dict[int, str]] = {}
         try:
@@ -395,7 +393,7 @@ class Coordinator:
         return self._reader.read(snapshots, live, assignor or self.assignor or load_in_force(self.cluster))
 
     def _shadow(self, view: View) -> ShadowReport | None:
-        if self.cluster.shadow_assignor is None or view.membership is None:
+        if self.cluster.shadow_assignor is None:
             return None
         live = view.membership.live
         staying = {topic: s for topic, s in view.snapshots.items() if topic not in view.leaving}
@@ -413,11 +411,9 @@ class Coordinator:
         known: Answers | None = None,
         also: Questions | None = None,
         silence: float = SILENCE,
-    ) -> Told:
+    ) -> Replies:
         """Ask all that the next step depends on, and `also` these. What is `known` already is not asked again. Those
         that are not live have `silence` seconds."""
-        if view.membership is None:
-            return Told()
         kept = Answers() if known is None else known
         timeout, noted = self.cluster.status_timeout, view.decisions.epochs
         return ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
@@ -425,7 +421,7 @@ class Coordinator:
     @staticmethod
     def _owners(view: View, share: float = 1.0) -> dict[str, set[str]]:
         """The live owners and what they own; of many a random `share` (0 to 1), so that each has its turn."""
-        if view.membership is None or view.held:
+        if view.held:
             return {}
         owned: dict[str, set[str]] = {}
         for topic, snapshot in view.snapshots.items():
@@ -437,28 +433,24 @@ class Coordinator:
             return owned
         return {c: owned[c] for c in random.sample(sorted(owned), many)}
 
-    def _now(self, view: View, told: Told) -> float:
+    def _now(self, view: View, replies: Replies) -> float:
         """The time by which patience is counted: ZooKeeper's where it counts, because clocks of workers differ."""
-        if view.membership is None:
-            return self.clock()
-        patience = Patience(view.policy, view.membership, told.statuses, told.heard)
+        patience = replies.patience(view.policy, view.membership)
         counts = any(s.state is not None and s.state.missing for s in view.snapshots.values())
-        return self.store.now() if counts or any(map(patience.release, told.lost)) else self.clock()
+        return self.store.now() if counts or any(map(patience.release, replies.lost)) else self.clock()
 
-    def _transitions(self, view: View, told: Told) -> list[Transition]:
-        if view.membership is None:
-            return []
-        now = self._now(view, told)
+    def _transitions(self, view: View, replies: Replies) -> list[Transition]:
+        now = self._now(view, replies)
         reasons = view.reasons()
         steps = (
             advance(
                 snapshot,
                 view.membership,
-                told.statuses,
+                replies.statuses,
                 view.targets.get(topic, {}),
                 now,
                 view.policy,
-                heard=told.heard,
+                heard=replies.heard,
                 standbys=view.targets.standbys.get(topic, {}),
                 reasons=reasons.get(topic, NO_REASONS),
                 leaving=view.leaving.get(topic, ""),
@@ -496,12 +488,10 @@ class Coordinator:
         epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
         return Change(snapshot.topic, snapshot.name, State.INITIAL, reason, (), epoch, self.clock(), 0.0)
 
-    def _waiting(self, view: View, told: Told) -> dict[str, list[Waiting]]:
-        if view.membership is None:
-            return {}
+    def _waiting(self, view: View, replies: Replies) -> dict[str, list[Waiting]]:
         return {
-            topic: waiting_for(snapshot, view.membership, told.statuses, told.failures)
-            + stalled(snapshot, view.membership, told.statuses, self.cluster.stuck_after)
+            topic: waiting_for(snapshot, view.membership, replies.statuses, replies.failures)
+            + stalled(snapshot, view.membership, replies.statuses, self.cluster.stuck_after)
             for topic, snapshot in view.snapshots.items()
         }
 
@@ -534,7 +524,7 @@ def open_coordinator(
     `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
     for the history: a DAG and its run.
 
-    It is for a process that coordinates and does little else: see `muster.coordinator.cycle_search`.
+    It is for a process that coordinates and does little else: see `muster.coordinator.gc_policy`.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach. The assignor is loaded, and Kafka and Consul are contacted,
     when they are first needed.
@@ -542,7 +532,7 @@ def open_coordinator(
     lister = kafka.TopicLister(kafka_settings)
     try:
         with (
-            cycle_search.seldom(),
+            gc_policy.rare_collections(),
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             discovery = consul.Discovery.of(consul_settings, cluster)

@@ -58,7 +58,7 @@ class Discovery(Protocol):
     """`muster.edges.consul.Discovery`. Every operation raises `ConsulError` within its deadline."""
 
     def members(self) -> Members:
-        """Who is registered, live and isolated."""
+        """Return the consumers that are registered, live and isolated."""
 
     def decisions(self) -> Decisions:
         """All that persons decided about the cluster."""

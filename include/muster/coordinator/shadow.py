@@ -1,4 +1,4 @@
-"""A candidate assignor beside the live one: what it would do differently is told, and never done.
+"""A candidate assignor beside the live one: what it would do differently is reported, and never done.
 
 It may be anybody's half-finished code, so it gets copies of what it reads, works in a thread of its own and has a
 limited time. Whatever happens in it ends as a line in the report. What a thread cannot be kept from is ending the

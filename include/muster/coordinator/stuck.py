@@ -85,7 +85,7 @@ def _outcome(
         without = WhatIf(without=frozenset({consumer}))
         plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)
     except (AssignorError, WhatIfError) as error:
-        return f"What would happen if it were isolated cannot be told: {error}"
+        return f"What would happen if it were isolated is unknown: {error}"
     if plan.held:
         return f"If it were isolated: {plan.held}."
     return "\n".join([f"If it were isolated, {len(plan.moves)} partition(s) would move:", "", *_moves(plan)])

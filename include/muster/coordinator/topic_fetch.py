@@ -45,7 +45,7 @@ class TopicFetch:
         Kafka out of reach, or silent on a topic that was there, leaves the last known partitions. A topic that stands
         in ZooKeeper with another Kafka or group than the settings name stays as it is, with an error. One that Kafka
         has under another id was created again, and begins again. Nothing is done while the cluster is paused. Raises
-        `ConsulError` if it cannot be told what is subscribed.
+        `ConsulError` if it is unknown what is subscribed.
         """
         # In this order: a partition that is added in between must not seem to have vanished from Kafka.
         known = self.store.snapshots()

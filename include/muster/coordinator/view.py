@@ -1,4 +1,4 @@
-"""What one reading of ZooKeeper and Consul gave, and what follows from it without asking anybody else."""
+"""What one reading of ZooKeeper and Consul gave, and what follows from it without asking a consumer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from muster.core.planner import Plan, intended_owners
 from muster.core.state_machine import may_be_removed
 from muster.edges.consul import Members
 
+NO_MEMBERS = Membership({})
+
 
 @dataclass(frozen=True)
 class View:
-    """Without `membership`, `members.doubt` says why. `leaving` are the topics that are not subscribed any more, with
-    the reason; `targets` is the plan for the others. With a `planning_error` it holds only who replaces the dead."""
+    """One reading, and the plan that follows.
+
+    `unreadable_topics` maps topics whose nodes are invalid to the reason; they stay as they are. `leaving` maps the
+    topics that are no longer subscribed to the reason; `targets` is the plan for the others. With a `planning_error`
+    it holds only the consumers that replace dead ones.
+    """
 
     snapshots: dict[str, TopicSnapshot]
-    errors: dict[str, str]
+    unreadable_topics: dict[str, str]
     members: Members
     decisions: Decisions = NOTHING_DECIDED
     leaving: Mapping[str, str] = field(default_factory=dict)
@@ -33,16 +39,21 @@ class View:
     policy: Policy = field(default_factory=Policy)
 
     @property
-    def membership(self) -> Membership | None:
-        """Who is there, None if that is not to be trusted."""
-        return self.members.membership
+    def trusted(self) -> bool:
+        """Whether Consul's answer about the consumers can be relied on; `members.doubt` says why not."""
+        return self.members.membership is not None
+
+    @property
+    def membership(self) -> Membership:
+        """The consumers, none if Consul's answer cannot be relied on."""
+        return self.members.membership or NO_MEMBERS
 
     @property
     def held(self) -> str:
         """Why the status quo stands, '' when planning may go on."""
         if self.decisions.paused is not None:
             return f"{self.decisions.paused}; resume the cluster to go on"
-        if self.membership is None:
+        if not self.trusted:
             return self.members.doubt
         if not self.membership.live:
             return "no consumer is live: the assignment stays as it is until one appears"
@@ -65,11 +76,10 @@ class View:
         pins = {
             topic: owners
             for topic, owners in decisions.pinned().items()
-            if topic not in self.errors and topic not in self.leaving
+            if topic not in self.unreadable_topics and topic not in self.leaving
         }
         topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
-        live = self.membership.live if self.membership is not None else {}
-        impossible = impossible_pins(pins, topics, live, decisions.excluded())
+        impossible = impossible_pins(pins, topics, self.membership.live, decisions.excluded())
         unobeyed = (
             decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
             for topic, snapshot in self._decided()

@@ -1,4 +1,4 @@
-"""Who holds up a topic: which partitions, for how long, and what a person can do.
+"""Which consumers hold up a topic: which partitions, for how long, and what a person can do.
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
 owner that makes no progress though there is lag.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot
+from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot, TopicStatus
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
@@ -56,44 +56,39 @@ def waiting_for(
     statuses: Mapping[str, ConsumerStatus],
     failures: Mapping[str, str],
 ) -> list[Waiting]:
-    """All consumers that hold up this topic. `failures` says why a consumer's status is unavailable."""
-    state, assignment = snapshot.state, snapshot.assignment
-    topic = snapshot.topic
+    """Return the consumers that hold up this topic. `failures` says why a consumer's status is unavailable."""
+    state, assignment, topic = snapshot.state, snapshot.assignment, snapshot.topic
     if assignment is None or (state is not None and state.state is State.STABLE):
         return []
+    epoch, owners = assignment.epoch, assignment.owners
+
+    def report(consumer: str) -> TopicStatus | None:
+        status = statuses.get(consumer)
+        return status.on(topic) if status is not None and status.has_seen(topic, epoch) else None
+
+    lacking: list[tuple[str, Phase, frozenset[int], str]] = []
     if state is None:
-        return [
-            Waiting(topic, consumer, Phase.ANSWER, (), why)
-            for consumer in sorted(membership.live)
-            if (status := statuses.get(consumer)) is None or not status.has_seen(topic, assignment.epoch)
-            if (
-                why := _why(consumer, membership, status, failures, "has not read the topic's assignment yet")
-            )
-        ]
-    found: list[Waiting] = []
-    for consumer in sorted(state.to_close):
-        status = statuses.get(consumer)
-        held = state.to_close[consumer]
-        if status is not None and status.has_seen(topic, assignment.epoch):
-            held = held & status.on(topic).held
-        if held:
-            why = _why(consumer, membership, status, failures, "still reports them")
-            found.append(Waiting(topic, consumer, Phase.CLOSE, tuple(sorted(held)), why))
-    for consumer in sorted(state.to_start):
-        status = statuses.get(consumer)
-        given = {p for p in state.to_start[consumer] if assignment.owners.get(p) == consumer}
-        if status is not None and status.has_seen(topic, assignment.epoch):
-            given -= status.on(topic).running
-        if given:
-            why = _why(consumer, membership, status, failures, "does not report them running yet")
-            found.append(Waiting(topic, consumer, Phase.START, tuple(sorted(given)), why))
-    return found
+        why = "has not read the topic's assignment yet"
+        lacking = [(c, Phase.ANSWER, frozenset(), why) for c in sorted(membership.live) if report(c) is None]
+    else:
+        for consumer, partitions in sorted(state.to_close.items()):
+            closing = partitions if (known := report(consumer)) is None else partitions & known.held
+            lacking += [(consumer, Phase.CLOSE, closing, "still reports them")] if closing else []
+        for consumer, partitions in sorted(state.to_start.items()):
+            given = frozenset(p for p in partitions if owners.get(p) == consumer)
+            starting = given if (known := report(consumer)) is None else given - known.running
+            why = "does not report them running yet"
+            lacking += [(consumer, Phase.START, starting, why)] if starting else []
+    return [
+        Waiting(topic, c, phase, tuple(sorted(held)), _why(c, membership, statuses.get(c), failures, why))
+        for c, phase, held, why in lacking
+    ]
 
 
 def stalled(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
-    """The live owners of a Stable topic that report no progress for more than `limit` seconds."""
+    """Return the live owners of a Stable topic that report no progress for more than `limit` seconds."""
     state, assignment = snapshot.state, snapshot.assignment
     if assignment is None or state is None or state.state is not State.STABLE:
         return []
@@ -142,7 +137,7 @@ def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
 def stuck_message(
     snapshot: TopicSnapshot, waiting: Iterable[Waiting], now: float, stuck_after: float
 ) -> str | None:
-    """What a person needs to know of a topic that is held up for longer than `stuck_after` seconds, else None.
+    """Return what a person needs to know of a topic that is held up for longer than `stuck_after` seconds, else None.
 
     `waiting` is what `waiting_for` and `stalled` found.
     """

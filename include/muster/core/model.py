@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+TopicPartition = tuple[str, int]
+"""Topic and partition number."""
+
 Owners = Mapping[int, str]
 """Partition number to consumer id, of one topic."""
 
@@ -74,7 +77,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who is there, from one trustworthy reading of service discovery.
+    """The consumers that are there, from one trustworthy reading of service discovery.
 
     `live` are the consumers that pass their check and are not isolated. `isolated` are those that a person
     took out (a key in the KV, or Consul's maintenance mode), whether or not they are registered. A consumer

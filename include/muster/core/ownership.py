@@ -1,40 +1,53 @@
 """What a consumer may read, must close and has to commit: its side of the protocol, as a pure state machine.
 
-`Ownership` is the whole consumer, `TopicConsumer` one topic of it. Nothing here talks to ZooKeeper, Spark or
-Kafka and nothing blocks; events come in as method calls, one at a time (the agent holds a lock), and every
-method leaves the whole in a state that can be reported as it stands.
+Nothing here talks to ZooKeeper, Spark or Kafka and nothing blocks. Events come in as method calls, one at a time (the
+agent holds a lock). Each event changes facts and ends with `Ownership._settle`, the one place that decides what is
+closed and what is taken up; so after each event the whole can be reported as it stands.
+
+Quantities
+----------
+
+Of a topic (`Topic`): `assigned` are the partitions that the newest assignment gives to this consumer, `elsewhere`
+those that it gives to others. A partition is *wanted* when it is assigned, the topic is in Kafka, and nothing blocks
+this consumer (isolated, stopping, not live yet).
+
+Of a partition that is held (`_Partition`), offsets are the next ones to read:
+
+- `offered`: the newest offer to the planner holds it, and no plan has answered that offer.
+- `planned`: where the planner's last plan ends; `processed`: where the last batch that the handler finished ended;
+  `committed`: what Kafka acknowledged.
+- It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`.
+- `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
+- `claimed`: whatever keeps a former owner's late commit from landing is in place.
 
 State Transitions
 -----------------
 
 Each partition is *closed* (not held), *starting*, *running* or *closing*:
 
-- closed -> starting: the newest assignment names this consumer, and it is not barred (isolated, or stopping).
+- closed -> starting: it is wanted.
 - starting -> running: the planner planned a batch that holds the partition.
 - running -> starting: the planner planned without it, or the query ended.
-- starting, running -> closing: the newest assignment names another consumer, or reads from another place or another
-  topic, or the topic is gone from Kafka, or the consumer was barred.
-- closing -> closed: nothing of it can be read any more, what was processed is committed, and no claim is under way
-  (see below).
+- starting, running -> closing: it is no longer wanted, or the assignment names another place or another topic.
+- closing -> closed: it may not be read, nothing is outstanding, and no claim is under way (see below).
 
 Invariants
 ----------
 
-1. The planner is offered a partition in *closing* never, whatever a newer assignment says: it is closed first
-   and then starts again, from the committed offset.
+1. A partition in *closing* is never offered, whatever a newer assignment says: it is closed first and then starts
+   again, from the committed offset.
 2. A partition is closed only when no batch that holds it can be under way or be planned from an older offer,
    and every offset that was processed is committed and acknowledged. "Can be planned" is known by sequence
    numbers: each offer to the planner has one, and only the plan made from the newest offer is accepted.
 3. A partition that is not in the planner's last plan (so the planner would take it up from the committed offset)
-   is not offered while a commit for it is outstanding: it would be read twice.
+   is not offered while its commit is outstanding: it would be read twice.
 4. The epoch of a topic changes in the same step as the partitions that it took away turn to *closing*. So a
    status that shows epoch N and does not list a partition proves that the partition is closed, not that its
    removal is still unknown.
-5. With `claims`, a partition that was just taken up is not offered until it is *claimed*: until whatever keeps a
-   former owner's late commit from landing is in place. So the committed offset it starts from is read after that.
-   A claim begins only for a partition that is held and not closing, in the same step that notes it, and a partition
-   whose claim has begun is not closed before that claim has ended: if it landed later, it would fence off the next
-   owner.
+5. With `claims`, a partition that was just taken up is not offered until it is claimed. So the committed offset that
+   it starts from is read after that. A claim begins only for a partition that is held and not closing, in the same
+   step that notes it, and a partition whose claim has begun is not closed before that claim has ended: if it landed
+   later, it would fence off the next owner.
 6. A partition whose commit was *refused* (another consumer has taken it over) is closed without committing, and not
    taken up again, whatever the assignment says, until it is allowed: the assignment that names this consumer may
    be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
@@ -48,22 +61,32 @@ Invariants
    without committing, and nothing that is known of them counts for the new ones. While Kafka has the topic under
    another id than the assignment, it is neither offered nor committed. A topic whose id is not known is whatever has
    its name; it gets the id that the assignment first names.
-9. A plan goes on where the one before ended, or says that and why it does not (a *jump*): there is no silent gap.
+9. A plan continues where the one before ended, or states where and why it does not (a *jump*): there is no silent
+   gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+from zlib import crc32
 
-from muster.core.model import TopicAssignment, TopicStatus
+from muster.core.model import TopicAssignment, TopicPartition, TopicStatus
 from muster.core.positions import Jump
 
 Range = tuple[int, int]
 """Offsets `[from, to)` of one partition in one batch."""
 
-TopicPartition = tuple[str, int]
-"""Topic and partition number."""
+LONGEST_RENEWAL = 24 * 3600.0
+"""Seconds after which the committed offset of a partition is committed again at the latest.
+
+Kafka forgets an offset that was not committed for `offsets.retention.minutes` (7 days), also of a partition that is
+held and has nothing to read."""
+RENEWAL_SPREAD = 0.25
+"""How much of `LONGEST_RENEWAL` the intervals differ by, so that what was taken up together is not due together."""
+
+_T = TypeVar("_T")
 
 
 class PlanRefusedError(ValueError):
@@ -94,11 +117,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """An offset to commit, of which topic it is, and for which term (see `_Partition`)."""
+    """An offset to commit, of which topic it is, and for which claim epoch."""
 
     offset: int
     topic_id: str = ""
-    term: int = 0
+    claim_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +152,14 @@ class Plan:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def ranges(self) -> dict[TopicPartition, Range]:
+        """The offsets by partition."""
+        return {(topic, p): found for topic, ranges in self.offsets.items() for p, found in ranges.items()}
+
+    @property
     def empty(self) -> bool:
         """Whether no partition has an offset to read."""
-        return all(begin == end for ranges in self.offsets.values() for begin, end in ranges.values())
+        return all(begin == end for begin, end in self.ranges.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +170,47 @@ class PartitionReport:
     committed: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What is known of one topic; without a `source` it is not assigned to any consumer."""
+
+    source: Source | None = None
+    epoch: int | None = None
+    zxid: int = -1
+    assigned: frozenset[int] = frozenset()
+    elsewhere: frozenset[int] = frozenset()
+    standby: frozenset[int] = frozenset()
+    least: int = 0
+    """Lower epochs than this are of a ZooKeeper that was restored from a backup, whatever else is known."""
+    kafka_id: str = ""
+    """The id under which Kafka has the topic, as last seen; '' if that is not known."""
+    gone: bool = False
+    """The topic is not in Kafka any more."""
+
+    @property
+    def recreated(self) -> bool:
+        """Whether Kafka has the topic under another id than the assignment."""
+        known = self.source.topic_id if self.source is not None else ""
+        return bool(known and self.kafka_id) and known != self.kafka_id
+
+    def is_at(self, place: Place) -> bool:
+        """Whether the assignment names `place`."""
+        return self.source is not None and self.source.place == place
+
+    def source_of(self, assignment: TopicAssignment) -> Source:
+        """The source that an assignment names; the known id stands if it comes from a coordinator without ids."""
+        source = Source(assignment.bootstrap_servers, assignment.group_id, assignment.topic_id)
+        if self.source is not None and not source.topic_id and source.place == self.source.place:
+            return self.source
+        return source
+
+
 @dataclass(slots=True)
 class _Partition:
-    """One partition that is held. Offsets are the next ones to read."""
+    """One partition that is held; see the module's quantities."""
 
     source: Source
-    term: int = 0
-    """Numbers the times that the topic's partitions were taken up."""
+    claim_epoch: int = 0
     claimed: bool = True
     claiming: bool = False
     """A claim has begun and has not ended: it may still fence off the owner of that time."""
@@ -156,19 +218,18 @@ class _Partition:
     """What was processed is not to be committed."""
     closing: bool = False
     offered: bool = False
-    """The newest offer holds it and has not been answered with a plan: a plan with it may come any moment."""
     start: int | None = None
     """Where its first batch began, or the first one since it was planned without."""
     planned: int | None = None
-    """End of its range in the planner's last plan; None if that plan does not hold it."""
+    """None if the planner's last plan does not hold it."""
     processed: int | None = None
-    """End of the last batch that the handler finished."""
     committed: int | None = None
-    """What Kafka acknowledged."""
+    committed_at: float = 0.0
+    """When, on the caller's clock."""
 
     @property
     def outstanding(self) -> bool:
-        """Whether something was processed that Kafka has not acknowledged."""
+        """Whether something was processed that is to be committed and is not acknowledged."""
         return not self.refused and self.processed is not None and self.processed != self.committed
 
     @property
@@ -177,321 +238,30 @@ class _Partition:
         return self.offered or self.planned is not None
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing holds it open any more."""
+        return self.closing and not (self.may_be_read or self.outstanding or self.claiming)
+
+    @property
     def position(self) -> int | None:
         """The next offset to process, None as long as it was not planned."""
         return self.start if self.processed is None else self.processed
 
     @property
     def offerable(self) -> bool:
+        """Whether the planner may put it in the next batch."""
         return self.claimed and not self.closing and (self.planned is not None or not self.outstanding)
 
-
-@dataclass(slots=True)
-class TopicConsumer:
-    """One topic of this consumer."""
-
-    topic: str
-    owner: str
-    source: Source | None = None
-    epoch: int | None = None
-    zxid: int = -1
-    assigned: frozenset[int] = frozenset()
-    standby: frozenset[int] = frozenset()
-    barred: bool = False
-    claims: bool = False
-    fencing: bool = False
-    least: int = 0
-    """Lower epochs than this are of a ZooKeeper that was restored from a backup, whatever else is known."""
-    elsewhere: frozenset[int] = frozenset()
-    """Partitions that the newest assignment gives to other consumers."""
-    held_off: set[int] = field(default_factory=set)
-    """Partitions that were refused, and have not been allowed since."""
-    kafka_id: str = ""
-    """The id under which Kafka has the topic, as last seen; '' if that is not known."""
-    gone: bool = False
-    """The topic is not in Kafka any more."""
-    taken_up: int = 0
-    held: dict[int, _Partition] = field(default_factory=dict)
-
-    def read(self, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take the assignment that stands in ZooKeeper since transaction `zxid`; False if it is older than
-        what was taken before."""
-        if zxid < self.zxid or assignment.epoch < self.least:
-            return False
-        self._take(assignment, zxid)
-        return True
-
-    def expect(self, least: int) -> None:
-        """Epochs below `least` are not to be obeyed; what was obeyed of them before counts no longer."""
-        self.least = max(self.least, least)
-        if self.epoch is not None and self.epoch < self.least:
-            self.epoch = self.least
-            self.forget_assigned()
-
-    def read_restored(self, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
-        was restored from a backup; False if it is not to be obeyed: the status quo stays.
-
-        Another assignment of the known epoch was written over the restored state by a coordinator that had not asked
-        this consumer. The epoch that this consumer reports is above it from then on, so the coordinator notices.
-        """
-        if assignment.epoch < self.least:
-            self.epoch = max(self.epoch or 0, self.least)
-            return False
-        if self.epoch is not None and assignment.epoch <= self.epoch:
-            owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
-            same = owners == self.assigned and frozenset(assignment.owners) - owners == self.elsewhere
-            if assignment.epoch < self.epoch or not same or self._source_of(assignment) != self.source:
-                self.epoch = max(self.epoch, assignment.epoch + 1)
-                return False
-        self._take(assignment, zxid)
-        return True
-
-    def _source_of(self, assignment: TopicAssignment) -> Source:
-        source = Source(assignment.bootstrap_servers, assignment.group_id, assignment.topic_id)
-        if self.source is not None and not source.topic_id and source.place == self.source.place:
-            return self.source  # a coordinator that knows no ids has written it
-        return source
-
-    def _take(self, assignment: TopicAssignment, zxid: int) -> None:
-        self.zxid = zxid
-        self.epoch = assignment.epoch
-        source = self._source_of(assignment)
-        if source != self.source:
-            self.gone = False
-            if self.source is not None and source.place != self.source.place:
-                self.kafka_id = ""
-        self.source = source
-        self.assigned = frozenset(p for p, consumer in assignment.owners.items() if consumer == self.owner)
-        self.standby = frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys)
-        self.elsewhere = frozenset(assignment.owners) - self.assigned
-        self.settle()
-
-    def vanish(self, zxid: int) -> bool:
-        """Take the removal of the topic's node, seen in a list that stands since transaction `zxid`; False if
-        that list is older than the node that was read before."""
-        if zxid < self.zxid or self.source is None:
-            return False
-        self.zxid = zxid
-        self.epoch = None
-        self.source = None
-        self.assigned = frozenset()
-        self.standby = frozenset()
-        self.elsewhere = frozenset()
-        self.gone = False
-        self.settle()
-        return True
-
-    @property
-    def recreated(self) -> bool:
-        """Whether Kafka has the topic under another id than the assignment."""
-        known = self.source.topic_id if self.source is not None else ""
-        return bool(known and self.kafka_id) and known != self.kafka_id
-
-    def identify(self, place: Place, kafka_id: str, gone: bool = False) -> None:
-        """Kafka at `place` has the topic under `kafka_id` now ('': it does not tell), or the topic is `gone` from it.
-
-        What is being closed there belongs to the topic that was there; it may be another place than the assignment's.
-        """
-        for partition in self.held.values():
-            known = partition.source.topic_id
-            if partition.closing and partition.source.place == place:
-                partition.refused |= gone or bool(known and kafka_id and known != kafka_id)
-        if self._is_source(place):
-            self.kafka_id = kafka_id
-            self.gone = gone or (self.gone and not kafka_id)
-        self.settle()
-
-    def _is_source(self, place: Place) -> bool:
-        return self.source is not None and self.source.place == place
-
-    def forget_assigned(self) -> None:
-        """Nothing is known to be assigned until the assignment is read again; what is held is closed."""
-        self.assigned = frozenset()
-        self.settle()
-
-    def bar(self, barred: bool) -> None:
-        """Close everything and take nothing up while `barred`."""
-        self.barred = barred
-        self.settle()
-
-    def offer(self) -> frozenset[int]:
-        """The partitions that the planner may put in the next batch; replaces the offer made before."""
-        for partition in self.held.values():
-            partition.offered = partition.offerable and not self.recreated
-        self.settle()
-        return frozenset(p for p, partition in self.held.items() if partition.offered)
-
-    def check(self, ranges: Mapping[int, Range], jumps: Mapping[int, Jump]) -> None:
-        """Raise `PlanRefusedError` if `ranges` does not follow from the newest offer and the plan before."""
-        for number in sorted(ranges):
-            begin, end = ranges[number]
-            name = f"topic {self.topic!r}, partition {number}"
-            partition = self.held.get(number)
-            if partition is None or not partition.offered:
-                raise PlanRefusedError(f"{name}: planned, but it was not in the offer; ask again")
-            if not 0 <= begin <= end:
-                raise PlanRefusedError(f"{name}: offsets {begin} to {end} are no range")
-            jump = jumps.get(number)
-            told = jump is not None and (jump.before, jump.after) == (partition.planned, begin)
-            if partition.planned is not None and begin != partition.planned and not told:
-                raise PlanRefusedError(
-                    f"{name}: planned from offset {begin}, but the last plan ended at {partition.planned}"
-                )
-
-    def planned(self, ranges: Mapping[int, Range]) -> None:
-        """Take the plan made from the newest offer; `check` has passed it."""
-        for number, partition in self.held.items():
-            partition.offered = False
-            if number not in ranges:
-                partition.planned = None
-                continue
-            if partition.planned is None:
-                # It starts again from what the group had committed, so what was known before no longer counts.
-                partition.processed = None
-                partition.committed = None
-                partition.start = ranges[number][0]
-            partition.planned = ranges[number][1]
-        self.settle()
-
-    def processed(self, ranges: Mapping[int, Range]) -> None:
-        """The handler finished a batch that held `ranges`."""
-        for number, (_, end) in ranges.items():
-            if partition := self.held.get(number):
-                partition.processed = end
-        self.settle()
-
-    def due(self) -> dict[Place, dict[int, Due]]:
-        """The offsets to commit, by where they belong."""
-        offsets: dict[Place, dict[int, Due]] = {}
-        for number, partition in self.held.items():
-            recreated = self.recreated and self._is_source(partition.source.place)
-            if partition.outstanding and partition.processed is not None and not recreated:
-                due = Due(partition.processed, partition.source.topic_id, partition.term)
-                offsets.setdefault(partition.source.place, {})[number] = due
-        return offsets
-
-    def renewable(self) -> dict[Place, dict[int, Due]]:
-        """What is committed of the partitions that are read, and may be committed again."""
-        offsets: dict[Place, dict[int, Due]] = {}
-        for number, partition in self.held.items():
-            idle = not partition.outstanding and not partition.refused and not partition.closing
-            if idle and partition.committed is not None and not self.recreated:
-                due = Due(partition.committed, partition.source.topic_id, partition.term)
-                offsets.setdefault(partition.source.place, {})[number] = due
-        return offsets
-
-    def committed(self, offsets: Mapping[int, Due]) -> None:
-        """Kafka acknowledged these offsets; a term that is over no longer counts."""
-        for number, due in offsets.items():
-            partition = self.held.get(number)
-            if partition is not None and partition.term == due.term:
-                partition.committed = due.offset
-        self.settle()
-
-    def begin_claim(self, number: int, term: int) -> bool:
-        """Note that a claim begins; False if it must not, because the partition is closing or the term is over."""
-        partition = self.held.get(number)
-        if partition is None or partition.term != term or partition.closing:
-            return False
-        partition.claiming = True
-        return True
-
-    def claim_ended(self, number: int, term: int) -> None:
-        """A claim that had begun can no longer take effect, or has been given up."""
-        partition = self.held.get(number)
-        if partition is not None and partition.term == term:
-            partition.claiming = False
-        self.settle()
-
-    def claimed(self, terms: Mapping[int, int]) -> None:
-        """These partitions are claimed; a term that is over no longer counts."""
-        for number, term in terms.items():
-            partition = self.held.get(number)
-            if partition is not None and partition.term == term:
-                partition.claimed = True
-                partition.claiming = False
-        self.settle()
-
-    def refuse(self, number: int, term: int) -> bool:
-        """A commit was refused for good: close without committing; False if the term is over anyway."""
-        partition = self.held.get(number)
-        if partition is None or partition.term != term:
-            return False
-        partition.refused = True
-        partition.closing = True
-        self.held_off.add(number)
-        self.settle()
-        return True
-
-    def allow(self, number: int) -> None:
-        """A partition that was refused may be taken up again, if it is assigned."""
-        self.held_off.discard(number)
-        self.settle()
-
-    def query_ended(self) -> None:
-        """The query is gone, nothing is read and no plan is under way; what was processed stands."""
-        for partition in self.held.values():
-            partition.offered = False
-            partition.planned = None
-        self.settle()
-
-    def settle(self) -> None:
-        """Close what is not wanted, drop what is closed, take up what is wanted and closed; in that order."""
-        wanted = frozenset[int]() if self.barred or self.gone else self.assigned
-        for number in list(self.held):
-            partition = self.held[number]
-            self._follow_source(partition)
-            if number not in wanted:
-                partition.closing = True
-            if number in self.elsewhere and not self.fencing:
-                partition.refused = True
-            if self._is_source(partition.source.place) and (
-                self.gone or (partition.closing and self.recreated)
-            ):
-                partition.refused = True
-            if partition.closing and not (
-                partition.may_be_read or partition.outstanding or partition.claiming
-            ):
-                del self.held[number]
-        if self.source is not None:
-            for number in wanted - self.held.keys() - self.held_off:
-                self.taken_up += 1
-                self.held[number] = _Partition(self.source, self.taken_up, claimed=not self.claims)
-
-    def _follow_source(self, partition: _Partition) -> None:
-        """Close a partition that is not where the assignment says. What was processed of another topic is not
-        committed; what was read at another place is, there."""
-        if self.source is None or partition.source == self.source:
-            return
-        if partition.source.place == self.source.place:
-            if not partition.source.topic_id:
-                partition.source = self.source
-            if not self.source.topic_id or partition.source == self.source:
-                return
-            partition.refused = True
-        partition.closing = True
-
-    def status(self) -> TopicStatus:
-        """What the status page says on this topic."""
-        lists: dict[str, set[int]] = {"running": set(), "starting": set(), "closing": set()}
-        for number, partition in self.held.items():
-            running = "starting" if partition.planned is None else "running"
-            lists["closing" if partition.closing else running].add(number)
-        return TopicStatus(
-            running=frozenset(lists["running"]),
-            starting=frozenset(lists["starting"]),
-            closing=frozenset(lists["closing"]),
-            epoch=self.epoch,
-            standby=frozenset() if self.barred else self.standby,
-        )
+    def due(self, offset: int) -> Due:
+        """`offset`, to be committed."""
+        return Due(offset, self.source.topic_id, self.claim_epoch)
 
 
 class Ownership:
-    """All topics of the consumer `owner`, and the one query that reads them.
+    """Everything that the consumer `owner` holds, and the one query that reads it.
 
-    `barred` reasons (isolation, stopping, being replaced) add up: partitions are taken up only while there is
-    none. Without a query nothing is read, so then partitions close as soon as their commits are acknowledged.
+    `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
+    query nothing is read, so then partitions close as soon as their commits are acknowledged.
     `claims`: partitions have to be claimed before they are offered. `fencing`: the broker refuses late commits.
     """
 
@@ -499,10 +269,14 @@ class Ownership:
         self.owner = owner
         self._claims = claims
         self._fencing = fencing
-        self.topics: dict[str, TopicConsumer] = {}
-        self.bars: set[str] = set()
+        self.topics: dict[str, Topic] = {}
+        self.held: dict[TopicPartition, _Partition] = {}
+        self.refused: set[TopicPartition] = set()
+        """Partitions that were refused, and have not been allowed since."""
+        self.blocks: set[str] = set()
         self._least: dict[str, int] = {}
         self._given: dict[str, Source] = {}
+        self._taken_up = 0
         self._asked = 0
         self._answered = 0
         self._running = False
@@ -510,109 +284,154 @@ class Ownership:
         self._first = True
         self._finished = True
 
-    def read(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take the assignment of `topic` as it stands since `zxid`; False if it is older than the one known."""
-        if topic not in self.topics:
-            self.topics[topic] = TopicConsumer(
-                topic, self.owner, barred=bool(self.bars), claims=self._claims, fencing=self._fencing
-            )
-            self.topics[topic].expect(self._least.get(topic, 0))
-        return self.topics[topic].read(assignment, zxid)
+    # -- from ZooKeeper -----------------------------------------------------------------------------------
+
+    def read(self, name: str, assignment: TopicAssignment, zxid: int) -> bool:
+        """Take the assignment of a topic that stands in ZooKeeper since transaction `zxid`; False if it is older
+        than what was taken before."""
+        topic = self.topics.setdefault(name, Topic(least=self._least.get(name, 0)))
+        if zxid < topic.zxid or assignment.epoch < topic.least:
+            return False
+        self._take(name, assignment, zxid)
+        return True
+
+    def read_restored(self, name: str, assignment: TopicAssignment, zxid: int) -> bool:
+        """Take an assignment that is older than the one known though it was read after a sync, of a ZooKeeper that
+        was restored from a backup; False if it is not to be obeyed: the status quo stays.
+
+        Another assignment of the known epoch was written over the restored state by a coordinator that had not asked
+        this consumer. The epoch that this consumer reports is above it from then on, so the coordinator notices.
+        """
+        topic = self.topics[name]
+        if assignment.epoch < topic.least:
+            self.topics[name] = replace(topic, epoch=max(topic.epoch or 0, topic.least))
+            return False
+        if topic.epoch is not None and assignment.epoch <= topic.epoch:
+            owners = {p for p, consumer in assignment.owners.items() if consumer == self.owner}
+            same = owners == topic.assigned and frozenset(assignment.owners) - owners == topic.elsewhere
+            if assignment.epoch < topic.epoch or not same or topic.source_of(assignment) != topic.source:
+                self.topics[name] = replace(topic, epoch=max(topic.epoch, assignment.epoch + 1))
+                return False
+        self._take(name, assignment, zxid)
+        return True
+
+    def _take(self, name: str, assignment: TopicAssignment, zxid: int) -> None:
+        topic, source = self.topics[name], self.topics[name].source_of(assignment)
+        assigned = frozenset(p for p, consumer in assignment.owners.items() if consumer == self.owner)
+        self.topics[name] = replace(
+            topic,
+            source=source,
+            epoch=assignment.epoch,
+            zxid=zxid,
+            assigned=assigned,
+            elsewhere=frozenset(assignment.owners) - assigned,
+            standby=frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys),
+            kafka_id=topic.kafka_id if topic.source is None or topic.is_at(source.place) else "",
+            gone=topic.gone and source == topic.source,
+        )
+        self._settle({name})
 
     def expect(self, epochs: Mapping[str, int]) -> None:
-        """Lower epochs than these, by topic, are not to be obeyed, see `TopicConsumer.expect`."""
+        """Obey no lower epochs than these, by topic; what was obeyed of lower ones before counts no longer."""
         self._least = dict(epochs)
         for name in self.topics.keys() & epochs.keys():
-            self.topics[name].expect(epochs[name])
+            topic = self.topics[name]
+            self.topics[name] = topic = replace(topic, least=max(topic.least, epochs[name]))
+            if topic.epoch is not None and topic.epoch < topic.least:
+                self.topics[name] = replace(topic, epoch=topic.least)
+                self.forget_assigned([name])
 
-    def read_restored(self, topic: str, assignment: TopicAssignment, zxid: int) -> bool:
-        """Take an assignment that went back though it was read after a sync, see `TopicConsumer.read_restored`."""
-        return self.topics[topic].read_restored(assignment, zxid)
+    def missing(self, names: Iterable[str], zxid: int) -> list[str]:
+        """Return the topics that are known and not in this list, which is older than their nodes."""
+        absent = self.topics.keys() - set(names)
+        return sorted(n for n in absent if self.topics[n].source is not None and zxid < self.topics[n].zxid)
 
-    def identify(self, topic: str, place: Place, kafka_id: str, gone: bool = False) -> None:
-        """Kafka at `place` has `topic` under this id, or it is gone, see `TopicConsumer.identify`."""
-        if topic in self.topics:
-            self.topics[topic].identify(place, kafka_id, gone)
+    def keep_only(self, names: Iterable[str], zxid: int) -> list[str]:
+        """Take the list of all topics, as it stands since transaction `zxid`; return those that vanished.
 
-    def watched(self) -> dict[Place, set[str]]:
-        """The topics of which this consumer has partitions, or is assigned some, by where they are."""
-        found: dict[Place, set[str]] = {}
-        for name, topic in self.topics.items():
-            places = {partition.source.place for partition in topic.held.values()}
-            if topic.source is not None and topic.assigned:
-                places.add(topic.source.place)
-            for place in places:
-                found.setdefault(place, set()).add(name)
-        return found
+        A topic whose node was read later than the list stays.
+        """
+        vanished = [
+            name
+            for name in sorted(self.topics.keys() - set(names))
+            if zxid >= self.topics[name].zxid and self.topics[name].source is not None
+        ]
+        for name in vanished:
+            topic = self.topics[name]
+            self.topics[name] = Topic(zxid=zxid, least=topic.least, kafka_id=topic.kafka_id)
+        self._settle(vanished)
+        return vanished
 
-    def missing(self, topics: Iterable[str], zxid: int) -> list[str]:
-        """The topics that are known and not in this list, which is older than their nodes."""
-        gone = self.topics.keys() - set(topics)
-        return sorted(n for n in gone if self.topics[n].source is not None and zxid < self.topics[n].zxid)
+    def forget_assigned(self, names: Collection[str]) -> None:
+        """Close what is held of these topics: nothing of them is assigned until they are read again."""
+        for name in self.topics.keys() & set(names):
+            self.topics[name] = replace(self.topics[name], assigned=frozenset())
+        self._settle(names)
 
-    def keep_only(self, topics: Iterable[str], zxid: int) -> list[str]:
-        """Take the list of the topics there are, as it stands since `zxid`; returns those that vanished."""
-        present = set(topics)
-        return [name for name in sorted(self.topics.keys() - present) if self.topics[name].vanish(zxid)]
+    # -- from discovery and the process's own end ---------------------------------------------------------
 
-    def forget_assigned(self, topics: Iterable[str]) -> None:
-        """What was read of `topics` counts no longer; see `TopicConsumer.forget_assigned`."""
-        for name in self.topics.keys() & set(topics):
-            self.topics[name].forget_assigned()
+    def block(self, reason: str) -> None:
+        """Close everything, because of `reason`, and take nothing up."""
+        self.blocks.add(reason)
+        self._settle()
 
-    def bar(self, reason: str) -> None:
-        """Close everything, because of `reason`, until it is lifted."""
-        self.bars.add(reason)
-        for topic in self.topics.values():
-            topic.bar(True)
+    def unblock(self, reason: str) -> None:
+        """Take back `reason`; without any other, take up what is assigned."""
+        self.blocks.discard(reason)
+        self._settle()
 
-    def lift(self, reason: str) -> None:
-        """Take back `reason`; without any other, partitions are taken up again."""
-        self.bars.discard(reason)
-        for topic in self.topics.values():
-            topic.bar(bool(self.bars))
+    # -- from Spark ---------------------------------------------------------------------------------------
 
     def query_started(self) -> None:
         """A new query begins, with an empty start offset, which Spark runs as its first batch if nothing is
         planned."""
-        self._running = True
         self._given = {}
-        self._answered = self._asked
-        self._plan = Plan(self._asked, {})
-        self._first = True
-        self._finished = False
+        self._reset_plan(running=True)
 
     def query_ended(self) -> None:
-        """The query is over: its handler has returned and its planner is no longer heard."""
-        self._running = False
+        """The query is over: nothing is read and no plan is under way; what was processed stands."""
+        self._reset_plan(running=False)
+        for partition in self.held.values():
+            partition.offered = False
+            partition.planned = None
+        self._settle()
+
+    def _reset_plan(self, running: bool) -> None:
+        self._running = self._first = running
+        self._finished = not running
         self._answered = self._asked
         self._plan = Plan(self._asked, {})
-        self._finished = True
-        for topic in self.topics.values():
-            topic.query_ended()
 
     def offer(self) -> Offer:
-        """The planner asks what the next batch may hold. Raises `PlanRefusedError` when no query runs."""
+        """Return what the next batch may hold; this replaces the offer before.
+
+        Raises `PlanRefusedError` when no query runs.
+        """
         if not self._running:
             raise PlanRefusedError("no query is running; the planner that asks belongs to one that ended")
         self._asked += 1
-        offered: dict[str, frozenset[int]] = {}
+        offered: dict[str, set[int]] = {}
+        for (name, number), partition in self.held.items():
+            partition.offered = partition.offerable and not self.topics[name].recreated
+            if partition.offered:
+                offered.setdefault(name, set()).add(number)
+        self._settle()
         for name, topic in self.topics.items():
-            offered[name] = topic.offer()
-            if offered[name] and topic.source is not None:
+            if name in offered and topic.source is not None:
                 self._given[name] = topic.source
-        topics = {name: TopicOffer(source, offered[name]) for name, source in self._given.items()}
+        topics = {
+            name: TopicOffer(source, frozenset(offered.get(name, ()))) for name, source in self._given.items()
+        }
         return Offer(self._asked, topics)
 
     @property
     def has_something_to_offer(self) -> bool:
         """Whether an offer made now would hold a partition."""
-        return any(
-            p.offerable for topic in self.topics.values() if not topic.recreated for p in topic.held.values()
-        )
+        return any(p.offerable and not self.topics[name].recreated for (name, _), p in self.held.items())
 
     def nearby(self) -> dict[str, TopicOffer]:
-        """Of each source the first topic that has partitions assigned, to whomever, with the first of them."""
+        """Return, of each place, the first topic with a partition that is assigned to any consumer, and the first
+        of those partitions."""
         found: dict[Place, tuple[str, TopicOffer]] = {}
         for name, topic in sorted(self.topics.items()):
             if topic.source is not None and (partitions := topic.assigned | topic.elsewhere):
@@ -626,9 +445,9 @@ class Ownership:
         offsets: Mapping[str, Mapping[int, Range]],
         jumps: Mapping[TopicPartition, Jump] | None = None,
     ) -> None:
-        """The planner planned a batch from the offer numbered `asked`, which must be the newest.
+        """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
-        `jumps` are the partitions that do not go on where they were read up to.
+        `jumps` are the partitions that do not continue where they were read up to.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
@@ -651,17 +470,38 @@ class Ownership:
                 f"plan made from offer {asked} is refused, the batch planned from offer {self._plan.asked} is "
                 "still under way"
             )
-        for name, ranges in plan.offsets.items():
-            if name not in self.topics:
-                raise PlanRefusedError(f"topic {name!r}: planned, but it was not in the offer; ask again")
-            told = {number: jump for (topic, number), jump in (jumps or {}).items() if topic == name}
-            self.topics[name].check(ranges, told)
+        ranges = plan.ranges
+        for tp in sorted(ranges):
+            self._check(tp, ranges[tp], (jumps or {}).get(tp))
         self._answered = asked
         self._plan = plan
-        self._first = False
-        self._finished = False
-        for name, topic in self.topics.items():
-            topic.planned(plan.offsets.get(name, {}))
+        self._first = self._finished = False
+        for tp, partition in self.held.items():
+            partition.offered = False
+            if tp not in ranges:
+                partition.planned = None
+                continue
+            if partition.planned is None:
+                # It starts again from what the group had committed, so what was known before no longer counts.
+                partition.processed = partition.committed = None
+                partition.start = ranges[tp][0]
+            partition.planned = ranges[tp][1]
+        self._settle()
+
+    def _check(self, tp: TopicPartition, planned: Range, jump: Jump | None) -> None:
+        """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
+        begin, end = planned
+        name = f"topic {tp[0]!r}, partition {tp[1]}"
+        partition = self.held.get(tp)
+        if partition is None or not partition.offered:
+            raise PlanRefusedError(f"{name}: planned, but it was not in the offer; ask again")
+        if not 0 <= begin <= end:
+            raise PlanRefusedError(f"{name}: offsets {begin} to {end} are no range")
+        known_jump = jump is not None and (jump.before, jump.after) == (partition.planned, begin)
+        if partition.planned is not None and begin != partition.planned and not known_jump:
+            raise PlanRefusedError(
+                f"{name}: planned from offset {begin}, but the last plan ended at {partition.planned}"
+            )
 
     @property
     def stands_at(self) -> Mapping[str, Mapping[int, Range]]:
@@ -669,102 +509,224 @@ class Ownership:
         return self._plan.offsets
 
     def batch(self) -> Plan:
-        """The plan of the batch that begins now. Raises `PlanRefusedError` if every plan was processed already."""
+        """Return the plan of the batch that begins now.
+
+        Raises `PlanRefusedError` if every plan was processed already.
+        """
         if self._finished:
             raise PlanRefusedError("a batch begins that was not planned; the query has to be restarted")
         self._first = False
         return self._plan
 
     def processed(self, plan: Plan) -> None:
-        """The handler finished the batch planned as `plan`. Raises `PlanRefusedError` if it is not the last."""
+        """Take note that the handler finished a batch. Raises `PlanRefusedError` if it is not the last planned."""
         if not self._running or plan is not self._plan:
             raise PlanRefusedError(
                 f"the batch of offer {plan.asked} is not the one under way; restart the query"
             )
         self._finished = True
-        for name, ranges in plan.offsets.items():
-            self.topics[name].processed(ranges)
+        for tp, (_, end) in plan.ranges.items():
+            if tp in self.held:
+                self.held[tp].processed = end
+        self._settle()
 
-    def due(self) -> dict[Place, dict[TopicPartition, Due]]:
-        """The offsets to commit now, by where they belong."""
-        return self._offsets(TopicConsumer.due)
+    # -- from Kafka ---------------------------------------------------------------------------------------
 
-    def renewable(self) -> dict[Place, dict[TopicPartition, Due]]:
-        """What is committed and may be committed again, by where it belongs."""
-        return self._offsets(TopicConsumer.renewable)
+    def due(self, now: float) -> dict[Place, dict[TopicPartition, Due]]:
+        """Return the offsets to commit now, by where they belong.
 
-    def _offsets(
-        self, which: Callable[[TopicConsumer], dict[Place, dict[int, Due]]]
-    ) -> dict[Place, dict[TopicPartition, Due]]:
-        offsets: dict[Place, dict[TopicPartition, Due]] = {}
-        for name, topic in self.topics.items():
-            for place, found in which(topic).items():
-                offsets.setdefault(place, {}).update({(name, p): due for p, due in found.items()})
-        return offsets
+        Of what is read and committed, those that were last committed too long ago are due again. `now` is in
+        seconds, of the same clock as that of `committed`.
+        """
 
-    def committed(self, offsets: Mapping[TopicPartition, Due]) -> None:
-        """Kafka acknowledged these offsets."""
-        for (name, number), due in offsets.items():
-            self.topics[name].committed({number: due})
+        def offset(tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
+            if partition.outstanding and partition.processed is not None:
+                lost = topic.recreated and topic.is_at(partition.source.place)
+                return None if lost else partition.due(partition.processed)
+            if partition.refused or partition.closing or topic.recreated or partition.committed is None:
+                return None
+            renew = now - partition.committed_at >= renewal_interval(tp)
+            return partition.due(partition.committed) if renew else None
+
+        return self._by_place(offset)
+
+    def committed(self, offsets: Mapping[TopicPartition, Due], now: float) -> None:
+        """Take note that Kafka acknowledged these offsets."""
+        for tp, due in offsets.items():
+            if partition := self._claimed_as(tp, due.claim_epoch):
+                partition.committed, partition.committed_at = due.offset, now
+        self._settle()
+
+    def refuse(self, tp: TopicPartition, claim_epoch: int) -> bool:
+        """Close a partition without committing, because its commit was refused for good; False if it is not held
+        under this claim epoch."""
+        partition = self._claimed_as(tp, claim_epoch)
+        if partition is None:
+            return False
+        partition.refused = partition.closing = True
+        self.refused.add(tp)
+        self._settle({tp[0]})
+        return True
+
+    def allow(self, tp: TopicPartition) -> None:
+        """Allow a partition that was refused to be taken up again, if it is assigned."""
+        self.refused.discard(tp)
+        self._settle({tp[0]})
 
     def unclaimed(self) -> dict[Place, dict[TopicPartition, int]]:
-        """The partitions that have to be claimed before they can start, with their terms, by where they are."""
-        return self._terms(lambda partition: not partition.claimed and not partition.closing)
+        """Return the partitions that have to be claimed before they can start, with their claim epochs, by place."""
+        return self._by_place(lambda _tp, _topic, p: None if p.claimed or p.closing else p.claim_epoch)
 
     def claims_in_use(self) -> dict[Place, dict[TopicPartition, int]]:
-        """All that is held and claimed, or is to be, with its terms, by where it is. Other claims are given up."""
-        return self._terms(lambda partition: partition.claimed or not partition.closing)
+        """Return all that is held and claimed, or is to be, with its claim epochs, by place; other claims are to be
+        given up."""
+        return self._by_place(lambda _tp, _topic, p: p.claim_epoch if p.claimed or not p.closing else None)
 
-    def begin_claim(self, key: TopicPartition, term: int) -> bool:
-        """Note that a claim begins; False if it must not."""
-        return self.topics[key[0]].begin_claim(key[1], term)
+    def begin_claim(self, tp: TopicPartition, claim_epoch: int) -> bool:
+        """Note that a claim begins; False if it must not, because the partition is closing, or was taken up again."""
+        partition = self._claimed_as(tp, claim_epoch)
+        if partition is None or partition.closing:
+            return False
+        partition.claiming = True
+        return True
 
-    def claim_ended(self, key: TopicPartition, term: int) -> None:
-        """A claim that had begun can no longer take effect."""
-        self.topics[key[0]].claim_ended(key[1], term)
+    def claim_ended(self, tp: TopicPartition, claim_epoch: int) -> None:
+        """Take note that a claim that had begun can no longer take effect, or has been given up."""
+        if partition := self._claimed_as(tp, claim_epoch):
+            partition.claiming = False
+        self._settle({tp[0]})
 
-    def claimed(self, terms: Mapping[TopicPartition, int]) -> None:
-        """These partitions are claimed for these terms."""
-        for (name, number), term in terms.items():
-            self.topics[name].claimed({number: term})
+    def claimed(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
+        """Take note that these partitions are claimed for these claim epochs."""
+        for tp, claim_epoch in claim_epochs.items():
+            if partition := self._claimed_as(tp, claim_epoch):
+                partition.claimed, partition.claiming = True, False
+        self._settle()
 
-    def refuse(self, key: TopicPartition, term: int) -> bool:
-        """A commit was refused for good, see `TopicConsumer.refuse`."""
-        return self.topics[key[0]].refuse(key[1], term)
-
-    def allow(self, key: TopicPartition) -> None:
-        """A partition that was refused may be taken up again."""
-        self.topics[key[0]].allow(key[1])
-
-    def _terms(self, which: Callable[[_Partition], bool]) -> dict[Place, dict[TopicPartition, int]]:
-        found: dict[Place, dict[TopicPartition, int]] = {}
+    def watched(self) -> dict[Place, set[str]]:
+        """Return the topics of which this consumer has partitions, or is assigned some, by place."""
+        found: dict[Place, set[str]] = {}
+        for (name, _), partition in self.held.items():
+            found.setdefault(partition.source.place, set()).add(name)
         for name, topic in self.topics.items():
-            for number, partition in topic.held.items():
-                if which(partition):
-                    found.setdefault(partition.source.place, {})[name, number] = partition.term
+            if topic.source is not None and topic.assigned:
+                found.setdefault(topic.source.place, set()).add(name)
         return found
 
-    def status(self) -> dict[str, TopicStatus]:
-        """What the status page says: every topic there is, those still being closed, and those whose assignment
-        is of a backup and not obeyed."""
-        return {
-            name: topic.status()
-            for name, topic in sorted(self.topics.items())
-            if topic.epoch is not None or topic.held
-        }
+    def identify(self, name: str, place: Place, kafka_id: str, gone: bool = False) -> None:
+        """Take note that Kafka at `place` has a topic under `kafka_id` ('': unknown), or that it is `gone` from it.
 
-    def held(self) -> dict[TopicPartition, PartitionReport]:
-        """Offsets of all that is not closed."""
-        return {
-            (name, number): PartitionReport(
-                position=partition.position,
-                committed=partition.committed,
-            )
-            for name, topic in sorted(self.topics.items())
-            for number, partition in sorted(topic.held.items())
-        }
+        What is being closed there belongs to the topic that was there; it may be another place than the assignment's.
+        """
+        if name not in self.topics:
+            return
+        for partition in self._of({name}).values():
+            known = partition.source.topic_id
+            if partition.closing and partition.source.place == place:
+                partition.refused |= gone or bool(known and kafka_id and known != kafka_id)
+        topic = self.topics[name]
+        if topic.is_at(place):
+            self.topics[name] = replace(topic, kafka_id=kafka_id, gone=gone or (topic.gone and not kafka_id))
+        self._settle({name})
+
+    # -- what follows -------------------------------------------------------------------------------------
+
+    def _settle(self, names: Collection[str] | None = None) -> None:
+        """Close what is not wanted, drop what is closed, take up what is wanted and closed; in that order.
+
+        `names` are the topics that an event concerned, None for all.
+        """
+        for tp, partition in self._of(names).items():
+            topic = self.topics[tp[0]]
+            self._follow_source(topic, partition)
+            if tp[1] not in self._wanted(topic):
+                partition.closing = True
+            if tp[1] in topic.elsewhere and not self._fencing:
+                partition.refused = True
+            if topic.is_at(partition.source.place) and (
+                topic.gone or (partition.closing and topic.recreated)
+            ):
+                partition.refused = True
+            if partition.closed:
+                del self.held[tp]
+        for name in self.topics if names is None else names:
+            topic = self.topics.get(name, Topic())
+            for tp in ((name, number) for number in self._wanted(topic)):
+                if topic.source is not None and tp not in self.held and tp not in self.refused:
+                    self._taken_up += 1
+                    self.held[tp] = _Partition(topic.source, self._taken_up, claimed=not self._claims)
+
+    def _wanted(self, topic: Topic) -> frozenset[int]:
+        return frozenset() if self.blocks or topic.gone else topic.assigned
+
+    @staticmethod
+    def _follow_source(topic: Topic, partition: _Partition) -> None:
+        """Close a partition that is not where the assignment says. What was processed of another topic is not
+        committed; what was read at another place is, there."""
+        source = topic.source
+        if source is None or partition.source == source:
+            return
+        if partition.source.place == source.place:
+            if not partition.source.topic_id:
+                partition.source = source
+            if not source.topic_id or partition.source == source:
+                return
+            partition.refused = True
+        partition.closing = True
+
+    def _of(self, names: Collection[str] | None) -> dict[TopicPartition, _Partition]:
+        """What is held of these topics, or of all."""
+        return {tp: held for tp, held in self.held.items() if names is None or tp[0] in names}
+
+    def _claimed_as(self, tp: TopicPartition, claim_epoch: int) -> _Partition | None:
+        """The partition if it is held under this claim epoch."""
+        partition = self.held.get(tp)
+        return partition if partition is not None and partition.claim_epoch == claim_epoch else None
+
+    def _by_place(
+        self, which: Callable[[TopicPartition, Topic, _Partition], _T | None]
+    ) -> dict[Place, dict[TopicPartition, _T]]:
+        """What `which` finds of the partitions that are held, by where they are."""
+        found: dict[Place, dict[TopicPartition, _T]] = {}
+        for tp, partition in self.held.items():
+            value = which(tp, self.topics[tp[0]], partition)
+            if value is not None:
+                found.setdefault(partition.source.place, {})[tp] = value
+        return found
+
+    # -- for others ---------------------------------------------------------------------------------------
+
+    def status(self, name: str | None = None) -> dict[str, TopicStatus]:
+        """Return what the status page says, of one topic or of all: every topic that is assigned, those still being
+        closed, and those whose assignment is of a backup and not obeyed."""
+        found: dict[str, dict[str, set[int]]] = {}
+        for (of, number), partition in self._of(None if name is None else {name}).items():
+            running = "starting" if partition.planned is None else "running"
+            lists = found.setdefault(of, {"running": set(), "starting": set(), "closing": set()})
+            lists["closing" if partition.closing else running].add(number)
+        statuses: dict[str, TopicStatus] = {}
+        for of in sorted(self.topics) if name is None else {name} & self.topics.keys():
+            topic, lists = self.topics[of], found.get(of, {})
+            if lists or topic.epoch is not None:
+                statuses[of] = TopicStatus(
+                    running=frozenset(lists.get("running", ())),
+                    starting=frozenset(lists.get("starting", ())),
+                    closing=frozenset(lists.get("closing", ())),
+                    epoch=topic.epoch,
+                    standby=frozenset() if self.blocks else topic.standby,
+                )
+        return statuses
+
+    def reports(self) -> dict[TopicPartition, PartitionReport]:
+        """Return the offsets of all that is not closed."""
+        return {tp: PartitionReport(held.position, held.committed) for tp, held in sorted(self.held.items())}
 
     @property
     def closed(self) -> bool:
         """Whether nothing is held."""
-        return not any(topic.held for topic in self.topics.values())
+        return not self.held
+
+
+def renewal_interval(tp: TopicPartition) -> float:
+    """Return the seconds from one commit of a partition to the next at the latest, different for each partition."""
+    return LONGEST_RENEWAL * (1 - RENEWAL_SPREAD * crc32(f"{tp[0]}/{tp[1]}".encode()) / 2**32)

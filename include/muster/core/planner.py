@@ -1,4 +1,4 @@
-"""From what ZooKeeper holds and who is there to who should read what, over all topics of a cluster at once.
+"""Plan the owners of all topics of a cluster at once, from what ZooKeeper holds and the consumers that are live.
 
 The planner gives the assignor what it needs and checks what it returns. It does not know of states: which part
 of the plan may be carried out now is the state machine's business (`muster.core.state_machine`).
@@ -17,7 +17,7 @@ from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan(Mapping[str, Owners]):
-    """Who is to read each partition of each topic, and who is to stand by. As a mapping it is topic to owners."""
+    """The owner and the standbys that each partition of each topic is to have. As a mapping: topic to owners."""
 
     owners: Mapping[str, Owners] = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Plan(Mapping[str, Owners]):
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
-    """Who reads each partition once the present rebalance is through.
+    """Return the owner of each partition once the present rebalance has ended.
 
     The new owner where one is planned, else the present one, else the one that is closing it.
     """

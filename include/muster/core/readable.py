@@ -1,4 +1,4 @@
-"""Of what was read from ZooKeeper, what can be read and what cannot."""
+"""Part what was read from ZooKeeper into snapshots and unreadable topics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from muster.core.wire import WireError
 def readable(
     read: Mapping[str, TopicSnapshot | WireError],
 ) -> tuple[dict[str, TopicSnapshot], dict[str, str]]:
-    """Part the topics into snapshots and errors in words. A topic in error is left alone; the others go on."""
+    """Return the snapshots, and the unreadable topics with the reason: they stay as they are; others go on."""
     snapshots = {topic: found for topic, found in read.items() if isinstance(found, TopicSnapshot)}
     return snapshots, {topic: str(found) for topic, found in read.items() if isinstance(found, WireError)}

@@ -1,9 +1,8 @@
 """Partitions whose commit was refused, and when they may be taken up again. Pure; the time comes in.
 
-A consumer whose commit is refused has been replaced there, or its place with the broker has lapsed; it cannot tell
-which. If it took the partition up again on the strength of the assignment that it knows, it would throw out the one
-who replaced it, who would do the same in turn. So it waits until it knows better, by two facts that are both younger
-than the refusal:
+A consumer whose commit is refused has been replaced there, or its transactional id has expired; it does not know
+which. If it took the partition up again by the assignment that it knows, it would fence off the consumer that
+replaced it, which would do the same in turn. So it waits for two facts that are both younger than the refusal:
 
 - the assignment was read again and still names it. That leaves out one that was cut off from ZooKeeper, or frozen.
 - discovery still has its own incarnation registered. That leaves out the older of two processes with one id, and
@@ -18,8 +17,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-TopicPartition = tuple[str, int]
-"""Topic and partition number."""
+from muster.core.model import TopicPartition
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds from a refusal until the partition may be taken up again, at first and at most."""
@@ -72,7 +70,7 @@ class Refusals:
         self._registered = max(asked, self._registered)
 
     def take_ready(self, now: float) -> list[TopicPartition]:
-        """The partitions that may be taken up again from now on, each told once."""
+        """Return the partitions that may be taken up again from now on, each once."""
         ready = [key for key, refusal in self._refusals.items() if self._ready(refusal, now)]
         for key in ready:
             self._refusals[key] = replace(self._refusals[key], over=True)

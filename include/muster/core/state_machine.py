@@ -1,70 +1,98 @@
-"""The state machine of one topic: what stands in ZooKeeper, who is there and what they report, to the next step.
+"""The state machine of one topic: from what ZooKeeper holds and what consumers report to the next write.
 
-Pure: no I/O and no clock. `advance` yields at most one `Transition`, which is written atomically against the
-versions it was computed from. Whatever coordinator comes next, after any crash, computes on from what was written.
+Pure: no I/O and no clock. `advance` returns at most one `Transition`, which is written atomically against the
+versions that it was computed from. After a crash at any point, the next coordinator continues from what was written.
 
 State Transitions
 -----------------
 
-- *Initial* (no state node) -> *Starting*, or *Closing* if a consumer must let go first; only after every live
-  consumer has said what it holds.
+- *Initial* (no state node) -> *Starting*, or *Closing* if a consumer must close something first; only after every
+  live consumer has reported what it holds.
 - *Stable* -> *Closing* if a partition must leave a consumer, -> *Starting* if there are only starts, or if an owner
   reports that it does not run what it owns.
 - *Closing* -> *Closing* each time a partition is closed and given away; -> *Starting* when all are closed.
-- *Starting* -> *Stable* when every partition of `toStart` is reported running.
+- *Starting* -> *Stable* when every partition of `to_start` is reported running.
 - In *Starting* and *Closing* a partition whose owner or new owner has left is planned again; balance is not: that
   waits for *Stable*, so a rebalance under way always ends.
 
 Quantities
 ----------
 
-- A consumer is *away* when it is not live: isolated, failing its check, or not registered. Since when is kept in the
-  state node (`missing`), until it runs again all that it owns.
-- `Patience.hold`: seconds for which a consumer that is away keeps what it owns.
+Of a partition, by the two nodes:
+
+- `owners`: the consumer that may read it. No entry: no consumer may.
+- `to_close`: the consumer that has to close it, because it was taken from it.
+- `to_start`: the consumer that is to run it and is not seen running it: its owner, or its next owner.
+- `targets`: the owner that the plan wants.
+
+Of a consumer:
+
+- It is *away* when it is not live: isolated, failing its check, or not registered. The state node keeps the time of
+  its absence (`missing`) until the consumer runs again all that it owns.
+- `Patience.hold`: seconds for which a consumer that is away keeps what it owns. Until then it is *held for*, after
+  that it is *gone*.
 - `Patience.release`: seconds after which what was taken from a consumer that is away counts as closed without its
-  report. Longer than `hold` only for one that still answers: its word is worth waiting for, but not without end.
+  report. Longer than `hold` only for one that still answers: its report is waited for, but not without a limit.
+- It *reports closed* a partition when it answers, each of its incarnations that answers knows the epoch of the
+  assignment node, and none of them lists the partition as running, starting or closing.
+
+The epoch of a topic grows with each write that changes `owners`. It is *ahead* of the assignment node when Consul
+has noted, or a consumer reports, a higher one.
 
 Invariant
 ---------
 
 A partition is in `owners` of at most one consumer, and enters `owners` of another only after one of these:
 
-1. its old owner, and every older incarnation of it that still answers, reported it in none of its three lists, in
-   knowledge of the epoch that took it away (consumption stopped and offset committed);
+1. its old owner reports it closed (consumption stopped and offset committed), in knowledge of the epoch that took
+   it away;
 2. its old owner is away for longer than `release`, by a reading that was made after the partition was taken away;
-3. no consumer held it: every live consumer said so in knowledge of the topic's epoch, or the state node records it.
+3. no consumer held it: every live consumer reported so in knowledge of the topic's epoch, or the state node
+   records it.
 
-It holds because taking away and giving are separate writes: the first removes the partition from `owners` and
-records the old owner in `toClose`, the second needs that record and one of the facts above. The versions make
-the second fail if anything was written between the reading and the writing. An owner that is gone is no
-exception: it may come back, and start what it still finds under its name, while the writer is on its way from
-reading service discovery to writing. So it too is taken off first.
+The order of writes keeps it. Taking away and giving are separate writes: the first removes the partition from
+`owners` and records the old owner in `to_close`; the second needs that record and one of the facts above. The
+versions make the second fail if anything was written between the reading and the writing. An owner that is gone is
+no exception: it may come back, and start what it still finds under its name, while the coordinator is between
+reading service discovery and writing. So its partitions are taken away first, too.
 
-Without a state node there is no such record, and after ZooKeeper was restored from a backup there is a wrong one:
-the assignment node has a lower epoch than was noted in Consul before it was written, or than a consumer reports. Then
-what consumers report takes its place: who runs a partition keeps it, and who is closing it stands in `toClose`. The
-new epoch is above all of these. Where none holds anything that the nodes do not say, they count, with a new epoch.
+From this follow the steps, in this order, each on the result of the one before (`_step`):
+
+1. Begin with what holds (`_basis`): the two nodes, or what consumers report (see below).
+2. Take away what Kafka has no more (`_take_away_vanished`).
+3. Give what an *earlier* write took away and is closed now to its next owner (`_give_what_is_closed`).
+4. Plan again what no present consumer has or is to have (`_place_orphans`).
+5. Only in *Stable*, with no owner held for: take away what the plan wants elsewhere (`_rebalance`).
+6. Name the state by what is left (`_transition`): *Closing* with anything in `to_close`, else *Starting* with
+   anything in `to_start`, else *Stable*.
 
 A partition that does not move is in no list and is never touched.
 
-A topic that is *leaving* (no longer subscribed) is planned to have no owners. It is Closing until every
-owner has reported its partitions closed, or is gone; then its nodes name no consumer, and they may be removed
-against the versions of that reading (`may_be_removed`). Subscribed again before that, it is planned as ever.
+Without a state node there is no record of closing, and after ZooKeeper was restored from a backup there is a wrong
+one: the epoch is ahead of the assignment node. Then what consumers report takes the place of the nodes: the consumer
+that runs a partition keeps it, and one that is closing it stands in `to_close`. The new epoch is above all known
+ones. Where no consumer holds anything that the nodes do not name, the nodes count, with a new epoch.
 
-Standbys are written with the owners. A standby neither closes nor starts anything, so a change of
-standbys alone leaves state and epoch as they are, in whatever state the topic is. Two things hold whatever the plan
-says: a consumer does not stand by for what it holds itself, and while owners are held for (`hold`), or a partition
-is not yet with whom the plan gives it to, standbys stay, because the plan has promoted some of them already.
+A topic that is *leaving* (no longer subscribed) is planned to have no owners. It is Closing until every owner has
+reported its partitions closed, or is gone; then its nodes name no consumer, and they may be removed against the
+versions of that reading (`may_be_removed`). A topic that is subscribed again before that is planned as usual.
+
+Standbys are written with the owners. A standby neither closes nor starts anything, so a change of standbys alone
+leaves state and epoch as they are, in any state. Two rules hold whatever the plan says: a consumer does not stand by
+for what it holds itself; and while an owner is held for, or a partition is not yet with its planned owner, standbys
+stay, because the plan has promoted some of them already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 
 from muster.core.model import (
+    Consumer,
     ConsumerStatus,
     Membership,
     Move,
@@ -83,17 +111,18 @@ from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
 NO_STANDBYS: PartitionStandbys = MappingProxyType({})
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 NO_REASONS: Mapping[int, str] = MappingProxyType({})
-"""Nothing is known of why partitions move but what the state machine sees itself."""
+"""The planner gives no reasons; those that the state machine itself sees are used."""
 WENT_BACK = "ZooKeeper holds an older state than was planned (was it restored?)"
-"""The reason of a step that puts what consumers report in the place of what ZooKeeper holds."""
+"""The reason of a step that replaces what ZooKeeper holds by what consumers report."""
+CREATED_AGAIN = "the topic was deleted and created again in Kafka"
 
 
 def consumers_to_ask(
     snapshots: Iterable[TopicSnapshot], membership: Membership, unknown: Collection[str] = ()
 ) -> dict[str, set[str]]:
-    """The registered consumers whose status the next step depends on, and the topics that it is about.
+    """Return the registered consumers whose status the next step depends on, with the topics to ask about.
 
-    Of a topic without a state, or in `unknown`, these are all. Of the others those that are to close or to start
+    Of a topic without a state, or in `unknown`, these are all. Of the others: those that are to close or to start
     something, those that came back and do not run yet, and the owners that are registered and not live.
     """
     known = registered(membership)
@@ -113,7 +142,7 @@ def consumers_to_ask(
 
 
 def registered(membership: Membership) -> set[str]:
-    """Everyone who can be asked: live, failing, or isolated and registered."""
+    """Return every consumer that can be asked: live, failing, or isolated and registered."""
     return {*membership.live, *membership.failing, *membership.outside, *membership.older}
 
 
@@ -122,24 +151,24 @@ def topics_ahead(
     answers: Iterable[ConsumerStatus],
     noted: Mapping[str, int] = NO_EPOCHS,
 ) -> dict[str, int]:
-    """The topics of which consumers report, or Consul has `noted`, a higher epoch than the assignment node has, with
-    the highest.
+    """Return the topics whose epoch is ahead of the assignment node, with the highest epoch `noted` or reported.
 
-    Epochs only grow, so ZooKeeper went back to an older state; or a coordinator has written in between, and what is
-    written on the strength of this reading fails; or one ended between the note and the write.
+    Epochs only grow. So ZooKeeper went back to an older state; or a coordinator has written in between, and what is
+    written by this reading fails; or one ended between the note and the write.
     """
     found: dict[str, int] = {}
-    for topic in snapshots.keys() & noted.keys():
+
+    def see(topic: str, epoch: int) -> None:
         assignment = snapshots[topic].assignment
-        if assignment is not None and assignment.epoch < noted[topic]:
-            found[topic] = noted[topic]
+        if assignment is not None and epoch > max(assignment.epoch, found.get(topic, 0)):
+            found[topic] = epoch
+
+    for topic in snapshots.keys() & noted.keys():
+        see(topic, noted[topic])
     for answer in answers:
-        for topic, status in answer.topics.items():
-            snapshot = snapshots.get(topic)
-            if snapshot is None or snapshot.assignment is None or status.epoch is None or not answer.epochs:
-                continue
-            if status.epoch > snapshot.assignment.epoch:
-                found[topic] = max(found.get(topic, 0), status.epoch)
+        if answer.epochs:
+            for topic in snapshots.keys() & answer.topics.keys():
+                see(topic, answer.topics[topic].epoch or 0)
     return found
 
 
@@ -161,20 +190,20 @@ def advance(
     `statuses` holds the answers of registered consumers, live or not; one without an answer is asked again another
     time. `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). `reasons` says why a
     partition that `targets` moves from a live owner moves, where the planner knows better than 'balance'. `leaving`
-    says why the topic is not subscribed any more, '' if it is. Without a live consumer, without partitions or without
+    says why the topic is no longer subscribed, '' if it is. Without a live consumer, without partitions or without
     an assignment node the status quo stands.
     """
-    if not membership.live or snapshot.assignment is None:
+    assignment = snapshot.assignment
+    if not membership.live or assignment is None:
         return None
-    if snapshot.state is None and not (snapshot.assignment.owners if leaving else snapshot.partitions):
+    if snapshot.state is None and not (assignment.owners if leaving else snapshot.partitions):
         return None
-    behind = snapshot.assignment.epoch < heard.epochs.get(snapshot.topic, 0)
+    behind = assignment.epoch < heard.epochs.get(snapshot.topic, 0)
     at_rest = not (leaving or behind)
-    if at_rest and _at_rest(snapshot, snapshot.assignment, membership, statuses, targets, standbys):
+    if at_rest and _at_rest(snapshot, assignment, membership, statuses, targets, standbys):
         return None
     patience = Patience(policy, membership, statuses, heard)
-    step = _Step(snapshot, snapshot.assignment, patience, targets, now, standbys, reasons, leaving)
-    return step.run()
+    return _step(_Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving))
 
 
 def _at_rest(
@@ -185,9 +214,11 @@ def _at_rest(
     targets: Owners,
     standbys: PartitionStandbys,
 ) -> bool:
-    """Whether a step has nothing to find: Stable, all partitions with the live owners that the plan wants, nothing
-    waited for, no standbys and no answer about it. What `_Step` would say, without going through the partitions one
-    by one: nearly all topics of a large cluster are so at any time."""
+    """Return whether `_step` would find nothing, without going through the partitions one by one.
+
+    That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there are
+    no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
+    """
     state = snapshot.state
     return (
         state is not None
@@ -201,7 +232,7 @@ def _at_rest(
 
 
 def may_be_removed(snapshot: TopicSnapshot) -> bool:
-    """Whether the nodes of a topic that is leaving name no consumer: then they may go, against their versions."""
+    """Return whether the nodes of a topic that is leaving name no consumer: then they may be removed."""
     state, assignment = snapshot.state, snapshot.assignment
     if assignment is None:
         return True
@@ -209,7 +240,7 @@ def may_be_removed(snapshot: TopicSnapshot) -> bool:
 
 
 def recreated(snapshot: TopicSnapshot, topic_id: str, now: float) -> Transition | None:
-    """The step of a topic that Kafka holds under another id than ZooKeeper: it was deleted and created again.
+    """Return the step of a topic that Kafka holds under another id than ZooKeeper: deleted and created again.
 
     Owners stay. They close what they hold of the old topic without committing it, and start the new one. None for a
     topic that is not known yet. A topic of which no id was known gets it, and nothing else changes.
@@ -220,153 +251,94 @@ def recreated(snapshot: TopicSnapshot, topic_id: str, now: float) -> Transition 
     if not assignment.topic_id:
         return Transition(snapshot, replace(assignment, topic_id=topic_id), state)
     epoch = assignment.epoch + 1
-    to_start = by_partition(state.to_start) | dict(assignment.owners)
-    old = [part for part in state.reason.split("; ") if part and state.state is not State.STABLE]
-    reason = "the topic was deleted and created again in Kafka"
+    name = State.CLOSING if state.to_close else State.STARTING
     return Transition(
         snapshot,
         replace(assignment, topic_id=topic_id, epoch=epoch),
         replace(
             state,
-            state=State.CLOSING if state.to_close else State.STARTING,
-            to_start=by_consumer(to_start),
+            state=name,
+            to_start=by_consumer(by_partition(state.to_start) | dict(assignment.owners)),
             epoch=epoch,
-            since=now if state.state is State.STABLE else state.since,
-            reason="; ".join([*old, *([reason] if reason not in old else [])]),
+            since=_since(state, name, now),
+            reason=_reason(state, name, [CREATED_AGAIN]),
         ),
     )
 
 
-class _Step:
-    """One step of one topic. `owners`, `to_start` and `to_close` are by partition and are changed in place."""
+@dataclass(frozen=True)
+class _Inputs:
+    """What one step is computed from, and the quantities that follow from it alone. Nothing here changes."""
 
-    def __init__(
-        self,
-        snapshot: TopicSnapshot,
-        assignment: TopicAssignment,
-        patience: Patience,
-        targets: Owners,
-        now: float,
-        standbys: PartitionStandbys,
-        reasons: Mapping[int, str],
-        leaving: str,
-    ) -> None:
-        self.snapshot = snapshot
-        self.topic = snapshot.topic
-        self.partitions = frozenset[int]() if leaving else snapshot.partitions
-        self.why_without = leaving or "partition vanished from Kafka"
-        self.before = assignment
-        self.state = snapshot.state
-        self.patience = patience
-        self.live = patience.membership.live
-        self.isolated = patience.membership.isolated
-        self.isolated_by = patience.membership.isolated_by
-        self.statuses = patience.statuses
-        self.older = patience.heard.older
-        self.targets = targets
-        self.now = now
-        self.planned_standbys = standbys
-        self.reasons = reasons
-        self.owners = dict(assignment.owners)
-        self.to_start = by_partition(self.state.to_start if self.state else {})
-        self.to_close = by_partition(self.state.to_close if self.state else {})
-        self._believe_the_assignment()
-        self.taken_away = frozenset(self.to_close)
-        everyone = chain(self.statuses.values(), chain.from_iterable(self.older.values()))
-        self.ahead = topics_ahead({self.topic: snapshot}, everyone, patience.heard.epochs).get(self.topic)
-        self.unknown = self.state is None or self.ahead is not None
-        self.settled = not self.unknown and self.state is not None and self.state.state is State.STABLE
-        self.moves: list[Move] = []
-        self.notes: list[str] = []
-        self.away = self._away()
-        self.missing = {
-            c: since
-            for c, since in self.away.items()
-            if c not in self.live and now - since < patience.hold(c)
-        }
+    snapshot: TopicSnapshot
+    before: TopicAssignment
+    patience: Patience
+    targets: Owners
+    now: float
+    standbys: PartitionStandbys
+    """Those that the plan wants."""
+    reasons: Mapping[int, str]
+    leaving: str
 
-    def run(self) -> Transition | None:
-        if self.unknown and not self._believe_the_holders():
-            return None
-        self._let_go_of_vanished()
-        self._give_what_is_closed()
-        self._place_orphans()
-        if self.unknown:
-            # Whether those who own something also run it is not known yet.
-            self.to_start.update({p: c for p, c in self.owners.items() if c in self.live})
-        elif self.settled and not self._start_what_does_not_run() and not self.missing:
-            self._rebalance()
-        return self._transition()
+    @property
+    def topic(self) -> str:
+        return self.snapshot.topic
 
-    def _believe_the_assignment(self) -> None:
-        """Where the two nodes contradict each other, which no coordinator writes, the one that consumers obey counts:
-        what it gives to a consumer is to start there, and is not to be closed there."""
-        self.to_start |= {p: self.owners[p] for p in self.to_start.keys() & self.owners.keys()}
-        self.to_close = {p: c for p, c in self.to_close.items() if self.owners.get(p) != c}
+    @property
+    def state(self) -> TopicState | None:
+        return self.snapshot.state
 
-    def _believe_the_holders(self) -> bool:
-        """Put what consumers hold in the place of what ZooKeeper does not know; False while that is not known either.
+    @property
+    def settled(self) -> bool:
+        """Whether the state node says Stable: only then the topic may be balanced."""
+        return self.state is not None and self.state.state is State.STABLE
 
-        A round of answers is complete when every live consumer has seen the topic's epoch: one that has not may be
-        about to start what an older node gave it.
+    @property
+    def live(self) -> Mapping[str, Consumer]:
+        return self.patience.membership.live
+
+    @property
+    def statuses(self) -> Mapping[str, ConsumerStatus]:
+        return self.patience.statuses
+
+    @cached_property
+    def partitions(self) -> frozenset[int]:
+        """The partitions that are to have an owner."""
+        return frozenset() if self.leaving else self.snapshot.partitions
+
+    @cached_property
+    def nodes(self) -> _Draft:
+        """What the two nodes hold, by partition.
+
+        Where they contradict each other, which no coordinator writes, the assignment node counts, because consumers
+        obey it: what it gives to a consumer is to start there, and is not to be closed there.
         """
-        answered = all(c in self.statuses and self._seen(self.statuses[c]) for c in self.live)
-        holders: dict[int, list[str]] = {}
-        for consumer in sorted({*self.statuses, *self.older}):
-            for partition in frozenset().union(*(a.on(self.topic).held for a in self._answers(consumer))):
-                holders.setdefault(partition, []).append(consumer)
-        if not answered or any(len(found) > 2 for found in holders.values()):  # noqa: PLR2004  see below
-            return False
-        if self.state is not None and all(
-            found == [self.owners.get(partition) or self.to_close.get(partition)]
-            for partition, found in holders.items()
-        ):
-            # What was noted has not been written, or what was lost has changed nothing.
-            self.unknown = False
-            self.settled = self.state.state is State.STABLE
-            return True
-        self.notes += [WENT_BACK] if self.ahead is not None else []
-        self.to_start, self.to_close, self.taken_away = {}, {}, frozenset()
-        for partition, found in holders.items():
-            # Of two, one closes it and then the other starts it; of more, all but two obey the assignment first.
-            keeps = [c for c in found if self._runs_on(c, partition)]
-            stays = next((c for c in keeps if c == self.owners.get(partition)), keeps[0] if keeps else None)
-            closes = [c for c in found if c != stays]
-            if stays is not None and not closes:
-                self.owners[partition] = stays
-                continue
-            self.owners.pop(partition, None)
-            self.to_close[partition] = closes[0]
-            if stays is not None or len(closes) > 1:
-                self.to_start[partition] = stays or closes[1]
-        return True
-
-    def _runs_on(self, consumer: str, partition: int) -> bool:
-        """Whether a consumer holds a partition to read it, and may go on."""
-        status = self.statuses.get(consumer)
-        return (
-            consumer in self.live
-            and status is not None
-            and partition in status.on(self.topic).running | status.on(self.topic).starting
+        owners = dict(self.before.owners)
+        to_start = by_partition(self.state.to_start if self.state else {})
+        to_close = by_partition(self.state.to_close if self.state else {})
+        return _Draft(
+            owners,
+            {p: owners.get(p, consumer) for p, consumer in to_start.items()},
+            {p: consumer for p, consumer in to_close.items() if owners.get(p) != consumer},
         )
 
-    def _answers(self, consumer: str) -> list[ConsumerStatus]:
-        """What all incarnations of a consumer answered, the registered one first."""
-        newest = self.statuses.get(consumer)
-        return [*([newest] if newest is not None else []), *self.older.get(consumer, ())]
+    @cached_property
+    def ahead(self) -> int | None:
+        """The highest epoch that is known, if the assignment node has a lower one."""
+        everyone = chain(self.statuses.values(), chain.from_iterable(self.patience.heard.older.values()))
+        return topics_ahead({self.topic: self.snapshot}, everyone, self.patience.heard.epochs).get(self.topic)
 
-    def _seen(self, answer: ConsumerStatus) -> bool:
-        return answer.has_seen(self.topic, self.before.epoch)
-
-    def _away(self) -> dict[str, float]:
-        """Since when each owner and standby is away that is waited for, or has not run again since it was."""
+    @cached_property
+    def away(self) -> Mapping[str, float]:
+        """Since when each consumer that the nodes name is away, or has not run again what it owns since it was."""
         known = self.state.missing if self.state else {}
-        involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
-        involved.update(chain.from_iterable(self.before.standbys.values()))
+        nodes = self.nodes
+        named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
+        named.update(chain.from_iterable(self.before.standbys.values()))
         return {
-            # What a clock that was ahead has written is not waited for any longer than what is noticed now.
+            # A time that a clock ahead of this one has written counts as now.
             consumer: min(known.get(consumer, self.now), self.now)
-            for consumer in sorted(involved)
+            for consumer in sorted(named)
             if (
                 (consumer in known and not self._runs_all(consumer))
                 if consumer in self.live
@@ -374,227 +346,355 @@ class _Step:
             )
         }
 
-    def _runs_all(self, consumer: str) -> bool:
-        """Whether a consumer reports that it runs all that it owns."""
-        owned = {p for p, owner in self.before.owners.items() if owner == consumer}
-        status = self.statuses.get(consumer)
-        if not owned:
-            return True
-        return status is not None and self._seen(status) and owned <= status.on(self.topic).running
+    @cached_property
+    def held_for(self) -> frozenset[str]:
+        """The consumers that are away and keep what they own."""
+        return frozenset(
+            consumer
+            for consumer, since in self.away.items()
+            if consumer not in self.live and self.now - since < self.patience.hold(consumer)
+        )
 
-    def _remembered(self) -> dict[str, float]:
-        """What the state node keeps of `away`: who is waited for, who is being taken off after that, and who came
-        back and does not run yet, so that one that dies again and again is not waited for each time."""
-        closing = set(self.to_close.values())
-        return {
-            c: since
-            for c, since in self.away.items()
-            if c in self.missing or c in closing or (c in self.live and c in self.owners.values())
-        }
+    def gone(self, consumer: str) -> bool:
+        """Whether a consumer is away and not held for."""
+        return consumer not in self.live and consumer not in self.held_for
 
-    def _gone(self, consumer: str) -> bool:
-        return consumer not in self.live and consumer not in self.missing
-
-    def _released(self, consumer: str) -> bool:
+    def released(self, consumer: str) -> bool:
         """Whether what was taken from a consumer counts as closed without its report."""
         since = self.away.get(consumer, self.now)
         return consumer not in self.live and self.now - since >= self.patience.release(consumer)
 
-    def _why_gone(self, consumer: str) -> str:
-        if consumer not in self.isolated:
-            return f"consumer {consumer} left"
-        by = self.isolated_by.get(consumer)
-        return f"consumer {consumer} was isolated" + (f" by {by}" if by else "")
+    def answers(self, consumer: str) -> list[ConsumerStatus]:
+        """What all incarnations of a consumer answered, the registered one first."""
+        newest = self.statuses.get(consumer)
+        older = self.patience.heard.older.get(consumer, ())
+        return [*older] if newest is None else [newest, *older]
 
-    def _let_go_of_vanished(self) -> None:
-        present = self.partitions
-        for partition in sorted(self.owners.keys() - present):
-            owner = self.owners.pop(partition)
-            self.to_close[partition] = owner
-            self._moved(partition, owner, None, self.why_without)
-        for partition in sorted(self.to_start.keys() - present):
-            del self.to_start[partition]
+    def knows_epoch(self, answer: ConsumerStatus | None) -> bool:
+        """Whether there is an answer, given in knowledge of the assignment node's epoch."""
+        return answer is not None and answer.has_seen(self.topic, self.before.epoch)
 
-    def _give_what_is_closed(self) -> None:
-        # Only what an earlier write took away: who is gone by this reading may be back before this write.
-        for partition in sorted(self.taken_away):
-            old = self.to_close[partition]
-            if not (self._released(old) or self._reports_closed(old, partition)):
-                continue
-            del self.to_close[partition]
-            target = self.to_start.get(partition)
-            if target is None or partition in self.owners or self._gone(target):
-                continue
-            if not self._leaves_to_other(target, partition):
-                self.owners[partition] = target
+    def running(self, consumer: str) -> frozenset[int]:
+        """The partitions that a consumer reports as running, in knowledge of the epoch."""
+        answer = self.statuses.get(consumer)
+        if answer is None or not self.knows_epoch(answer):
+            return frozenset()
+        return answer.on(self.topic).running
 
-    def _reports_closed(self, consumer: str, partition: int) -> bool:
-        """Whether all incarnations of a consumer that answer have closed a partition; the live one must answer."""
+    def _runs_all(self, consumer: str) -> bool:
+        return self.running(consumer) >= {p for p, owner in self.before.owners.items() if owner == consumer}
+
+    def reports_closed(self, consumer: str, partition: int) -> bool:
+        """Whether all incarnations of a consumer that answer have closed a partition; a live one has to answer."""
         if consumer in self.live and consumer not in self.statuses:
             return False
-        answers = self._answers(consumer)
+        answers = self.answers(consumer)
         return bool(answers) and all(
-            self._seen(answer) and partition not in answer.on(self.topic).held for answer in answers
+            self.knows_epoch(answer) and partition not in answer.on(self.topic).held for answer in answers
         )
 
-    def _leaves_to_other(self, consumer: str, partition: int) -> bool:
-        """Whether a consumer is about to leave, and the plan knows another one for a partition."""
+    def live_target(self, partition: int) -> str | None:
+        """The owner that the plan wants, if it is live."""
         target = self.targets.get(partition)
-        return (
-            consumer in self.live
-            and self.live[consumer].leaving
-            and target is not None
-            and target != consumer
-            and target in self.live
+        return target if target in self.live else None
+
+    def leaves_to_other(self, consumer: str, partition: int) -> bool:
+        """Whether a live consumer is about to leave, and the plan wants another one for a partition."""
+        leaves = consumer in self.live and self.live[consumer].leaving
+        return leaves and self.live_target(partition) not in {None, consumer}
+
+    def why_gone(self, consumer: str) -> str:
+        """Why a consumer is away, for people."""
+        membership = self.patience.membership
+        if consumer not in membership.isolated:
+            return f"consumer {consumer} left"
+        by = membership.isolated_by.get(consumer)
+        return f"consumer {consumer} was isolated" + (f" by {by}" if by else "")
+
+
+@dataclass
+class _Draft:
+    """What the two nodes are to hold, by partition, and why; the only thing that a step changes."""
+
+    owners: dict[int, str]
+    to_start: dict[int, str]
+    to_close: dict[int, str]
+    from_reports: bool = False
+    """It began with what consumers report, not with the nodes."""
+    moves: list[Move] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Reasons of the step that are not those of a move."""
+
+    def copy(self) -> _Draft:
+        return _Draft(dict(self.owners), dict(self.to_start), dict(self.to_close))
+
+    def holder(self, partition: int) -> str | None:
+        """The consumer that has a partition or is to have it next."""
+        return self.to_start.get(partition) or self.owners.get(partition)
+
+    def take_away(self, partition: int) -> None:
+        """Take a partition from its owner, which has to close it."""
+        self.to_close[partition] = self.owners.pop(partition)
+
+    def assign(self, partition: int, consumer: str) -> None:
+        """Make a consumer the next owner: at once, unless another one has to close the partition first."""
+        self.to_start[partition] = consumer
+        if partition not in self.to_close:
+            self.owners[partition] = consumer
+
+
+def _step(given: _Inputs) -> Transition | None:
+    """Return the next write of a topic; the module's docstring says why in this order."""
+    draft = _basis(given)
+    if draft is None:
+        return None
+    _take_away_vanished(given, draft)
+    _give_what_is_closed(given, draft)
+    _place_orphans(given, draft)
+    if draft.from_reports:
+        # Whether those that own something also run it is not known yet.
+        draft.to_start |= {p: c for p, c in draft.owners.items() if c in given.live}
+    elif given.settled and not _start_what_does_not_run(given, draft) and not given.held_for:
+        _rebalance(given, draft)
+    return _transition(given, draft)
+
+
+def _basis(given: _Inputs) -> _Draft | None:
+    """Return what to begin with: the nodes, or what consumers report; None while neither is known.
+
+    The reports are complete when every live consumer knows the topic's epoch: one that does not may be about to
+    start what an older node gave it.
+    """
+    nodes = given.nodes.copy()
+    if given.state is not None and given.ahead is None:
+        return nodes
+    if not all(given.knows_epoch(given.statuses.get(consumer)) for consumer in given.live):
+        return None
+    holders: dict[int, list[str]] = {}
+    for consumer in sorted({*given.statuses, *given.patience.heard.older}):
+        for partition in frozenset[int]().union(*(a.on(given.topic).held for a in given.answers(consumer))):
+            holders.setdefault(partition, []).append(consumer)
+    if any(len(found) > 2 for found in holders.values()):  # noqa: PLR2004  see `_reported`
+        return None
+    if given.state is not None and all(
+        found == [nodes.owners.get(partition) or nodes.to_close.get(partition)]
+        for partition, found in holders.items()
+    ):
+        # What was noted has not been written, or what was lost has changed nothing.
+        return nodes
+    return _reported(given, holders)
+
+
+def _reported(given: _Inputs, holders: Mapping[int, list[str]]) -> _Draft:
+    """Return what consumers report in the place of what the nodes hold; what no consumer holds stays as it is.
+
+    Of two holders of a partition, one closes it and then the other starts it. Of more, all but two have to obey the
+    assignment first, so there is no step.
+    """
+    draft = _Draft(dict(given.before.owners), {}, {}, from_reports=True)
+    draft.notes += [WENT_BACK] if given.ahead is not None else []
+    for partition, found in holders.items():
+        keep = [c for c in found if _keeps(given, c, partition)]
+        owner = draft.owners.pop(partition, None)
+        stays = owner if owner in keep else next(iter(keep), None)
+        closes = [c for c in found if c != stays]
+        if closes:
+            draft.to_close[partition] = closes[0]
+        following = stays or next(iter(closes[1:]), None)
+        if stays is not None and not closes:
+            draft.owners[partition] = stays
+        elif following is not None:
+            draft.to_start[partition] = following
+    return draft
+
+
+def _keeps(given: _Inputs, consumer: str, partition: int) -> bool:
+    """Whether a consumer is live and holds a partition to read it."""
+    if consumer not in given.live or consumer not in given.statuses:
+        return False
+    status = given.statuses[consumer].on(given.topic)
+    return partition in status.running | status.starting
+
+
+def _take_away_vanished(given: _Inputs, draft: _Draft) -> None:
+    """Take away what Kafka has no more, or what is unsubscribed."""
+    for partition in sorted(draft.owners.keys() - given.partitions):
+        why = given.leaving or "partition vanished from Kafka"
+        draft.moves.append(Move(given.topic, partition, draft.owners[partition], None, why))
+        draft.take_away(partition)
+    for partition in draft.to_start.keys() - given.partitions:
+        del draft.to_start[partition]
+
+
+def _give_what_is_closed(given: _Inputs, draft: _Draft) -> None:
+    """Give what an earlier write took away to its next owner, if the old one has closed it.
+
+    What this step takes away is not given: a consumer that is gone by this reading may be back before this write.
+    """
+    taken_away = () if draft.from_reports else given.nodes.to_close
+    for partition in sorted(taken_away):
+        old, target = draft.to_close[partition], draft.to_start.get(partition)
+        if not (given.released(old) or given.reports_closed(old, partition)):
+            continue
+        del draft.to_close[partition]
+        if target is None or partition in draft.owners or given.gone(target):
+            continue
+        if not given.leaves_to_other(target, partition):
+            draft.owners[partition] = target
+
+
+def _place_orphans(given: _Inputs, draft: _Draft) -> None:
+    """Give a new owner to what no live consumer holds or is to hold.
+
+    Where the plan has no owner (no live consumer subscribes to the topic) things stay as they are, so a
+    consumer that comes back finds its partitions.
+    """
+    for partition in sorted(given.partitions):
+        holder = draft.holder(partition)
+        on_its_way = partition not in draft.owners
+        there = holder is not None and not given.gone(holder)
+        if holder is not None and there and not (on_its_way and given.leaves_to_other(holder, partition)):
+            if holder in given.live and on_its_way and partition not in draft.to_close:
+                # It is back from an absence in which no other consumer could take what it was to start.
+                draft.owners[partition] = holder
+            continue
+        target = given.live_target(partition)
+        if target is None:
+            continue
+        if not on_its_way:
+            draft.take_away(partition)
+        draft.assign(partition, target)
+        draft.moves.append(
+            Move(given.topic, partition, holder, target, _why_placed(given, partition, holder, target))
         )
 
-    def _start_what_does_not_run(self) -> bool:
-        """Have what an owner reports not to run started again; whether there is any."""
-        stopped = {
-            partition: owner
-            for partition, owner in self.owners.items()
-            if owner in self.live
-            and (status := self.statuses.get(owner)) is not None
-            and self.topic in status.topics
-            and self._seen(status)
-            and partition not in status.on(self.topic).running
-        }
-        self.to_start.update(stopped)
-        self.notes += [f"consumer {c} does not run what it owns" for c in sorted(set(stopped.values()))]
-        return bool(stopped)
 
-    def _place_orphans(self) -> None:
-        """Give a new owner to what no live consumer holds or is to hold.
+def _why_placed(given: _Inputs, partition: int, holder: str | None, target: str) -> str:
+    if holder is None:
+        return "first assignment" if given.state is None else "no consumer held it"
+    if holder in given.live:
+        return f"consumer {holder} leaves"
+    promoted = target in given.before.standbys.get(partition, ())
+    return given.why_gone(holder) + (", a standby takes over" if promoted else "")
 
-        Where the plan has no owner (no live consumer subscribes to the topic) things stay as they are, so a
-        consumer that comes back finds its partitions.
-        """
-        for partition in sorted(self.partitions):
-            holder = self.to_start.get(partition) or self.owners.get(partition)
-            on_its_way = partition not in self.owners
-            there = holder is not None and not self._gone(holder)
-            if holder is not None and there and not (on_its_way and self._leaves_to_other(holder, partition)):
-                if holder in self.live and on_its_way and partition not in self.to_close:
-                    # It is back from an absence in which no other consumer could take what it was to start.
-                    self.owners[partition] = holder
-                continue
-            target = self.targets.get(partition)
-            if target is None or target not in self.live:
-                continue
-            if partition in self.owners:
-                self.to_close[partition] = self.owners.pop(partition)
-            self.to_start[partition] = target
-            if partition not in self.to_close:
-                self.owners[partition] = target
-            self._moved(partition, holder, target, self._why_placed(partition, holder, target))
 
-    def _why_placed(self, partition: int, holder: str | None, target: str) -> str:
-        if holder is None:
-            return "first assignment" if self.state is None else "no consumer held it"
-        if holder in self.live:
-            return f"consumer {holder} leaves"
-        reason = self._why_gone(holder)
-        return reason + (
-            ", a standby takes over" if target in self.before.standbys.get(partition, ()) else ""
+def _start_what_does_not_run(given: _Inputs, draft: _Draft) -> bool:
+    """Have what an owner reports not to run started again; return whether there is any."""
+    stopped = {
+        partition: owner
+        for partition, owner in draft.owners.items()
+        if owner in given.live
+        and (answer := given.statuses.get(owner)) is not None
+        and given.topic in answer.topics
+        and given.knows_epoch(answer)
+        and partition not in answer.on(given.topic).running
+    }
+    draft.to_start |= stopped
+    draft.notes += [f"consumer {c} does not run what it owns" for c in sorted(set(stopped.values()))]
+    return bool(stopped)
+
+
+def _rebalance(given: _Inputs, draft: _Draft) -> None:
+    """Take away what the plan wants with another live consumer."""
+    known = set(given.before.owners.values())
+    for partition in sorted(given.partitions & draft.owners.keys()):
+        owner, target = draft.owners[partition], given.live_target(partition)
+        if target is None or target == owner or owner not in given.live:
+            continue
+        draft.take_away(partition)
+        draft.assign(partition, target)
+        why = "balance" if target in known else f"consumer {target} joined"
+        if given.live[owner].leaving:
+            why = f"consumer {owner} leaves"
+        draft.moves.append(Move(given.topic, partition, owner, target, given.reasons.get(partition, why)))
+
+
+def _transition(given: _Inputs, draft: _Draft) -> Transition | None:
+    """Return the write that makes the nodes what the draft says, or None if they say so already.
+
+    That one of several partitions runs by now is no reason to write: the status pages show it at any time.
+    """
+    before, old = given.before, given.state
+    waiting = {p: c for p, c in draft.to_start.items() if not _seen_running(given, draft, p, c)}
+    name = State.CLOSING if draft.to_close else State.STARTING if waiting else State.STABLE
+    standbys = _standbys(given, draft)
+    missing = _remembered(given, draft)
+    moved = draft.owners != dict(before.owners)
+    if old is not None and given.ahead is None and not moved and standbys == dict(before.standbys):
+        noted = by_partition(old.to_start)
+        same = (
+            name is old.state
+            and draft.to_close == by_partition(old.to_close)
+            and missing == dict(old.missing)
+            and all(noted.get(p) == c for p, c in waiting.items())
         )
-
-    def _rebalance(self) -> None:
-        known = set(self.before.owners.values())
-        for partition in sorted(self.partitions & self.owners.keys()):
-            owner, target = self.owners[partition], self.targets.get(partition)
-            if target is None or target == owner or target not in self.live or owner not in self.live:
-                continue
-            del self.owners[partition]
-            self.to_close[partition] = owner
-            self.to_start[partition] = target
-            usual = "balance" if target in known else f"consumer {target} joined"
-            if self.live[owner].leaving:
-                usual = f"consumer {owner} leaves"
-            self._moved(partition, owner, target, self.reasons.get(partition, usual))
-
-    def _standbys(self) -> dict[int, tuple[str, ...]]:
-        standbys: dict[int, tuple[str, ...]] = {}
-        for partition in sorted({*self.before.standbys, *self.planned_standbys} & self.partitions):
-            holder = self.to_start.get(partition) or self.owners.get(partition)
-            waits = self.missing or self.targets.get(partition, holder) != holder
-            wanted = self.before.standbys if waits else self.planned_standbys
-            ready = tuple(c for c in wanted.get(partition, ()) if c != holder and not self._gone(c))
-            if ready:
-                standbys[partition] = ready
-        return standbys
-
-    def _moved(self, partition: int, source: str | None, target: str | None, reason: str) -> None:
-        self.moves.append(Move(self.snapshot.topic, partition, source, target, reason))
-
-    def _runs(self, partition: int, consumer: str) -> bool:
-        status = self.statuses.get(consumer)
-        return (
-            not self.unknown
-            and consumer in self.live
-            and self.owners.get(partition) == consumer
-            and self.before.owners.get(partition) == consumer
-            and status is not None
-            and self._seen(status)
-            and partition in status.on(self.topic).running
-        )
-
-    def _transition(self) -> Transition | None:
-        waiting = {p: consumer for p, consumer in self.to_start.items() if not self._runs(p, consumer)}
-        if self.to_close:
-            name = State.CLOSING
-        elif waiting:
-            name = State.STARTING
-        else:
-            name = State.STABLE
-        standbys = self._standbys()
-        remembered = self._remembered()
-        changed = (
-            self.state is None
-            or self.ahead is not None
-            or standbys != dict(self.before.standbys)
-            or name is not self.state.state
-            or self.owners != dict(self.before.owners)
-            or self.to_close != by_partition(self.state.to_close)
-            or remembered != dict(self.state.missing)
-            or any(
-                self.to_start[p] != c for p, c in by_partition(self.state.to_start).items() if p in waiting
-            )
-            or bool(waiting.keys() - by_partition(self.state.to_start).keys())
-        )
-        if not changed:
-            # That a partition of several now runs is no reason to write: the status pages say so at any time.
+        if same:
             return None
-        epoch = self.before.epoch + (self.owners != dict(self.before.owners))
-        if self.ahead is not None:
-            epoch = self.ahead + 1
-        state = TopicState(
+    epoch = before.epoch + moved if given.ahead is None else given.ahead + 1
+    reasons = [*draft.notes, *sorted({move.reason for move in draft.moves})]
+    return Transition(
+        before=given.snapshot,
+        assignment=replace(before, owners=draft.owners, epoch=epoch, standbys=standbys),
+        state=TopicState(
             state=name,
             to_start=by_consumer(waiting),
-            to_close=by_consumer(self.to_close),
+            to_close=by_consumer(draft.to_close),
             epoch=epoch,
-            since=self._since(name),
-            reason=self._reason(name),
-            missing=remembered,
-        )
-        return Transition(
-            before=self.snapshot,
-            assignment=replace(self.before, owners=self.owners, epoch=epoch, standbys=standbys),
-            state=state,
-            moves=tuple(self.moves),
-        )
+            since=_since(old, name, given.now),
+            reason=_reason(old, name, reasons),
+            missing=missing,
+        ),
+        moves=tuple(draft.moves),
+    )
 
-    def _since(self, name: State) -> float:
-        quiet = name is State.STABLE
-        if self.state is not None and quiet == (self.state.state is State.STABLE):
-            return self.state.since
-        return self.now
 
-    def _reason(self, name: State) -> str:
-        reasons = [*self.notes, *sorted({move.reason for move in self.moves})]
-        under_way = self.state is not None and self.state.state is not State.STABLE
-        if under_way and self.state is not None:
-            old = [part for part in self.state.reason.split("; ") if part]
-            reasons = old + [reason for reason in reasons if reason not in old]
-        elif not reasons and self.state is not None and name is State.STABLE:
-            return self.state.reason
-        return "; ".join(reasons)
+def _seen_running(given: _Inputs, draft: _Draft, partition: int, consumer: str) -> bool:
+    """Whether a live consumer reports that it runs what it owned before this step, and owns after it."""
+    return (
+        not draft.from_reports
+        and consumer in given.live
+        and draft.owners.get(partition) == given.before.owners.get(partition) == consumer
+        and partition in given.running(consumer)
+    )
+
+
+def _standbys(given: _Inputs, draft: _Draft) -> dict[int, tuple[str, ...]]:
+    """Return the standbys of each partition: those that stand as long as something is awaited, else the plan's."""
+    standbys: dict[int, tuple[str, ...]] = {}
+    for partition in sorted({*given.before.standbys, *given.standbys} & given.partitions):
+        holder = draft.holder(partition)
+        waits = given.held_for or given.targets.get(partition, holder) != holder
+        wanted = given.before.standbys if waits else given.standbys
+        ready = tuple(c for c in wanted.get(partition, ()) if c != holder and not given.gone(c))
+        if ready:
+            standbys[partition] = ready
+    return standbys
+
+
+def _remembered(given: _Inputs, draft: _Draft) -> dict[str, float]:
+    """Return the absences that the state node keeps.
+
+    They are those of consumers that are held for, of those that have to close something, and of those that came back
+    and do not run yet, so that a consumer that dies again and again is not held for each time.
+    """
+    closing, owning = set(draft.to_close.values()), set(draft.owners.values())
+    return {
+        c: since
+        for c, since in given.away.items()
+        if c in given.held_for or c in closing or (c in given.live and c in owning)
+    }
+
+
+def _since(old: TopicState | None, name: State, now: float) -> float:
+    """When the present rebalance, or the present quiet, began."""
+    if old is not None and (name is State.STABLE) == (old.state is State.STABLE):
+        return old.since
+    return now
+
+
+def _reason(old: TopicState | None, name: State, new: list[str]) -> str:
+    """The reasons of a rebalance so far, and the `new` ones; of a topic that stays Stable, why it last moved."""
+    if old is None or old.state is State.STABLE:
+        return "; ".join(new) if new or old is None or name is not State.STABLE else old.reason
+    kept = [part for part in old.reason.split("; ") if part]
+    return "; ".join(kept + [reason for reason in new if reason not in kept])

@@ -28,16 +28,16 @@ def what_if(
     partitions: Sequence[tuple[str, int]],
     assignor: Assignor | None,
     membership: Membership,
-    left_alone: Mapping[str, str],
+    unreadable_topics: Mapping[str, str],
 ) -> WhatIf:
     """Put suppositions together. A consumer that is live keeps the attributes that are not given.
 
-    `left_alone` maps the topics that cannot be read to the reason. Raises `WhatIfError` for what does not fit
+    `unreadable_topics` maps the topics that cannot be read to the reason. Raises `WhatIfError` for what does not fit
     what is there.
     """
     for topic, _ in partitions:
-        if topic in left_alone:
-            raise WhatIfError(f"topic {topic!r} cannot be read: {left_alone[topic]}")
+        if topic in unreadable_topics:
+            raise WhatIfError(f"topic {topic!r} cannot be read: {unreadable_topics[topic]}")
     supposed: dict[str, Consumer] = {}
     for each in joining:
         there = membership.live.get(each.consumer)

@@ -3,7 +3,7 @@
 Offsets are committed for a group without being a member of it, which Kafka allows as long as the group has none;
 Muster's groups never have any. Kafka forgets a committed offset that was not written for the broker's
 `offsets.retention.minutes` (7 days), also of a partition that is idle and assigned: consumers commit what they hold
-once a day (`muster.consumer.renewals`).
+once a day (`muster.core.ownership`).
 """
 
 from __future__ import annotations

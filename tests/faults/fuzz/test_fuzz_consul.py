@@ -232,7 +232,7 @@ def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolate
     registrar.open()
     registrar.look()
     assert "x" in cluster.servers.services
-    assert "isolated" in agent.view().bars
+    assert "isolated" in agent.view().blocks
     if problem := agent.view().problems.get(STOP_REQUEST):
         told(problem, "muster/c/stop/x")
         assert not ending.asked

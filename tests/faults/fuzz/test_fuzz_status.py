@@ -164,7 +164,7 @@ def test_strange_addresses_are_told_and_not_asked(places: list[tuple[str, int]])
         assert isinstance(found, StatusFailure), consumer
         assert "registered" in found.reason
     for address, port in places:
-        assert isinstance(predecessor.ask(predecessor.Older("i", address, port)), str)
+        assert isinstance(predecessor.ask(predecessor.Predecessor("i", address, port)), str)
 
 
 @examples(1000)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -26,9 +27,9 @@ from muster.coordinator.topic_fetch import TopicFetch
 from muster.core import ownership, positions, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicState
-from muster.core.ownership import TopicConsumer
+from muster.core.ownership import Ownership
 from muster.core.patience import Patience
-from muster.core.state_machine import _Step
+from muster.core.state_machine import _Draft, _Inputs
 from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_coordination import CoordinationKeys
 from muster.edges.consul_members import to_membership
@@ -41,7 +42,7 @@ Mutation = Callable[[MonkeyPatch], None]
 
 
 def hand_over_before_the_close_is_confirmed(patch: MonkeyPatch) -> None:
-    patch.setattr(_Step, "_reports_closed", lambda step, consumer, partition: consumer in step.live)
+    patch.setattr(_Inputs, "reports_closed", lambda given, consumer, partition: consumer in given.live)
 
 
 def ignore_the_epoch(patch: MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
         patience = Patience(policy, membership, statuses, heard)
-        return _Step(snapshot, snapshot.assignment, patience, targets, now, **further).run()
+        return state_machine._step(_Inputs(snapshot, snapshot.assignment, patience, targets, now, **further))
 
     patch.setattr(Discovery, "_confirm_empty", believe)
     patch.setattr(coordination, "advance", go_on)
@@ -88,17 +89,17 @@ def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
 
 
 def give_at_once_what_an_absent_owner_had(patch: MonkeyPatch) -> None:
-    original = _Step._place_orphans
+    original = state_machine._place_orphans
 
-    def place(self: _Step) -> None:
-        before = set(self.to_close)
-        original(self)
-        for partition in self.to_close.keys() - before:
-            if partition in self.to_start:
-                del self.to_close[partition]
-                self.owners[partition] = self.to_start[partition]
+    def place(given: _Inputs, draft: _Draft) -> None:
+        before = set(draft.to_close)
+        original(given, draft)
+        for partition in draft.to_close.keys() - before:
+            if partition in draft.to_start:
+                del draft.to_close[partition]
+                draft.owners[partition] = draft.to_start[partition]
 
-    patch.setattr(_Step, "_place_orphans", place)
+    patch.setattr(state_machine, "_place_orphans", place)
 
 
 def forget_who_is_closing_when_restarted(patch: MonkeyPatch) -> None:
@@ -154,16 +155,16 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
 
 
 def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
-    original = _Step._place_orphans
+    original = state_machine._place_orphans
 
-    def place(self: _Step) -> None:
-        before = set(self.to_close)
-        original(self)
-        for partition in before & self.to_close.keys() & self.to_start.keys():
-            del self.to_close[partition]
-            self.owners[partition] = self.to_start[partition]
+    def place(given: _Inputs, draft: _Draft) -> None:
+        before = set(draft.to_close)
+        original(given, draft)
+        for partition in before & draft.to_close.keys() & draft.to_start.keys():
+            del draft.to_close[partition]
+            draft.owners[partition] = draft.to_start[partition]
 
-    patch.setattr(_Step, "_place_orphans", place)
+    patch.setattr(state_machine, "_place_orphans", place)
 
 
 def report_closed_before_the_commit(patch: MonkeyPatch) -> None:
@@ -204,9 +205,9 @@ def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
     """A refusal is taken for a passing trouble."""
     original = Agent.refused
 
-    def refused(self: Agent, key: Any, term: int, why: str) -> None:
-        original(self, key, term, why)
-        self._ownership.allow(key)
+    def refused(self: Agent, tp: Any, claim_epoch: int, why: str) -> None:
+        original(self, tp, claim_epoch, why)
+        self._ownership.allow(tp)
 
     patch.setattr(Agent, "refused", refused)
 
@@ -221,29 +222,29 @@ def forget_exclusions(patch: MonkeyPatch) -> None:
 
 def touch_what_does_not_move(patch: MonkeyPatch) -> None:
     """Every new assignment closes everything first, as Kafka's eager protocol does."""
-    original = TopicConsumer.read
+    original = Ownership.read
 
-    def read(self: TopicConsumer, assignment: Any, zxid: int) -> bool:
-        if zxid > self.zxid:
-            for partition in self.held.values():
+    def read(self: Ownership, name: str, assignment: Any, zxid: int) -> bool:
+        if name in self.topics and zxid > self.topics[name].zxid:
+            for partition in self._of({name}).values():
                 partition.closing = True
-        return original(self, assignment, zxid)
+        return original(self, name, assignment, zxid)
 
-    patch.setattr(TopicConsumer, "read", read)
+    patch.setattr(Ownership, "read", read)
 
 
 def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
-    patch.setattr(Agent, "lift_once_read", Agent.lift)
+    patch.setattr(Agent, "unblock_once_read", Agent.unblock)
 
 
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
-    original = Agent.bar
+    original = Agent.block
 
-    def bar(self: Agent, reason: str, mute: bool = False) -> None:
+    def block(self: Agent, reason: str, mute: bool = False) -> None:
         if reason != JOINING:
             original(self, reason, mute)
 
-    patch.setattr(Agent, "bar", bar)
+    patch.setattr(Agent, "block", block)
 
 
 def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
@@ -251,8 +252,8 @@ def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
-    original = Agent.bar
-    patch.setattr(Agent, "bar", lambda agent, reason, mute=False: original(agent, reason))
+    original = Agent.block
+    patch.setattr(Agent, "block", lambda agent, reason, mute=False: original(agent, reason))
 
 
 def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
@@ -265,15 +266,15 @@ def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def forget_the_predecessor_of_the_predecessor(patch: MonkeyPatch) -> None:
-    original = predecessor.olders
-    patch.setattr(predecessor, "olders", lambda registration, own: original(registration, own)[-1:])
+    original = predecessor.predecessors
+    patch.setattr(predecessor, "predecessors", lambda registration, own: original(registration, own)[-1:])
 
 
 def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
     def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
-        def asked(older: predecessor.Older) -> predecessor.Answer:
+        def asked(older: predecessor.Predecessor) -> predecessor.Answer:
             answer = ask(older)
             return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
 
@@ -300,23 +301,17 @@ def go_on_though_replaced(patch: MonkeyPatch) -> None:
 
 
 def balance_in_the_middle_of_a_rebalance(patch: MonkeyPatch) -> None:
-    original = _Step.run
-
-    def run(self: _Step) -> Any:
-        self.settled = True
-        return original(self)
-
-    patch.setattr(_Step, "run", run)
+    patch.setattr(_Inputs, "settled", True)
 
 
 def forget_to_close_what_vanished(patch: MonkeyPatch) -> None:
-    def let_go(self: _Step) -> None:
-        for partition in self.owners.keys() - self.snapshot.partitions:
-            del self.owners[partition]
-        for partition in self.to_start.keys() - self.snapshot.partitions:
-            del self.to_start[partition]
+    def forget(given: _Inputs, draft: _Draft) -> None:
+        for partition in draft.owners.keys() - given.snapshot.partitions:
+            del draft.owners[partition]
+        for partition in draft.to_start.keys() - given.snapshot.partitions:
+            del draft.to_start[partition]
 
-    patch.setattr(_Step, "_let_go_of_vanished", let_go)
+    patch.setattr(state_machine, "_take_away_vanished", forget)
 
 
 def delete_partitions_that_others_found(patch: MonkeyPatch) -> None:
@@ -334,16 +329,14 @@ def rely_on_watches(patch: MonkeyPatch) -> None:
 
 
 def forget_an_absent_new_owner(patch: MonkeyPatch) -> None:
-    """Nobody is planned in the place of a new owner that left before it started."""
-    patch.setattr(state_machine._Step, "_place_orphans", _place_only_what_nobody_has)
+    """No consumer is planned in the place of a new owner that left before it started."""
+    patch.setattr(state_machine, "_place_orphans", _place_only_what_no_consumer_has)
 
 
-def _place_only_what_nobody_has(self: _Step) -> None:
-    for partition in self.snapshot.partitions - self.to_start.keys() - self.owners.keys():
-        if (target := self.targets.get(partition)) in self.live:
-            self.to_start[partition] = target
-            if partition not in self.to_close:
-                self.owners[partition] = target
+def _place_only_what_no_consumer_has(given: _Inputs, draft: _Draft) -> None:
+    for partition in given.snapshot.partitions - draft.to_start.keys() - draft.owners.keys():
+        if (target := given.targets.get(partition)) in given.live:
+            draft.assign(partition, target)
 
 
 def take_at_once_from_an_owner_that_fails_its_check(patch: MonkeyPatch) -> None:
@@ -362,7 +355,12 @@ def do_not_wait_for_an_isolated_owner(patch: MonkeyPatch) -> None:
 
 
 def plan_without_asking_when_the_state_is_lost(patch: MonkeyPatch) -> None:
-    patch.setattr(_Step, "_believe_the_holders", lambda step: True)
+    patch.setattr(state_machine, "_basis", _nodes_whatever_is_reported)
+
+
+def _nodes_whatever_is_reported(given: _Inputs) -> _Draft:
+    unknown = given.state is None or given.ahead is not None
+    return replace(given.nodes.copy(), from_reports=unknown)
 
 
 def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
@@ -372,7 +370,7 @@ def ignore_that_zookeeper_went_back(patch: MonkeyPatch) -> None:
 
 def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
     """A consumer that has just started obeys ZooKeeper, however far it had got."""
-    patch.setattr(Agent, "expect", lambda agent, epochs: None)
+    patch.setattr(Ownership, "expect", lambda ownership, epochs: None)
 
 
 def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
@@ -386,7 +384,7 @@ def forget_to_note_epochs(patch: MonkeyPatch) -> None:
 
 
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:
-    patch.setattr(_Step, "_leaves_to_other", lambda step, consumer, partition: False)
+    patch.setattr(_Inputs, "leaves_to_other", lambda given, consumer, partition: False)
 
 
 def stay_silent_on_another_group(patch: MonkeyPatch) -> None:
@@ -398,12 +396,13 @@ def freeze_on_a_planning_error(patch: MonkeyPatch) -> None:
 
 
 def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:
-    def away(self: _Step) -> dict[str, float]:
-        known = self.state.missing if self.state else {}
-        involved = {*self.owners.values(), *self.to_start.values(), *self.to_close.values()}
-        return {c: known.get(c, self.now) for c in sorted(involved - self.live.keys() - self.isolated)}
+    def away(given: _Inputs) -> dict[str, float]:
+        known = given.state.missing if given.state else {}
+        nodes, isolated = given.nodes, given.patience.membership.isolated
+        named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
+        return {c: known.get(c, given.now) for c in sorted(named - given.live.keys() - isolated)}
 
-    patch.setattr(_Step, "_away", away)
+    patch.setattr(_Inputs, "away", property(away))
     patch.setattr(Coordinator, "_now", lambda coordinator, view, told: coordinator.clock())
 
 
@@ -424,11 +423,11 @@ def deregister_before_the_query_has_ended(patch: MonkeyPatch) -> None:
 
 def let_claims_land_late(patch: MonkeyPatch) -> None:
     """A partition is closed while its claim is on its way."""
-    patch.setattr(TopicConsumer, "begin_claim", lambda topic, number, term: True)
+    patch.setattr(Ownership, "begin_claim", lambda ownership, tp, claim_epoch: True)
 
 
 def read_on_in_another_topic_of_the_name(patch: MonkeyPatch) -> None:
-    patch.setattr(ownership.TopicConsumer, "recreated", property(lambda topic: False))
+    patch.setattr(ownership.Topic, "recreated", property(lambda topic: False))
     patch.setattr(positions, "of_another_topic", lambda metadata, topic_id: False)
 
 
@@ -442,28 +441,31 @@ def keep_what_can_be_committed_no_more(patch: MonkeyPatch) -> None:
 
 def give_only_when_all_is_closed(patch: MonkeyPatch) -> None:
     """One consumer that does not close holds up what others have closed."""
-    original = _Step._give_what_is_closed
+    original = state_machine._give_what_is_closed
 
-    def give(self: _Step) -> None:
-        if all(self._reports_closed(self.to_close[p], p) for p in self.taken_away):
-            original(self)
+    def give(given: _Inputs, draft: _Draft) -> None:
+        if draft.from_reports or all(
+            given.reports_closed(draft.to_close[p], p) for p in given.nodes.to_close
+        ):
+            original(given, draft)
 
-    patch.setattr(_Step, "_give_what_is_closed", give)
+    patch.setattr(state_machine, "_give_what_is_closed", give)
 
 
 def let_go_of_what_had_vanished_once(patch: MonkeyPatch) -> None:
     """A partition that is back in Kafka is taken from its owner all the same."""
     vanished: set[tuple[str, int]] = set()
-    original = _Step._let_go_of_vanished
 
-    def let_go(self: _Step) -> None:
-        vanished.update((self.topic, p) for p in self.owners.keys() - self.partitions)
-        back = {p for t, p in vanished if t == self.topic and p in self.owners and p in self.partitions}
-        self.partitions -= back
-        original(self)
-        vanished.difference_update((self.topic, p) for p in back)
+    def partitions(given: _Inputs) -> frozenset[int]:
+        owned, present = given.before.owners.keys(), given.snapshot.partitions
+        vanished.update((given.topic, p) for p in owned - present)
+        back = {p for p in owned & present if (given.topic, p) in vanished}
+        vanished.difference_update((given.topic, p) for p in back)
+        return present - back
 
-    patch.setattr(_Step, "_let_go_of_vanished", let_go)
+    once_a_step = cached_property(partitions)
+    once_a_step.__set_name__(_Inputs, "partitions")
+    patch.setattr(_Inputs, "partitions", once_a_step)
 
 
 def balance_in_the_middle_by_a_late_write(patch: MonkeyPatch) -> None:
@@ -472,10 +474,10 @@ def balance_in_the_middle_by_a_late_write(patch: MonkeyPatch) -> None:
 
 
 def stand_by_for_what_it_holds(patch: MonkeyPatch) -> None:
-    def standbys(self: _Step) -> dict[int, tuple[str, ...]]:
-        return {p: (owner,) for p, owner in self.owners.items()}
+    def standbys(given: _Inputs, draft: _Draft) -> dict[int, tuple[str, ...]]:
+        return {p: (owner,) for p, owner in draft.owners.items()}
 
-    patch.setattr(_Step, "_standbys", standbys)
+    patch.setattr(state_machine, "_standbys", standbys)
 
 
 MUTATIONS: dict[str, Mutation] = {

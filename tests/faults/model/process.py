@@ -304,16 +304,13 @@ class Process:
 
     @property
     def held(self) -> set[TopicPartition]:
-        topics = self.agent._ownership.topics
-        return {(name, number) for name, topic in topics.items() for number in topic.held}
+        return set(self.agent._ownership.held)
 
     @property
     def running(self) -> set[TopicPartition]:
-        topics = self.agent._ownership.topics
         return {
-            (name, number)
-            for name, topic in topics.items()
-            for number, partition in topic.held.items()
+            tp
+            for tp, partition in self.agent._ownership.held.items()
             if partition.planned is not None and not partition.closing
         }
 
@@ -333,7 +330,7 @@ class Process:
         """What its status page says."""
         view = self.agent.view()
         topics = {name: _with_loads(topic) for name, topic in view.topics.items()}
-        return ConsumerStatus(self.id, self.incarnation, topics, epochs=True, leaving=STOPPING in view.bars)
+        return ConsumerStatus(self.id, self.incarnation, topics, epochs=True, leaving=STOPPING in view.blocks)
 
     def read_zookeeper(self, full: bool, writes: int = 1_000_000, watches_lost: bool = False) -> None:
         """Its server gets to see up to `writes` more writes, and the watch's loop makes a round."""
@@ -411,7 +408,7 @@ class Process:
         if self.alive:
             self.end()
 
-    def _ask(self, older: predecessor.Older) -> predecessor.Answer:
+    def _ask(self, older: predecessor.Predecessor) -> predecessor.Answer:
         there = self.world.at_port(older.port)
         host = older.address
         if host != self.host and (self.cut or self.world.consul.agents[host].cut):

@@ -225,14 +225,14 @@ class Watchman:
         running = {key: (topics[key[0]].zxid, topics[key[0]].source) for key in process.running}
         self.was_running[name] = running
         failed, process.query_failed = process.query_failed, False
-        if not contact or failed or process.ending.asked or process.agent._ownership.bars:
+        if not contact or failed or process.ending.asked or process.agent._ownership.blocks:
             return
         for key in before.keys() - running.keys():
             if (name, key) in self.estranged or self.world.zookeeper.owner(*key) != process.id:
                 continue
             zxid, source = before[key]
             topic = topics[key[0]]
-            if key[1] in topic.held_off:
+            if key in process.agent._ownership.refused:
                 continue  # refused, because one that is estranged has claimed it
             if source is None or topic.source != source or not self.world.kafka.is_the_topic(key[0], source):
                 continue  # it is read from another topic, or is to be
@@ -338,7 +338,7 @@ class Watchman:
         own = self.world.consul.agents[process.host].services.get(process.id)
         key = f"muster/c/isolated/{process.id}"
         isolated = key in self.world.consul.keys or (own is not None and own.maintenance)
-        if isolated and not process.ending.asked and "isolated" not in process.agent._ownership.bars:
+        if isolated and not process.ending.asked and "isolated" not in process.agent._ownership.blocks:
             self.fail(f"{process.incarnation} is isolated and hears it, but goes on")
 
     def registers(self, process: Process) -> None:

@@ -1,0 +1,35 @@
+"""How the coordinator sets Python's cyclic garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from muster.coordinator import gc_policy
+
+
+class Ring:
+    """One object in a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_collections_are_rare_within_and_as_before_afterwards() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    with pytest.raises(ValueError, match="any"), gc_policy.rare_collections():
+        assert gc.get_threshold() == (gc_policy.YOUNG_LIMIT, *before[1:])
+        assert gc.get_freeze_count() > frozen
+        raise ValueError("any")
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_cycles_are_nevertheless_collected() -> None:
+    with gc_policy.rare_collections():
+        found = weakref.ref(Ring())
+        kept = [[] for _ in range(2 * gc_policy.YOUNG_LIMIT)]
+        assert found() is None, "a collection began by itself"
+        del kept
