@@ -1,35 +1,38 @@
-"""Failover: everything to the consumers of the highest priority; the others take over when those are gone."""
+"""Failover: everything to the consumers of the highest priority; the others take over when those are gone.
+
+Active and passive consumers, by `priority` in their Consul metadata (higher is preferred, 0 is normal). In this
+order:
+
+1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
+   its partitions go to the active level, however much that is for them; no other gets any.
+2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the partitions.
+   With `give_back: false` they do not: what a lower level holds stays where it is until its holder leaves or drops
+   the topic, or until a person asks for a rebalance now. What has no owner (new partitions, those of a consumer
+   that left) goes to the active level in either case.
+3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in proportion
+   to `weight`, then as few moves as possible.
+
+A pin is obeyed whatever the level of its consumer. What stays at a lower level, for the sake of a pin or of
+`give_back: false`, is not balanced, nor does it count in the balance. `weight` and `zone` never outweigh
+`priority`: they play their part among consumers of one level only, and there the same one as in sticky.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from muster.core.assignors.pins import NO_PINS, Pins, with_pinned, without_pinned
+from muster.core.assignors.api import NOTHING, Pins, Racks
+from muster.core.assignors.pins import with_pinned, without_pinned
 from muster.core.assignors.sticky import Sticky
-from muster.core.assignors.subscriptions import audiences
-from muster.core.assignors.zones import NO_RACKS, Racks
+from muster.core.assignors.subscriptions import Audience, audiences
 from muster.core.model import Assignment, Consumer
 
 
 class Failover:
-    """Active and passive consumers, by `priority` in their Consul metadata (higher is preferred, 0 is normal).
+    """Assigns by the rule of this module.
 
-    In this order:
-
-    1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
-       its partitions go to the active level, however much that is for them; no other gets any.
-    2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the
-       partitions. With `give_back: false` they do not: what a lower level holds stays where it is until its holder
-       leaves or drops the topic, or until a person asks for a rebalance now. What has no owner (new partitions, those
-       of a consumer that left) goes to the active level in either case.
-    3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
-       proportion to `weight`, then as few moves as possible.
-
-    A pin is obeyed whatever the level of its consumer. What stays at a lower level, for the sake of a pin or of
-    `give_back: false`, is not balanced, nor does it count in the balance.
-    `weight` and `zone` never outweigh `priority`: they play their part among consumers of one level only, and there
-    the same one as in sticky.
+    Option `give_back` (by default true): whether a level that is back gets its partitions back.
     """
 
     name = "failover"
@@ -46,11 +49,11 @@ class Failover:
         consumers: Mapping[str, Consumer],
         previous: Assignment,
         /,
-        pins: Pins = NO_PINS,
-        racks: Racks = NO_RACKS,
+        pins: Pins = NOTHING,
+        racks: Racks = NOTHING,
         rebalance_now: bool = False,
     ) -> Assignment:
-        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `Circumstances`."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
         active = _active(topics, consumers)
         pinned_above: dict[str, dict[int, str]] = {}
         kept = {} if self._give_back or rebalance_now else _held_by_lower_levels(topics, consumers, previous)
@@ -64,25 +67,31 @@ class Failover:
         return with_pinned(assignment, kept)
 
 
-def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
-    """The consumers, each subscribed only to the topics in whose active level it is."""
-    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+def _levels(
+    topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
+) -> Iterator[tuple[Audience, set[str]]]:
+    """Yield each audience with its consumers of the highest priority, its active level."""
     for audience in audiences(topics, consumers):
         highest = max(consumers[consumer].priority for consumer in audience.consumers)
-        for consumer in audience.consumers:
-            if consumers[consumer].priority == highest:
-                active[consumer].update(audience.topics)
+        yield audience, {c for c in audience.consumers if consumers[c].priority == highest}
+
+
+def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
+    """Return the consumers, each subscribed only to the topics in whose active level it is."""
+    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+    for audience, level in _levels(topics, consumers):
+        for consumer in level:
+            active[consumer].update(audience.topics)
     return {name: replace(consumers[name], topics=frozenset(active[name])) for name in consumers}
 
 
 def _held_by_lower_levels(
     topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
 ) -> dict[str, dict[int, str]]:
-    """What live, subscribed consumers below the active level hold."""
+    """Return what live, subscribed consumers below the active level hold."""
     held: dict[str, dict[int, str]] = {}
-    for audience in audiences(topics, consumers):
-        highest = max(consumers[consumer].priority for consumer in audience.consumers)
-        lower = {consumer for consumer in audience.consumers if consumers[consumer].priority < highest}
+    for audience, level in _levels(topics, consumers):
+        lower = set(audience.consumers) - level
         for topic in audience.topics if lower else ():
             owners = previous.get(topic, {})
             held[topic] = {p: c for p, c in owners.items() if c in lower and p in topics[topic]}

@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from muster.core.model import Assignment, Consumer, Owners
-
-Pins = Mapping[str, Owners]
-"""Topic to partition to the consumer that a person fixed it to."""
-
-NO_PINS: Pins = {}
+from muster.core.assignors.api import Pins
+from muster.core.model import Assignment, Consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ def _hindrance(
     consumers: Mapping[str, Consumer],
     exclusions: Mapping[str, frozenset[str]],
 ) -> str | None:
-    """Why this pin cannot be obeyed, None if it can."""
+    """Return why this pin cannot be obeyed, None if it can."""
     if topic not in topics:
         return "there is no such topic in this cluster"
     if partition not in topics[topic]:

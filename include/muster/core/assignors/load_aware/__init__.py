@@ -1,0 +1,85 @@
+"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky where no load is known.
+
+Known from Brooklin's load-based strategy and from lag-based assignors. In this order:
+
+1. A partition stays with a consumer that is live and subscribed, and a pinned one goes to its consumer.
+2. Partitions without an owner go, the one with most load first, each to the consumer that carries least for its
+   `weight`: within the zone of its leader as long as that keeps the consumer within the tolerance.
+3. As long as some consumer carries more or less than its proportional part of all load by more than `tolerance`,
+   partitions move between it and a consumer that carries less or more than it by more than that, each time the one
+   (or the swap of two) that makes these two most even. That ends when all are within the tolerance, when no move
+   (with any consumer) and no swap (with one of the few that differ most) makes it better, or when `budget`
+   partitions have moved that could have stayed. The rest follows with the next planning.
+
+So within the tolerance nothing moves, however load goes up and down. How many partitions a consumer has follows
+from their load; one that is idle counts as one record (a second, or of lag). In 2 each partition costs a tenth of
+an average one beside its load, so that idle ones are spread as well.
+
+Where the load of no partition is known, it is sticky (`muster.core.assignors.sticky`). Otherwise a partition of
+unknown load counts as the mean of those known of its topic, else of all (`partition_loads`), and its consumer is
+left out of 3 until it is known what it carries: so what has just moved is measured in its new place before anything
+else moves on its account, and no plan undoes what the one before did because it knows less. Under constant load it
+comes to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from muster.core.assignors.api import NOTHING, Loads, Pins, Racks
+from muster.core.assignors.load_aware.partition_loads import partition_loads
+from muster.core.assignors.pins import with_pinned
+from muster.core.assignors.sticky import Sticky
+from muster.core.assignors.subscriptions import audiences
+from muster.core.assignors.zones import zones_that_matter
+from muster.core.model import Assignment, Consumer
+
+Measure = Literal["rate", "lag"]
+"""What load is: records a second, or records of lag."""
+
+
+class LoadAware:
+    """Assigns by the rule of this module.
+
+    Options: `measure` says what the consumers are asked for, "rate" (records a second, the default) or "lag"
+    (records); `tolerance` is a fraction, by default 0.2 (a fifth); `budget` is a number of partitions a planning, by
+    default 20.
+    """
+
+    name = "load-aware"
+
+    def __init__(self, measure: Measure = "rate", tolerance: float = 0.2, budget: int = 20) -> None:
+        if measure not in get_args(Measure):
+            raise ValueError(f"measure must be one of {', '.join(get_args(Measure))}, found {measure!r}")
+        if not 0 <= tolerance < 1:
+            raise ValueError(f"tolerance must be from 0 to less than 1 (0.2 is a fifth), found {tolerance!r}")
+        if budget < 0 or budget != int(budget):
+            raise ValueError(f"budget must be a whole number of partitions, at least 0, found {budget!r}")
+        self.measure: Measure = measure
+        self.tolerance = float(tolerance)
+        self.budget = int(budget)
+
+    def assign(
+        self,
+        topics: Mapping[str, frozenset[int]],
+        consumers: Mapping[str, Consumer],
+        previous: Assignment,
+        /,
+        pins: Pins = NOTHING,
+        racks: Racks = NOTHING,
+        loads: Loads = NOTHING,
+    ) -> Assignment:
+        """See `Assignor.assign`; `racks` and `loads` as in `PlanningContext`, `pins` those that can be obeyed."""
+        groups = audiences(topics, consumers)
+        taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
+        known = partition_loads(loads, taken) if loads else None
+        if known is None:
+            return Sticky().assign(topics, consumers, previous, pins=pins, racks=racks)
+        # With it comes numpy, and DAG files that only want the assignors' names stay light.
+        from muster.core.assignors.load_aware.load_balancer import LoadBalancer  # noqa: PLC0415
+
+        balancer = LoadBalancer(groups, consumers, known, self.tolerance)
+        balancer.place(taken, with_pinned(previous, pins), pins, zones_that_matter(racks, topics, consumers))
+        balancer.even_out(self.budget)
+        return balancer.owners
