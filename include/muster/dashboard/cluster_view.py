@@ -16,13 +16,14 @@ from muster.dashboard.models import (
     AssignorInForce,
     ClusterAnswer,
     ClusterSummary,
+    CommandState,
     ConsumerCounts,
     ExclusionEntry,
     Freshness,
     Health,
     Isolation,
     LastRebalance,
-    LeverState,
+    OverrideEntry,
     PinEntry,
     Problem,
     Said,
@@ -108,7 +109,12 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
 
 
 def cluster_answer(
-    board: Board, *, may_edit: bool, ttl: float, levers: Sequence[LeverState]
+    board: Board,
+    *,
+    may_edit: bool,
+    ttl: float,
+    levers: Sequence[CommandState],
+    overrides: Sequence[OverrideEntry],
 ) -> ClusterAnswer:
     """The cluster's page, but for topics and consumers."""
     settings = board.collected.settings
@@ -135,6 +141,7 @@ def cluster_answer(
         group_id=settings.group_id,
         consul_service=settings.consul_service,
         levers=list(levers),
+        overrides=list(overrides),
     )
 
 
