@@ -36,14 +36,11 @@ _OF_DAG_FILES = (
     "airflow.providers.standard.operators.trigger_dagrun",
     "airflow.providers.standard.sensors.external_task",
     # What the files import.
+    "muster.airflow.command_dags",
     "muster.airflow.consumers_dag",
-    "muster.airflow.coordination_levers",
     "muster.airflow.coordinator_dag",
     "muster.airflow.dag_files",
-    "muster.airflow.isolation",
-    "muster.airflow.placement",
     "muster.airflow.stuck_dag",
-    "muster.airflow.topics",
     "muster.core.assignors",
 )
 

@@ -1,7 +1,7 @@
 """Clusters of the tests' own, in any state and size, answered in the models of the dashboard's API.
 
 Here the page is tested, not the server: what it shows of states that are hard to bring about, and of sizes that no
-machine has. That the real server gives such answers, and that the levers work, is shown on a real stack
+machine has. That the real server gives such answers, and that the commands work, is shown on a real stack
 (`test_real_stack.py`).
 """
 
@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from muster.commands.table import COMMANDS
 from muster.dashboard.models import (
     Applicable,
     AssignorInForce,
     BalanceEntry,
     ClusterAnswer,
     ClusterSummary,
+    CommandState,
     ConsumerAnswer,
     ConsumerCounts,
     ConsumerRow,
@@ -28,8 +30,8 @@ from muster.dashboard.models import (
     Health,
     Isolation,
     LastRebalance,
-    LeverState,
     MoveEntry,
+    OverrideEntry,
     PinEntry,
     Problem,
     Said,
@@ -45,19 +47,6 @@ from muster.dashboard.models import (
 
 T = TypeVar("T")
 
-LEVERS = (
-    "isolate",
-    "restore",
-    "pin",
-    "unpin",
-    "exclude",
-    "include",
-    "pause",
-    "resume",
-    "rebalance",
-    "assignor",
-    "apply",
-)
 VERSION = "0.1.0"
 
 
@@ -198,14 +187,24 @@ class Cluster:
             group_id=f"{self.name}-parquet",
             consul_service=f"muster-{self.name}",
             levers=[
-                LeverState(
-                    lever=lever,
-                    available=lever not in self.unavailable,
-                    why_not=self.unavailable.get(lever, ""),
-                )
-                for lever in LEVERS
+                CommandState(lever=name, available=not why_not, why_not=why_not)
+                for name in (*COMMANDS, "apply")
+                for why_not in [self.unavailable.get(name) or self._why_not(name)]
+            ],
+            overrides=[
+                OverrideEntry(command="isolate", on={"consumer": consumer}, said=said)
+                for consumer, said in self.said.items()
+                if self.states.get(consumer) == "isolated"
+            ]
+            + [
+                OverrideEntry(command="exclude", on={"consumer": e.consumer, "topic": e.topic}, said=e.said)
+                for e in self.exclusions
             ],
         )
+
+    def _why_not(self, name: str) -> str:
+        wrong = {"pause", "rebalance"} if self.paused else {"resume"}
+        return "not now" if name in wrong else ""
 
     def topic_row(self, topic: Topic) -> TopicRow:
         """A topic's line."""
@@ -288,6 +287,7 @@ class Cluster:
             running=sum(cell.state == "R" for cell in cells),
             starting=sum(cell.state == "S" for cell in cells),
             topics=len({id(cell) for cell in cells}),
+            commands=["restore" if state == "isolated" else "isolate", "exclude"],
             lag=sum(cell.lag or 0 for cell in cells) if there else None,
             rate=sum(cell.rate or 0 for cell in cells) if there else None,
             share=len(cells) * max(1, len(self.consumers)) / total if total and state == "live" else None,

@@ -17,10 +17,11 @@ from pydantic import BaseModel
 
 import muster
 from devstack.ports import free_port
+from muster.dashboard.commands import commands_answer
 from muster.dashboard.models import (
     ClustersAnswer,
+    CommandAnswer,
     ConsumersAnswer,
-    LeverAnswer,
     Said,
     TimelineAnswer,
     TimelineEntry,
@@ -115,6 +116,10 @@ class Site:
                     user="anna", clusters=[self.clusters[name].summary() for name in sorted(self.clusters)]
                 ),
             )
+
+        @app.get("/muster/api/commands")
+        def commands(request: Request) -> Response:
+            return self._answer(request, commands_answer())
 
         @app.get(api + "/{name}")
         def cluster(request: Request, name: str) -> Response:
@@ -217,10 +222,10 @@ class Site:
             if refused := self._post(request):
                 return refused
             if body.get("reason") == "refuse me":
-                return JSONResponse({"detail": "the lever cannot be pulled so, as the test wishes"}, 409)
+                return JSONResponse({"detail": "the command is refused, as the test wishes"}, 409)
             self.pulled.append((name, lever, body))
             self._obey(self.clusters[name], lever, body)
-            return self._answer(request, LeverAnswer(lines=[f"{lever} of {name}: {body.get('reason')}"]))
+            return self._answer(request, CommandAnswer(lines=[f"{lever} of {name}: {body.get('reason')}"]))
 
     def _obey(self, cluster: Cluster, lever: str, body: dict[str, Any]) -> None:
         said = Said(by="anna", at=time.time(), why=body["reason"])

@@ -198,7 +198,7 @@ def test_isolate_and_restore(browser: Browser, site: Site) -> None:
     assert site.pulled == []
     browser.press("refuse me")
     browser.click("dialog button", "Isolate flights-2")
-    browser.says("the lever cannot be pulled so, as the test wishes")
+    browser.says("the command is refused, as the test wishes")
     reason = browser.one("dialog textarea")
     reason.clear()
     reason.send_keys(f"slow disk {NASTY}")
@@ -217,24 +217,28 @@ def test_isolate_and_restore(browser: Browser, site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "button", "fields", "lever", "sent"),
+    ("page", "button", "fields", "command", "sent"),
     [
         ("", "Pause coordination…", {}, "pause", {}),
         ("", "Rebalance now…", {}, "rebalance", {}),
         ("/topics/flights", "Pin…", PIN, "pin", {"topic": "flights", **PIN}),
         ("/topics/flights", "Unpin…", {}, "unpin", {"topic": "flights", "partitions": "1-2"}),
-        ("/consumers/flights-1", "Exclude from a topic…", {"topic": "airports"}, "exclude",
+        ("/consumers/flights-1", "Exclude…", {"topic": "airports"}, "exclude",
          {"consumer": "flights-1", "topic": "airports"}),
+        ("/topics", "Subscribe…", {"topic": "crews"}, "subscribe", {"topic": "crews", "pattern": False}),
+        ("/topics/airports", "Unsubscribe…", {}, "unsubscribe", {"topic": "airports", "pattern": False}),
+        ("/decisions", "Change the assignor…", {"assignor": "range", "assignor-options": '{"x": 1}'}, "assignor",
+         {"assignor": {"name": "range", "options": {"x": 1}}}),
         ("/consumers/flights-1", "Include…", {}, "include", {"consumer": "flights-1", "topic": "delays"}),
     ],
 )  # fmt: skip
-def test_every_lever_asks_for_a_reason_and_sends_what_was_said(
+def test_every_command_asks_for_a_reason_and_sends_what_was_said(
     browser: Browser,
     site: Site,
     page: str,
     button: str,
     fields: dict[str, str],
-    lever: str,
+    command: str,
     sent: dict[str, str],
 ) -> None:
     browser.open(f"{site.url}#/clusters/flights{page}")
@@ -246,11 +250,11 @@ def test_every_lever_asks_for_a_reason_and_sends_what_was_said(
         field.send_keys(value)
     browser.one("dialog textarea").send_keys("because")
     browser.click("dialog button[type=submit]")
-    browser.eventually(lambda: site.pulled, 5, "the lever is pulled")
-    assert site.pulled == [("flights", lever, {**sent, "reason": "because"})]
+    browser.eventually(lambda: site.pulled, 5, "the command is given")
+    assert site.pulled == [("flights", command, {**sent, "reason": "because"})]
 
 
-def test_a_lever_that_cannot_be_pulled_says_why(browser: Browser, site: Site) -> None:
+def test_a_command_that_makes_no_sense_says_why(browser: Browser, site: Site) -> None:
     site.clusters["flights"].unavailable = {"isolate": "Consul is out of reach; see its banner"}
     browser.open(f"{site.url}#/clusters/flights/consumers/flights-1")
     button = browser.one("button", "Isolate…")
@@ -279,15 +283,15 @@ def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
     browser.one("dialog textarea").send_keys("range suits the joins")
     browser.click("dialog button[type=submit]")
     browser.eventually(lambda: site.pulled, 5, "applied")
-    _, lever, body = site.pulled[0]
-    assert lever == "apply"
+    _, command, body = site.pulled[0]
+    assert command == "apply"
     assert body == {
         "what_if": {"without": [], "more": 1, "assignor": {"name": "range"}},
         "plan": "plan-1",
         "way": "assignor",
         "reason": "range suits the joins",
     }
-    models.ApplyLever(**body)
+    models.ApplyBody(**body)
 
 
 def test_what_if_knows_options_and_numbers_of_partitions(browser: Browser, site: Site) -> None:

@@ -417,7 +417,7 @@ def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, clu
     write_clusters(cluster_name, count=2)
     consumer = f"{cluster_name}-2"
     form = {"cluster": cluster_name, "consumer": consumer, "reason": "swaps all day"}
-    isolate = run_dag("muster_isolation.py", "muster_isolate", form)
+    isolate = run_dag("muster_commands.py", "muster_isolate", form)
     assert isolate.state == "success"
     entry = discovery.isolated()[consumer]
     assert (entry.by, entry.why) == ("dag_test", "swaps all day")
@@ -430,11 +430,11 @@ def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, clu
     told = {"lever": "isolate", "who": "dag_test", "reason": "swaps all day", "consumer": consumer}
     assert event | told == event
 
-    restore = run_dag("muster_isolation.py", "muster_restore", form | {"reason": "has more memory"})
+    restore = run_dag("muster_commands.py", "muster_restore", form | {"reason": "has more memory"})
     assert restore.state == "success"
     assert not discovery.isolated()
 
-    again = run_dag("muster_isolation.py", "muster_restore", form)
+    again = run_dag("muster_commands.py", "muster_restore", form)
     assert again.state == "failed"
     assert f"consumer '{consumer}' of cluster '{cluster_name}' is not isolated" in again.log
 
@@ -444,7 +444,7 @@ def test_isolation_of_what_is_not_there_is_refused(
 ):
     write_clusters(cluster_name, count=1)
     form = {"cluster": cluster_name, "consumer": "nobody", "reason": "r"}
-    refused = run_dag("muster_isolation.py", "muster_isolate", form)
+    refused = run_dag("muster_commands.py", "muster_isolate", form)
     assert refused.state == "failed"
     assert f"cluster '{cluster_name}' has no consumer 'nobody'" in refused.log
     assert f"configured are: {cluster_name}-1" in refused.log
@@ -466,7 +466,7 @@ def test_pin_and_unpin(
     write_clusters(cluster_name, count=2)
     consumer = f"{cluster_name}-2"
     form = {"cluster": cluster_name, "topic": known_topic, "partitions": "0-2, 7", "reason": "has the cache"}
-    pin = run_dag("muster_placement.py", "muster_pin", form | {"consumer": consumer})
+    pin = run_dag("muster_commands.py", "muster_pin", form | {"consumer": consumer})
     assert pin.state == "success"
     assert discovery.decisions().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
     entry = discovery.decisions().pins[known_topic, 7]
@@ -474,7 +474,7 @@ def test_pin_and_unpin(
     assert pin.xcoms["pin.return_value"]["partitions"] == "0-2,7"
     assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
 
-    unpin = run_dag("muster_placement.py", "muster_unpin", form | {"partitions": "0-2"})
+    unpin = run_dag("muster_commands.py", "muster_unpin", form | {"partitions": "0-2"})
     assert unpin.state == "success"
     assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
     assert [event["lever"] for _, event in unpin.events] == ["unpin"]
@@ -487,13 +487,13 @@ def test_exclude_and_include(
     write_clusters(cluster_name, count=1)
     consumer = f"{cluster_name}-1"
     form = {"cluster": cluster_name, "topic": known_topic, "consumer": consumer, "reason": "no GPU"}
-    exclude = run_dag("muster_placement.py", "muster_exclude", form)
+    exclude = run_dag("muster_commands.py", "muster_exclude", form)
     assert exclude.state == "success"
     entry = discovery.decisions().exclusions[consumer, known_topic]
     assert (entry.by, entry.why) == ("dag_test", "no GPU")
     assert exclude.xcoms["exclude.return_value"]["consumer"] == consumer
 
-    include = run_dag("muster_placement.py", "muster_include", form | {"reason": "has one now"})
+    include = run_dag("muster_commands.py", "muster_include", form | {"reason": "has one now"})
     assert include.state == "success"
     assert not discovery.decisions().exclusions
     assert f"consumer {consumer} of cluster {cluster_name} takes topic {known_topic} again" in include.log
@@ -504,7 +504,7 @@ def test_a_pin_of_what_is_not_there_is_refused(
 ):
     write_clusters(cluster_name, count=1)
     form = {"cluster": cluster_name, "topic": known_topic, "partitions": "7-8", "reason": "r"}
-    refused = run_dag("muster_placement.py", "muster_pin", form | {"consumer": f"{cluster_name}-1"})
+    refused = run_dag("muster_commands.py", "muster_pin", form | {"consumer": f"{cluster_name}-1"})
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
     assert not discovery.decisions().pins
@@ -526,8 +526,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
     said = {"cluster": cluster_name, "reason": "release"}
 
     def pull(dag_id: str, **form: Any) -> Run:
-        file = "muster_topics.py" if "subscribe" in dag_id else "muster_coordination.py"
-        return run_dag(file, dag_id, said | form)
+        return run_dag("muster_commands.py", dag_id, said | form)
 
     assert pull("muster_unsubscribe", topic=topic, kind="name").state == "success"
     assert pull("muster_pause").state == "success"

@@ -134,7 +134,7 @@ def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
         assert [dag_id.split("__")[1] for dag_id in parsed["dags"]] == ["good"]
     [error] = parse("muster_settings.py", file)["errors"]
     assert "clusters.yaml: cluster 'bad', key 'consumers.cuont': unknown key; allowed are: " in error
-    assert parse("muster_isolation.py", file)["errors"] == []
+    assert parse("muster_commands.py", file)["errors"] == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from muster.airflow import stuck
 from muster.airflow.stuck_question import AskToIsolate
-from muster.levers.outcome import LeverError
+from muster.commands.refusal import CommandError
 
 pytestmark = pytest.mark.airflow
 
@@ -21,7 +21,7 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(monkeypatch: pytest
     )
 
     def refuse(*_: object) -> None:
-        raise LeverError("consumer 'one' of cluster 'c' is isolated already (by ann)")
+        raise CommandError("consumer 'one' of cluster 'c' is isolated already (by ann)")
 
     monkeypatch.setattr(stuck, "isolate", refuse)
     event = {"chosen_options": ["Isolate one"], "responded_by_user": {"id": "1", "name": "admin"}}

@@ -20,12 +20,12 @@ from muster.core.wire_racks import Racks
 from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
-from muster.dashboard.levers import LeverEdges, open_levers
+from muster.dashboard.commands import OpenTarget, open_target
 from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
 from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.clusters import Clusters
 from tests.support.runs import cluster
 from tests.support.simulated import World
 
@@ -167,7 +167,7 @@ class Dashboard:
         self,
         world: World,
         settings: Mapping[str, object] | None = None,
-        edges: Callable[[ClusterSettings], LeverEdges] = open_levers,
+        target: OpenTarget = open_target,
         static: str | None = None,
         errors: Mapping[str, str] | None = None,
     ) -> None:
@@ -176,7 +176,7 @@ class Dashboard:
         self.settings = cluster(settings or {})
         self.clusters = Clusters(Path("clusters.yaml"), {"c": self.settings}, dict(errors or {}))
         self.answers = Answers(
-            lambda: self.clusters, lambda _: self.sources, edges, clock=world.clock, monotonic=world.clock
+            lambda: self.clusters, lambda _: self.sources, target, clock=world.clock, monotonic=world.clock
         )
         self.app = create_app(self.answers, ByHeader(), static)
         self.http = TestClient(self.app)

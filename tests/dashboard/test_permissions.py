@@ -1,6 +1,6 @@
-"""The dashboard in a real Airflow API server: no route is open, viewers look, admins pull levers, other sites do not.
+"""The dashboard in a real Airflow API server: no route is open, viewers look, admins command, other sites do not.
 
-Consul is real, so that a lever pulled over HTTP can be seen to have the user's name; ZooKeeper and Kafka are out of
+Consul is real, so that a command given over HTTP can be seen to have the user's name; ZooKeeper and Kafka are out of
 reach, so that reading is seen to answer all the same.
 """
 
@@ -34,12 +34,14 @@ BODIES: dict[str, dict[str, object]] = {
     "unpin": {"topic": "t", "partitions": "0"},
     "exclude": {"consumer": "nobody", "topic": "t"},
     "include": {"consumer": "nobody", "topic": "t"},
+    "subscribe": {"topic": "(", "pattern": True},
+    "unsubscribe": {"topic": "(", "pattern": True},
     "assignor": {"assignor": {"name": "nothing of the kind"}},
     "apply": {"what_if": {}, "plan": "p", "way": "pins"},
 }
 """Requests that are understood and change nothing."""
 HARMLESS = {"pause", "resume", "rebalance"}
-"""Levers that always do something where they can; what an admin gets is tested with the levers."""
+"""Commands that always do something where they can; what an admin gets is tested with the commands."""
 
 
 @dataclass
@@ -63,10 +65,10 @@ class Server:
             method, f"{self.url}/muster{path}", headers=sent, content=content, timeout=60, trust_env=False
         )
 
-    def as_browser(self, headers: dict[str, str], content: str, lever: str = "isolate") -> httpx.Response:
+    def as_browser(self, headers: dict[str, str], content: str, command: str = "isolate") -> httpx.Response:
         """The admin's browser, which sends the cookie along with whatever a page makes it send."""
         return httpx.post(
-            f"{self.url}/muster/api/clusters/{CLUSTER}/levers/{lever}",
+            f"{self.url}/muster/api/clusters/{CLUSTER}/levers/{command}",
             headers={"Cookie": f"_token={self.tokens['admin']}", **headers},
             content=content,
             timeout=60,
@@ -123,12 +125,12 @@ def routes(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_no_route_is_open_viewers_look_and_admins_pull_levers(server: Server, tmp_path: Path) -> None:
+def test_no_route_is_open_viewers_look_and_admins_give_commands(server: Server, tmp_path: Path) -> None:
     found = routes(tmp_path)
     assert len(found) > 20
     for method, path in found:
-        lever = path.rpartition("/levers/")[2] if "/levers/" in path else None
-        body = None if method == "GET" else {"reason": "a test", **BODIES.get(lever or "", {})}
+        command = path.rpartition("/levers/")[2] if "/levers/" in path else None
+        body = None if method == "GET" else {"reason": "a test", **BODIES.get(command or "", {})}
         if path.endswith("/what-if"):
             body = {}
         headers = {} if method == "GET" else OURS
@@ -137,10 +139,10 @@ def test_no_route_is_open_viewers_look_and_admins_pull_levers(server: Server, tm
             server(None, method, path, {**headers, "Authorization": "Bearer x"}, body).status_code == 403
         ), path
         by_viewer = server("viewer", method, path, headers, body)
-        if lever is not None:
+        if command is not None:
             assert by_viewer.status_code == 403, path
-            if lever not in HARMLESS:
-                # Allowed, and then refused by the lever itself, or by a server that is out of reach.
+            if command not in HARMLESS:
+                # Allowed, and then refused by the command itself, or by a server that is out of reach.
                 assert server("admin", method, path, headers, body).status_code in {409, 503}, path
         else:
             # 404: of a topic that nobody could read yet, and of the page where it is not installed.
@@ -168,7 +170,7 @@ def test_reading_answers_with_servers_out_of_reach(server: Server) -> None:
     assert server("viewer", "GET", "/api/clusters").json()["user"] == "viewer"
 
 
-def test_another_sites_page_pulls_no_lever_with_the_users_cookie(server: Server) -> None:
+def test_another_sites_page_gives_no_command_with_the_users_cookie(server: Server) -> None:
     wanted = json.dumps({"consumer": f"{CLUSTER}-1", "reason": "from elsewhere"})
     ours = {**OURS, "Sec-Fetch-Site": "same-origin", "Origin": server.url}
     elsewhere = "http://evil.example"
@@ -197,7 +199,7 @@ def test_another_sites_page_pulls_no_lever_with_the_users_cookie(server: Server)
     assert "access-control-allow-origin" not in leave.headers
 
 
-def test_a_lever_is_pulled_in_the_name_of_the_user(server: Server, consul: ConsulSettings) -> None:
+def test_a_command_is_given_in_the_name_of_the_user(server: Server, consul: ConsulSettings) -> None:
     discovery = Discovery(consul, CLUSTER, f"{CLUSTER}-service")
     assert discovery.isolated() == {}
     ours = {**OURS, "Sec-Fetch-Site": "same-origin", "Origin": server.url}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from muster.commands.target import Target
 from muster.core.decisions import Decisions, Pin
 from muster.core.history import Lever
 from muster.dashboard import what_if as planning
-from muster.dashboard.levers import LeverEdges
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
@@ -42,7 +42,7 @@ class Pinning:
 
 
 class Store:
-    """The world's store, as far as levers need it."""
+    """The world's store, as far as commands need it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -68,10 +68,10 @@ def store() -> Store:
 def dashboard(store: Store) -> Dashboard:
     found = Dashboard(store.world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
 
-    def edges(_: ClusterSettings) -> LeverEdges:
-        return LeverEdges(Pinning(found), lambda: nullcontext(store))  # type: ignore[arg-type]
+    def target(cluster: ClusterSettings) -> Target:
+        return Target(cluster, Pinning(found), lambda: nullcontext(store))  # type: ignore[arg-type]
 
-    found.answers.open_edges = edges
+    found.answers.open_target = target
     return found
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from consumer_job import ConsumerJob, Servers
 
+from muster.commands.actions import topics
+from muster.commands.command import Actor
+from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.core.model import State
-from muster.levers import topics
-from muster.levers.outcome import Word
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -21,7 +23,11 @@ from tests.spark.job_topic import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-WORD = Word("ann", "cost", 1_700_000_000.0)
+ANN = Actor("ann", "cost", 1_700_000_000.0)
+
+
+def target_of(coordinator: Coordinator) -> Target:
+    return Target(coordinator.cluster, coordinator.discovery, lambda: nullcontext(coordinator.store))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def test_an_unsubscribed_topic_is_closed_and_committed_in_order_while_the_others
 
     goes.produce(3000)
     stays.produce(3000)
-    topics.unsubscribe(coordinator.discovery, coordinator.store, coordinator.cluster, goes.name, False, WORD)  # type: ignore[arg-type]
+    topics.unsubscribe(target_of(coordinator), ANN, goes.name, False)
     seen: list[tuple[list[int], list[int], list[int]]] = []
     epoch = job.topic(stays.name)["epoch"]
     closed = threading.Event()
@@ -118,7 +124,7 @@ def test_an_unsubscribed_topic_is_closed_and_committed_in_order_while_the_others
     assert coordinator.fetch_partitions().new_topics == []
     assert goes.committed() == at_removal
 
-    topics.subscribe(coordinator.discovery, coordinator.cluster, goes.name, False, WORD)  # type: ignore[arg-type]
+    topics.subscribe(target_of(coordinator), ANN, goes.name, False)
     assert coordinator.fetch_partitions().new_topics == [goes.name]
     assert coordinator.advance(90).stable
     eventually(lambda: goes.committed() == goes.written, 90, "on from the committed offsets")

@@ -10,6 +10,8 @@ import pytest
 
 from muster.airflow.submission import Submission
 from muster.cli.what_if import PairType
+from muster.commands.command import Actor
+from muster.commands.refusal import CommandError
 from muster.consumer import predecessor
 from muster.core import wire
 from muster.core.assignors import BUILT_IN, AssignorError, load_assignor
@@ -33,7 +35,6 @@ from muster.edges.consul_http import ConsulError, read_answer
 from muster.edges.consul_keys import iso, read_object, seconds
 from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer
 from muster.edges.status import StatusFailure, poll_statuses
-from muster.levers.outcome import LeverError, Word
 from muster.settings.clusters import SettingsError, load_clusters
 from muster.settings.connection_lookup import read_variable
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -233,5 +234,5 @@ def test_a_supposition_of_a_billion_partitions_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize(("who", "why"), [("ann", "x" * 2_000), ("y" * 2_000, "because"), ("ann", "\udcff")])
 def test_words_that_cannot_stand_beside_a_decision_are_refused(who: str, why: str) -> None:
-    with pytest.raises(LeverError, match=r"reason|name"):
-        Word(who, why, 0.0)
+    with pytest.raises(CommandError, match=r"reason|name"):
+        Actor(who, why, 0.0)

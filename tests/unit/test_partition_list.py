@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.commands.command import Actor
+from muster.commands.partition_list import MOST, PATTERN, parse_partitions
+from muster.commands.refusal import CommandError
 from muster.core.partition_list import format_partitions
-from muster.levers.outcome import LeverError, Word
-from muster.levers.partition_list import MOST, PATTERN, parse_partitions
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_there_and_back(partitions: frozenset[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "1--2", "-1", "1;2", "0x1", "1.5", "1-2-3"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(LeverError, match=r"such as 0-3,7"):
+    with pytest.raises(CommandError, match=r"such as 0-3,7"):
         parse_partitions(text)
 
 
@@ -38,7 +39,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     ("text", "said"), [("3-1", "write 1-3"), (f"0-{MOST}", "more than"), ("0-4000000000", "more")]
 )
 def test_slips_of_the_finger_are_refused(text: str, said: str) -> None:
-    with pytest.raises(LeverError, match=said):
+    with pytest.raises(CommandError, match=said):
         parse_partitions(text)
 
 
@@ -47,5 +48,5 @@ def test_the_empty_list_is_written_in_words() -> None:
 
 
 def test_a_reason_is_asked_for() -> None:
-    with pytest.raises(LeverError, match="say why"):
-        Word("ann", "  ", 0.0)
+    with pytest.raises(CommandError, match="say why"):
+        Actor("ann", "  ", 0.0)

@@ -1,6 +1,6 @@
 """The dashboard behind Airflow's own users and permissions.
 
-A user who may read a cluster's coordinator DAG may look at the cluster; one who may edit it may pull its levers.
+A user who may read a cluster's coordinator DAG may look at the cluster; one who may edit it may give commands.
 It is Airflow that decides, with the functions that its own pages use, and again at every request. Everything that the
 plugin mounts must ask: Airflow protects nothing of a plugin by itself.
 """

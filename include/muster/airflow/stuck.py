@@ -8,11 +8,11 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from muster.airflow import lever_forms as forms
+from muster.airflow.command_dags import carry_out_in_run
 from muster.airflow.coordination import open_cluster, open_edges
+from muster.commands.command import Actor
+from muster.commands.table import COMMANDS
 from muster.coordinator.stuck import questions
-from muster.levers import isolation
-from muster.levers.outcome import Word
 from muster.settings.clusters import load_clusters
 
 ISOLATE = "Isolate"
@@ -37,14 +37,12 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
 
 
 def isolate(name: str, consumer: str, who: str, seconds: float, context: Context) -> dict[str, Any]:
-    """Isolate `consumer` because `who` said so when asked. Raises `LeverError` if that cannot be done any more.
-
-    It stands in Consul, in the cluster's history, on the run as its note and as an event of the levers' Asset.
-    """
-    cluster = load_clusters()[name]
+    """Isolate `consumer`, as `who` answered when asked. Raises `CommandError` if that cannot be done any more."""
     why = f"held up a rebalance for longer than {seconds:g} s; approved when asked"
-    outcome = isolation.isolate(forms.discovery(cluster), cluster, consumer, Word(who, why, time.time()))
-    return forms.told(context, cluster, outcome, "isolate")
+    actor = Actor(who, why, time.time())
+    return carry_out_in_run(
+        COMMANDS["isolate"], load_clusters()[name], actor, {"consumer": consumer}, context
+    )
 
 
 def still_holds_up(name: str, consumer: str) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, get_current_context, task
 
+from muster.airflow.command_dags import EVENTS
 from muster.airflow.coordinator_dag import stuck
-from muster.airflow.lever_events import LEVERS
 from muster.airflow.stuck_question import AskToIsolate
 from muster.settings.clusters import ClusterSettings
 
@@ -58,7 +58,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             # reported the end of the process that asked, some seconds late. Then the question is put again.
             retries=3,
             retry_delay=timedelta(seconds=1),
-            outlets=[LEVERS],
+            outlets=[EVENTS],
             map_index_template="{{ task.consumer }}",
         ).expand_kwargs(find())
     return dag

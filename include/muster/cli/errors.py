@@ -13,12 +13,12 @@ from contextlib import contextmanager
 
 import click
 
+from muster.commands.refusal import CommandError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
-from muster.levers.outcome import LeverError
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_parsing import ConnectionSettingsError
 
@@ -46,7 +46,7 @@ def explained() -> Iterator[None]:
     """Turn the errors that Muster's parts raise into ends of a command."""
     try:
         yield
-    except (SettingsError, ConnectionSettingsError, WhatIfError, WireError, LeverError) as error:
+    except (SettingsError, ConnectionSettingsError, WhatIfError, WireError, CommandError) as error:
         raise WrongQuestionError(str(error)) from error
     except (ZooKeeperError, ConsulError) as error:
         raise OutOfReachError(str(error)) from error

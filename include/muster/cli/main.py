@@ -6,22 +6,9 @@ import logging
 
 import click
 
+from muster.cli.commands import CLICK_COMMANDS
 from muster.cli.doctor import doctor
 from muster.cli.history import history
-from muster.cli.levers import (
-    assignor,
-    exclude,
-    include,
-    isolate,
-    pause,
-    pin,
-    rebalance,
-    restore,
-    resume,
-    subscribe,
-    unpin,
-    unsubscribe,
-)
 from muster.cli.plan import plan
 from muster.cli.status import status
 from muster.cluster.sources import open_servers
@@ -43,10 +30,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_servers
 
 
-LEVERS = (
-    *(isolate, restore, pin, unpin, exclude, include),
-    *(pause, resume, rebalance, assignor, subscribe, unsubscribe),
-)
-
-for command in (plan, status, history, doctor, *LEVERS):
+for command in (plan, status, history, doctor, *CLICK_COMMANDS):
     main.add_command(command)

@@ -41,6 +41,13 @@ class Exclusion(Decided):
 
 
 @dataclass(frozen=True, slots=True)
+class IsolationEntry(Decided):
+    """A person isolated a consumer: it gets no partitions."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
     """Everything that persons decided about a cluster, from one reading.
 
@@ -61,6 +68,7 @@ class Decisions:
     subscriptions: tuple[TopicDecision, ...] = ()
     topics_in_doubt: bool = False
     epochs: Mapping[str, int] = field(default_factory=dict)
+    isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
 
     def pinned(self) -> dict[str, Owners]:
         """Topic to partition to the consumer it is pinned to, as assignors take it."""

@@ -6,6 +6,7 @@ server and the page. All paths below are relative to `/muster/`, so that it work
 Pages
 - `GET  ./`: the page itself (`static/index.html`); it chooses its view by the part of the address behind `#`.
 - `GET  of-dag/{dag_id}`: leads to the cluster of a coordinator DAG (`./#/clusters/{cluster}`).
+- `GET  api/commands` -> `CommandsAnswer`: the table of commands, from which menus and dialogs are made.
 - `GET  static/{path}`: what the page consists of. No script or style may stand in the HTML itself (CSP).
 
 Reading (right to read the cluster's coordinator DAG)
@@ -18,22 +19,18 @@ Reading (right to read the cluster's coordinator DAG)
 - `GET  api/clusters/{cluster}/timeline?topic=&consumer=&before=&limit=` -> `TimelineAnswer`
 - `POST api/clusters/{cluster}/what-if`, `WhatIfRequest` -> `WhatIfAnswer`: changes nothing.
 
-Levers (right to edit the cluster's coordinator DAG); each answers `LeverAnswer`
-- `POST api/clusters/{cluster}/levers/isolate`, `.../restore`: `ConsumerLever`
-- `POST api/clusters/{cluster}/levers/pin`: `PinLever`; `.../unpin`: `UnpinLever`
-- `POST api/clusters/{cluster}/levers/exclude`, `.../include`: `ExclusionLever`
-- `POST api/clusters/{cluster}/levers/pause`, `.../resume`, `.../rebalance`: `Lever`
-- `POST api/clusters/{cluster}/levers/assignor`: `AssignorLever`
-- `POST api/clusters/{cluster}/levers/apply`: `ApplyLever`, what a preview showed.
+Commands (right to edit the cluster's coordinator DAG); each answers `CommandAnswer`
+- `POST api/clusters/{cluster}/levers/{command}`: a command of `muster.commands.table`, with its fields and `reason`
+- `POST api/clusters/{cluster}/levers/apply`: `ApplyBody`, what a preview showed.
 
 Every POST has to be JSON (`Content-Type: application/json`) with the header `X-Muster-Request: 1`, and must not come
 from another site; otherwise it is refused with 403 (415 for another content type).
 
 Errors are `ErrorAnswer` with the status 401 (not logged in), 403 (not allowed), 404 (no such cluster, topic or
-consumer), 409 (the lever cannot be pulled so, or the plan is no longer the one that was shown), 422 (the request is
-not understood) or 503 (a lever or preview needs a server that is out of reach, or the very first reading takes long).
-Otherwise reading never ends in an error because a server is out of reach: the answer then says which, since when, and
-how old what it shows is (`Freshness`).
+consumer), 409 (the command cannot be carried out, or the plan is no longer the one that was shown), 422 (the request
+is not understood) or 503 (a command or preview needs a server that is out of reach, or the very first reading takes
+long). Otherwise reading never ends in an error because a server is out of reach: the answer then says which, since
+when, and how old what it shows is (`Freshness`).
 
 Live updates are by asking again, with `If-None-Match`: an answer whose content has not changed is a 304 without
 a body. Every answer, 304 too, has `Muster-Read-At` and `Muster-Now` (both seconds since the epoch, by the server's

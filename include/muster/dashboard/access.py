@@ -1,4 +1,4 @@
-"""Who may look and who may pull levers: what the dashboard needs of whatever it is mounted in.
+"""Who may look and who may give commands: what the dashboard needs of what it is mounted in.
 
 `muster.airflow.dashboard` asks Airflow; tests put another one in its place. Every route has one of the three.
 """

@@ -1,4 +1,4 @@
-"""What the routes answer: settings, shared readings and levers put together. Knows nothing of HTTP or Airflow."""
+"""What the routes answer: settings, shared readings and commands put together. Knows nothing of HTTP or Airflow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from muster.cluster.cache import StateCache, Watched
 from muster.cluster.sources import Servers, Sources
 from muster.cluster.state import ClusterState
+from muster.commands.audit import carry_out
+from muster.commands.command import Actor, Outcome
+from muster.commands.table import COMMANDS
 from muster.dashboard.access import Visitor
 from muster.dashboard.apply import apply_plan
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
-from muster.dashboard.levers import OpenLevers, lever_states, open_levers, pull
+from muster.dashboard.commands import VIA, OpenTarget, command_states, open_target, override_entries
 from muster.dashboard.models import (
-    ApplyLever,
+    ApplyBody,
     ClusterAnswer,
     ClustersAnswer,
     ClusterSummary,
+    CommandBody,
     Freshness,
-    Lever,
     SourceHealth,
     TimelineAnswer,
     WhatIfAnswer,
@@ -29,7 +32,6 @@ from muster.dashboard.models import (
 from muster.dashboard.timeline import timeline
 from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, what_if_answer
 from muster.edges.zookeeper import ZooKeeperError
-from muster.levers.outcome import Outcome, Word
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
@@ -62,13 +64,13 @@ class SettingsFile:
 
 @dataclass
 class Answers:
-    """Everything the API tells and does. `settings` gives the clusters, `open_sources` and `open_edges` the servers
+    """Everything the API tells and does. `settings` gives the clusters, `open_sources` and `open_target` the servers
     of one, `clock` seconds since the epoch, `monotonic` seconds by a clock that never
     jumps."""
 
     settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
     open_sources: Callable[[ClusterSettings], Sources] = Servers
-    open_edges: OpenLevers = open_levers
+    open_target: OpenTarget = open_target
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
 
@@ -103,7 +105,11 @@ class Answers:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
         return cluster_answer(
-            state, may_edit=visitor.may_edit(name), ttl=watched.ttl, levers=lever_states(state)
+            state,
+            may_edit=visitor.may_edit(name),
+            ttl=watched.ttl,
+            levers=command_states(state.decisions),
+            overrides=override_entries(state.decisions),
         )
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
@@ -148,24 +154,24 @@ class Answers:
         previewed = plan_what_if(state, watched.sources, request)
         return what_if_answer(state, request, previewed)
 
-    def lever(self, name: str, lever: str, asked: Lever, visitor: Visitor) -> Outcome:
-        """Pull a lever. Raises `UnknownError`, `LeverError`, and the errors of the servers."""
+    def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
+        """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""
         cluster = self._cluster(name)
-        word = Word(visitor.name, asked.reason, self.clock())
-        edges = self.open_edges(cluster)
+        actor = Actor(visitor.name, body.reason, self.clock())
+        target = self.open_target(cluster)
         watched = self.shared.watched(cluster)
         try:
-            if not isinstance(asked, ApplyLever):
-                return pull(lever, edges, cluster, asked, word)
+            if not isinstance(body, ApplyBody):
+                return carry_out(COMMANDS[command], target, actor, body.model_dump(), VIA)
             # What is applied is planned with what there is now, not with a reading that is some seconds old.
             watched.expire()
             state = watched.state()
             if state is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
-            asked = asked.model_copy(update={"what_if": in_full(state, asked.what_if)})
-            previewed = plan_what_if(state, watched.sources, asked.what_if)
-            answer = what_if_answer(state, asked.what_if, previewed)
-            return apply_plan(edges, cluster, asked, previewed, answer, word)
+            body = body.model_copy(update={"what_if": in_full(state, body.what_if)})
+            previewed = plan_what_if(state, watched.sources, body.what_if)
+            answer = what_if_answer(state, body.what_if, previewed)
+            return apply_plan(target, body, previewed, answer, actor)
         finally:
             watched.expire()
 

@@ -10,32 +10,23 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
+from muster.commands.refusal import CommandError
+from muster.commands.table import COMMANDS
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
 from muster.dashboard.access import Access, Visitor
 from muster.dashboard.answers import Answers, UnknownError
+from muster.dashboard.commands import body_of, commands_answer
 from muster.dashboard.conditional import conditional
 from muster.dashboard.consumer_view import ConsumerSort, consumer_answer, consumers_answer
-from muster.dashboard.models import (
-    ApplyLever,
-    AssignorLever,
-    ConsumerLever,
-    ExclusionLever,
-    Lever,
-    LeverAnswer,
-    PinLever,
-    UnpinLever,
-    WhatIfAnswer,
-    WhatIfRequest,
-)
+from muster.dashboard.models import ApplyBody, CommandAnswer, CommandBody, WhatIfAnswer, WhatIfRequest
 from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
 from muster.dashboard.topic_view import TopicSort, topic_answer, topics_answer
 from muster.dashboard.what_if import BusyError, NothingReadError
 from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
-from muster.levers.outcome import LeverError
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 Offset = Annotated[int, Query(ge=0)]
@@ -60,7 +51,7 @@ def create_app(answers: Answers, access: Access, static: str | None = None) -> F
     app.include_router(_pages(access, static or str(files("muster.dashboard") / "static")))
     app.include_router(_clusters(answers, access), prefix="/api/clusters")
     app.include_router(_reading(answers, access), prefix="/api/clusters/{cluster}")
-    app.include_router(_levers(answers, access), prefix="/api/clusters/{cluster}/levers")
+    app.include_router(_commands(answers, access), prefix="/api/clusters/{cluster}/levers")
     _explain_errors(app)
     app.add_middleware(SecurityHeaders)
     return app
@@ -69,6 +60,7 @@ def create_app(answers: Answers, access: Access, static: str | None = None) -> F
 def _pages(access: Access, folder: str) -> APIRouter:
     router = APIRouter(dependencies=[Depends(access.visitor)])
     static = StaticFiles(directory=folder, check_dir=False)
+    table = commands_answer()
 
     async def file(path: str, request: Request) -> Response:
         answer = await static.get_response(path, request.scope)
@@ -83,6 +75,10 @@ def _pages(access: Access, folder: str) -> APIRouter:
     @router.get("/static/{path:path}")
     async def static_file(path: str, request: Request) -> Response:
         return await file(path, request)
+
+    @router.get("/api/commands")
+    def commands(request: Request) -> Response:
+        return conditional(request, table)
 
     @router.get("/of-dag/{dag_id}")
     async def of_dag(dag_id: str) -> Response:
@@ -166,44 +162,29 @@ def _reading(answers: Answers, access: Access) -> APIRouter:
     return router
 
 
-_BODIES: Mapping[str, type[Lever]] = {
-    "isolate": ConsumerLever,
-    "restore": ConsumerLever,
-    "pin": PinLever,
-    "unpin": UnpinLever,
-    "exclude": ExclusionLever,
-    "include": ExclusionLever,
-    "pause": Lever,
-    "resume": Lever,
-    "rebalance": Lever,
-    "assignor": AssignorLever,
-    "apply": ApplyLever,
-}
-"""What each lever takes."""
-
-
-def _levers(answers: Answers, access: Access) -> APIRouter:
+def _commands(answers: Answers, access: Access) -> APIRouter:
     router = APIRouter(dependencies=[Depends(access.editor), Depends(from_our_own_page)])
 
-    def add(lever: str, body: type[Lever]) -> None:
-        def pulled(
+    def add(command: str, model: type[CommandBody]) -> None:
+        def given(
             cluster: str,
-            asked: Annotated[body, Body()],  # type: ignore[valid-type]  # known when the route is added
+            body: Annotated[model, Body()],  # type: ignore[valid-type]  # known when the route is added
             visitor: Annotated[Visitor, Depends(access.editor)],
-        ) -> LeverAnswer:
-            outcome = answers.lever(cluster, lever, asked, visitor)
-            return LeverAnswer(lines=list(outcome.lines), values=dict(outcome.values))
+        ) -> CommandAnswer:
+            outcome = answers.command(cluster, command, body, visitor)
+            return CommandAnswer(lines=list(outcome.lines), values=dict(outcome.values))
 
-        router.add_api_route(f"/{lever}", pulled, methods=["POST"], name=lever)
+        router.add_api_route(f"/{command}", given, methods=["POST"], name=command)
 
-    for lever, body in _BODIES.items():
-        add(lever, body)
+    for name, command in COMMANDS.items():
+        add(name, body_of(command))
+    add("apply", ApplyBody)
     return router
 
 
 _STATUS: Mapping[type[Exception], int] = {
     UnknownError: status.HTTP_404_NOT_FOUND,
-    LeverError: status.HTTP_409_CONFLICT,
+    CommandError: status.HTTP_409_CONFLICT,
     WhatIfError: status.HTTP_409_CONFLICT,
     AssignorError: status.HTTP_409_CONFLICT,
     WireError: status.HTTP_409_CONFLICT,

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
+from muster.commands.audit import carry_out
+from muster.commands.command import Actor, Outcome
+from muster.commands.refusal import CommandError
+from muster.commands.table import COMMANDS
+from muster.commands.target import Target
 from muster.core.partition_list import format_partitions
-from muster.dashboard.levers import LeverEdges, pull
-from muster.dashboard.models import ApplyLever, AssignorChoice, AssignorLever, PinLever, WhatIfAnswer
+from muster.dashboard.commands import VIA
+from muster.dashboard.models import ApplyBody, WhatIfAnswer
 from muster.dashboard.what_if import Previewed, pins_of
-from muster.levers.outcome import LeverError, Outcome, Word
-from muster.settings.clusters import ClusterSettings
 
 
 def apply_plan(
-    edges: LeverEdges,
-    cluster: ClusterSettings,
-    asked: ApplyLever,
-    previewed: Previewed,
-    answer: WhatIfAnswer,
-    word: Word,
+    target: Target, asked: ApplyBody, previewed: Previewed, answer: WhatIfAnswer, actor: Actor
 ) -> Outcome:
-    """Bring `previewed` about, which was just planned anew.
+    """Bring `previewed` about, which was just planned with what there is now.
 
-    Raises `LeverError` if it is not the plan that was shown, or cannot be brought about in this way. Pins are
+    Raises `CommandError` if it is not the plan that was shown, or cannot be brought about in this way. Pins are
     written one after another: after an error of Consul some may stand, and doing it again does no harm.
     """
     if asked.plan != previewed.name:
-        raise LeverError(
+        raise CommandError(
             "the plan is no longer the one that was shown, because something changed meanwhile; look at the new "
             "preview, and apply that"
         )
     way = answer.as_pins if asked.way == "pins" else answer.as_assignor
     if not way.possible:
-        raise LeverError(f"this plan cannot be applied as {asked.way}: {way.why_not}")
+        raise CommandError(f"this plan cannot be applied as {asked.way}: {way.why_not}")
     if asked.way == "assignor":
         supposed = asked.what_if.assignor
-        choice = AssignorChoice(name=supposed.name, options=supposed.options) if supposed else None
-        lever = AssignorLever(reason=asked.reason, assignor=choice)
-        return pull("assignor", edges, cluster, lever, word)
+        body = {"assignor": supposed.model_dump() if supposed else None}
+        return carry_out(COMMANDS["assignor"], target, actor, body, VIA)
     lines: list[str] = []
     for (topic, consumer), partitions in pins_of(previewed).items():
-        pin = PinLever(
-            reason=asked.reason, topic=topic, partitions=format_partitions(partitions), consumer=consumer
-        )
-        lines += pull("pin", edges, cluster, pin, word).lines
+        pin = {"topic": topic, "partitions": format_partitions(partitions), "consumer": consumer}
+        lines += carry_out(COMMANDS["pin"], target, actor, pin, VIA).lines
     values = {
-        "cluster": cluster.name,
+        "cluster": target.cluster.name,
         "moved": answer.moved,
-        "who": word.who,
-        "reason": word.why,
-        "at": word.at,
+        "who": actor.name,
+        "reason": actor.reason,
+        "at": actor.at,
     }
-    pinned = len(previewed.found.moves)
-    return Outcome((f"{pinned} partition(s) pinned as previewed: {word.why} (by {word.who})", *lines), values)
+    return Outcome(
+        (f"{len(previewed.found.moves)} partition(s) pinned as previewed: {actor}", *lines), values
+    )

@@ -20,13 +20,14 @@ from muster.dashboard.models import (
     AssignorInForce,
     ClusterAnswer,
     ClusterSummary,
+    CommandState,
     ConsumerCounts,
     ExclusionEntry,
     Freshness,
     Health,
     Isolation,
     LastRebalance,
-    LeverState,
+    OverrideEntry,
     PinEntry,
     Problem,
     Said,
@@ -136,7 +137,12 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
 
 
 def cluster_answer(
-    state: ClusterState, *, may_edit: bool, ttl: float, levers: Sequence[LeverState]
+    state: ClusterState,
+    *,
+    may_edit: bool,
+    ttl: float,
+    levers: Sequence[CommandState],
+    overrides: Sequence[OverrideEntry],
 ) -> ClusterAnswer:
     """The cluster's page, but for topics and consumers."""
     settings = state.settings
@@ -161,6 +167,7 @@ def cluster_answer(
         group_id=settings.group_id,
         consul_service=settings.consul_service,
         levers=list(levers),
+        overrides=list(overrides),
     )
 
 

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from muster.cluster.condition import Condition
 from muster.cluster.partitions import Holding
 from muster.cluster.state import ClusterState
+from muster.commands.offers import on_consumer
 from muster.core.model import ConsumerDetails
 from muster.core.partition_list import ranges
 from muster.dashboard.cluster_view import exclusion_entries, freshness, said
@@ -50,6 +51,7 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         closing=_count(holding.closing),
         pinned=state.pinned_to.get(consumer, 0),
         topics=len(holding.topics),
+        commands=on_consumer(state.decisions, consumer),
         lag=holding.lag,
         rate=None if holding.rate is None else round(holding.rate, 1),
         share=round(each.partitions / each.weight / average, 2) if average and each.weight else None,

@@ -120,7 +120,7 @@ class ClusterSummary(_Answer):
         "", description="Why the cluster's settings cannot be used; then nothing else is known."
     )
     coordinator_dag: str = Field("", description="Its DAG's id; the page links to ../dags/{id} in Airflow.")
-    may_edit: bool = Field(description="Whether this user may pull the levers.")
+    may_edit: bool = Field(description="Whether this user may give commands.")
     paused: Said | None = Field(
         None, description="Coordination is paused: nothing is planned until it is resumed."
     )
@@ -210,14 +210,20 @@ class AssignorInForce(_Answer):
     configured: str = Field("", description="What clusters.yaml says.")
 
 
-class LeverState(_Answer):
-    """Whether a lever can be pulled at all; what it is pulled on is checked when it is."""
+class CommandState(_Answer):
+    """Whether a command can be given at all; its fields are checked when it is."""
 
-    lever: str = Field(
-        description="As in the path: isolate, restore, pin, unpin, exclude, include, pause, ..."
-    )
+    lever: str = Field(description="The command's name, as in the path: isolate, restore, pin, pause, ...")
     available: bool
     why_not: str = ""
+
+
+class OverrideEntry(_Answer):
+    """An override in force, which a command left."""
+
+    command: str
+    on: dict[str, Any] = Field(description="What it is about, by the command's fields.")
+    said: Said
 
 
 class ClusterAnswer(_Answer):
@@ -240,7 +246,10 @@ class ClusterAnswer(_Answer):
     tick: float = Field(description="Seconds between two looks of the coordinator when nothing happens.")
     group_id: str
     consul_service: str
-    levers: list[LeverState]
+    levers: list[CommandState]
+    overrides: list[OverrideEntry] = Field(
+        default_factory=list, description="Those about consumers and topics, in the order of the commands."
+    )
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------
@@ -332,6 +341,7 @@ class ConsumerRow(_Answer):
     closing: int = Field(0, description="No longer assigned to it, and not yet let go of.")
     pinned: int = 0
     topics: int = Field(0, description="Topics that it has partitions of.")
+    commands: list[str] = Field(default_factory=list, description="Those that make sense on it now.")
     lag: int | None = Field(None, description="Over its partitions.")
     rate: float | None = Field(None, description="Records that arrive a second in its partitions.")
     share: float | None = Field(
@@ -399,8 +409,8 @@ class TimelineEntry(_Answer):
     at: Moment
     kind: Literal["transition", "lever", "unreadable"]
     topic: str | None = None
-    lever: str | None = Field(None, description="What a person did: isolate, pin, pause, ...")
-    details: dict[str, Any] = Field(default_factory=dict, description="What a lever was pulled on.")
+    lever: str | None = Field(None, description="The command that a person gave: isolate, pin, pause, ...")
+    details: dict[str, Any] = Field(default_factory=dict, description="What the command was given.")
     before: str | None = Field(None, description="The state before, of a transition.")
     after: str | None = Field(None, description="The state after, of a transition.")
     reason: str
@@ -525,52 +535,18 @@ class WhatIfAnswer(_Answer):
     as_assignor: Applicable
 
 
-# --- Levers -----------------------------------------------------------------------------------------------------
+# --- Commands ---------------------------------------------------------------------------------------------------
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 
 
-class Lever(_Request):
-    """What every lever asks for. Who pulls it is the logged-in user."""
+class CommandBody(_Request):
+    """What every command takes; the fields of `muster.commands.table` are added. The actor is the logged-in user."""
 
     reason: Reason
 
 
-class ConsumerLever(Lever):
-    """Isolate or restore a consumer."""
-
-    consumer: str
-
-
-class PinLever(Lever):
-    """Fix partitions to a consumer. `partitions` as people write them: 0-3,7."""
-
-    topic: str
-    partitions: str
-    consumer: str
-
-
-class UnpinLever(Lever):
-    """Take pins back. `partitions` as people write them: 0-3,7."""
-
-    topic: str
-    partitions: str
-
-
-class ExclusionLever(Lever):
-    """Keep a consumer from a topic, or take that back."""
-
-    consumer: str
-    topic: str
-
-
-class AssignorLever(Lever):
-    """Plan with another assignor from now on; None goes back to what clusters.yaml says."""
-
-    assignor: AssignorChoice | None
-
-
-class ApplyLever(Lever):
+class ApplyBody(CommandBody):
     """Bring about what a preview showed, as pins of the partitions that move, or as a change of assignor."""
 
     what_if: WhatIfRequest
@@ -578,8 +554,41 @@ class ApplyLever(Lever):
     way: Literal["pins", "assignor"]
 
 
-class LeverAnswer(_Answer):
-    """What the lever did."""
+class CommandAnswer(_Answer):
+    """What the command did."""
 
     lines: list[str] = Field(description="In words; the first says what was done.")
     values: dict[str, Any] = Field(default_factory=dict)
+
+
+class CommandField(_Answer):
+    """Something that a command has to be given, besides the reason."""
+
+    name: str
+    kind: Literal["consumer", "topic", "partitions", "pattern", "assignor"]
+    label: str
+    hint: str
+
+
+class CommandEntry(_Answer):
+    """One command of `muster.commands.table`, for menus and dialogs."""
+
+    name: str = Field(description="As in the path.")
+    label: str
+    question: str = Field(description="Fields, and `cluster`, stand in braces.")
+    happens: list[str] = Field(description="What will happen, one paragraph each.")
+    fields: list[CommandField]
+    subject: Literal["cluster", "consumer", "topic", "partitions", "assignor"]
+    undo: str = Field(description="The command that takes the override back; '' if none is left.")
+    override: str = Field(description="The override in an adjective: isolated, pinned, ...")
+    risky: bool = Field(description="It takes capacity away.")
+    preview: dict[str, Any] | None = Field(
+        description="What a preview has to suppose (`WhatIfRequest`, fields in braces); None for no preview."
+    )
+
+
+class CommandsAnswer(_Answer):
+    """All commands, in the order in which they are offered."""
+
+    commands: list[CommandEntry]
+    did: dict[str, str] = Field(description="What a name in the timeline means, to complete 'ann ...'.")

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from muster.core.decisions import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_decisions import DecisionKeys
 from muster.edges.consul_http import Answer, ConsulApi, ConsulError, Params, not_understood
-from muster.edges.consul_keys import GENERATIONS, ISOLATED, PREFIX, STOP, IsolationEntry, StopRequest
+from muster.edges.consul_keys import GENERATIONS, ISOLATED, PREFIX, STOP, StopRequest
 from muster.edges.consul_members import (
     LEAVING,
     Members,

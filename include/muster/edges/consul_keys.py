@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.decided import LAST_MOMENT, Decided
+from muster.core.decided import LAST_MOMENT
+from muster.core.decisions import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 from muster.edges.consul_members import MOST_GENERATIONS
@@ -34,13 +35,6 @@ PREFIX = "muster"
 
 class UnreadableKeyError(ConsulError):
     """A key holds something else than it should; Consul itself is well. The message names key and next step."""
-
-
-@dataclass(frozen=True, slots=True)
-class IsolationEntry(Decided):
-    """A person isolated a consumer."""
-
-    consumer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +97,8 @@ class Keys:
         entries = {}
         for key in self._keys(prefix):
             consumer = key.name.removeprefix(prefix)
-            if not consumer:
-                continue  # the "folder" that Consul's UI creates
-            value = _object(key.value)
-            why = str(value.get("why", "")) if value else f"key {key.name} holds no JSON object"
-            entries[consumer] = IsolationEntry(
-                consumer=consumer, by=str(value.get("who", "unknown")), at=seconds(value.get("when")), why=why
-            )
+            if consumer:  # else the "folder" that Consul's UI creates
+                entries[consumer] = read_isolation(consumer, key)
         return entries
 
     def request_stop(
@@ -280,6 +269,12 @@ def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
         seconds(value.get("when")),
         str(value.get("why", "")),
     )
+
+
+def read_isolation(consumer: str, key: Key) -> IsolationEntry:
+    """Return an isolation; a malformed key still isolates the consumer (fail safe)."""
+    value = read_object(key.value) or {"why": f"key {key.name} holds no JSON object"}
+    return IsolationEntry(**said(value), consumer=consumer)
 
 
 def read_object(value: bytes) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-/** Asking the server: reading with entity tags, and pulling levers. The contract is `muster.dashboard`'s docstring. */
+/** Asking the server: reading with entity tags, and giving commands. The contract is `muster.dashboard`'s docstring. */
 
 import { setServerClock } from "./ages.js";
 

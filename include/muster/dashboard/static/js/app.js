@@ -4,11 +4,11 @@ import { listen, on } from "./actions.js";
 import { growAges, now } from "./ages.js";
 import { ApiError, of, read } from "./api.js";
 import { banners } from "./banners.js";
+import { loadCommands, registerApply } from "./commands.js";
 import { setContext } from "./context.js";
 import { fill } from "./dom.js";
 import { followFrame } from "./frame.js";
 import { clusterHead, freshLine, trail } from "./head.js";
-import { registerLevers } from "./levers.js";
 import { patchInside } from "./patch.js";
 import { current } from "./router.js";
 import { followTheme } from "./theme.js";
@@ -72,7 +72,7 @@ async function cycle() {
   let wait = USUAL;
   try {
     const [cluster, own] = await Promise.all([
-      route.cluster === null ? null : read(of(route.cluster)), view.load(),
+      route.cluster === null ? null : read(of(route.cluster)), view.load(), loadCommands(),
     ]);
     if (turn !== page.turn || view !== page.view) return;
     page.cluster = cluster?.body ?? null;
@@ -103,7 +103,7 @@ function frame() {
 
 followTheme();
 listen();
-registerLevers();
+registerApply();
 on("hold", () => {
   page.held = !page.held;
   page.turn += 1; // what is on its way is not shown any more

@@ -22,12 +22,12 @@ export function refresh() {
 }
 
 /**
- * Whether the user may pull `lever` now: null if not at all (then it is not shown), else why not at present, or ''.
- * @param {ClusterAnswer | null} cluster @param {string} lever
+ * Whether the user may give the command `name` now: null if not at all (then it is not shown), else why not at present, or ''.
+ * @param {ClusterAnswer | null} cluster @param {string} name
  * @returns {string | null}
  */
-export function whyNot(cluster, lever) {
+export function whyNot(cluster, name) {
   if (!cluster?.summary.may_edit) return null;
-  const state = cluster.levers.find((one) => one.lever === lever);
+  const state = cluster.levers.find((one) => one.lever === name);
   return !state || state.available ? "" : state.why_not || "this cannot be done at present";
 }

@@ -14,6 +14,8 @@ import { fill, h, uniqueId } from "./dom.js";
  * @property {string[]} [choices] a list to choose from
  * @property {string[]} [suggestions] what may be typed, among others
  * @property {string} [hint]
+ * @property {boolean} [flag] a checkbox
+ * @property {boolean} [options] with a second input for options as JSON, named `[name]-options`
  */
 
 /**
@@ -100,6 +102,7 @@ export function ask(/** @type {Question} */ question) {
 
 /** @param {Field} field @param {string} id */
 function fieldOf(field, id) {
+  if (field.flag) return h("div", { class: "field flag" }, h("label", {}, h("input", { type: "checkbox", name: field.name, checked: field.value === "on" }), ` ${field.label}`), field.hint ? h("p", { class: "hint", text: field.hint }) : null);
   const own = `${id}-${field.name}`;
   const list = field.suggestions?.length ? h("datalist", { id: `${own}-list` }, field.suggestions.map((value) => h("option", { value }))) : null;
   const props = { id: own, name: field.name, required: true, "aria-describedby": field.hint ? `${own}-hint` : null };
@@ -107,5 +110,6 @@ function fieldOf(field, id) {
     ? h("select", props, field.choices.map((value) => h("option", { value, text: value, selected: value === field.value })))
     : h("input", { ...props, type: "text", value: field.value ?? "", list: list ? `${own}-list` : null, autocomplete: "off", spellcheck: "false" });
   return h("div", { class: "field" }, h("label", { for: own, text: field.label }), input, list,
+    field.options ? h("input", { type: "text", name: `${field.name}-options`, "aria-label": `Options of the ${field.label.toLowerCase()}`, placeholder: '{"budget": 10}', autocomplete: "off", spellcheck: "false" }) : null,
     field.hint ? h("p", { class: "hint", id: `${own}-hint`, text: field.hint }) : null);
 }

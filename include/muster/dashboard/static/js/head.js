@@ -1,9 +1,9 @@
-/** What stands above a view: where one is, how fresh it is, and the cluster with its levers and pages. */
+/** What stands above a view: where one is, how fresh it is, and the cluster with its commands and pages. */
 
 import { age } from "./ages.js";
-import { whyNot } from "./context.js";
+import { clusterButtons } from "./commands.js";
 import { h } from "./dom.js";
-import { button, chip } from "./parts.js";
+import { chip } from "./parts.js";
 import { href } from "./router.js";
 
 /** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
@@ -52,7 +52,7 @@ export function clusterHead(route, cluster) {
       "div", { class: "cluster-line" },
       h("h1", { text: name }),
       cluster ? standing(cluster) : null,
-      cluster ? h("div", { class: "actions" }, leverButtons(cluster)) : null,
+      cluster ? h("div", { class: "actions" }, actions(cluster)) : null,
     ),
     h(
       "nav", { class: "tabs", "aria-label": `Pages of ${name}` },
@@ -91,15 +91,10 @@ export function askedChip() {
 }
 
 /** @param {ClusterAnswer} cluster */
-function leverButtons(cluster) {
-  const { paused, coordinator_dag: dag } = cluster.summary;
-  const lever = (/** @type {string} */ label, /** @type {string} */ action, /** @type {"plain" | "primary"} */ kind = "plain") => {
-    const why = whyNot(cluster, action);
-    return why === null ? null : button(label, action, {}, { whyNot: why, kind });
-  };
+function actions(cluster) {
+  const { coordinator_dag: dag } = cluster.summary;
   return [
-    paused ? lever("Resume coordination…", "resume", "primary") : lever("Pause coordination…", "pause"),
-    paused ? null : lever("Rebalance now…", "rebalance"),
+    ...clusterButtons(cluster),
     dag ? h("a", { class: "button plain", href: new URL(`../dags/${encodeURIComponent(dag)}`, document.baseURI).href, text: "DAG", title: `Open ${dag} in Airflow`, data: { airflow: "" } }) : null,
   ];
 }

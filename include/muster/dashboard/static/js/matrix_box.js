@@ -1,14 +1,14 @@
 /**
  * The matrix with what belongs to it: how many partitions are in each state (and a filter by that), the legend, and
- * the chosen partition in detail with its levers.
+ * the chosen partition in detail with its commands.
  */
 
-import { whyNot } from "./context.js";
+import { commandButton, commandsOn, isUndo } from "./commands.js";
 import { h } from "./dom.js";
 import { number, rate } from "./format.js";
 import { age } from "./ages.js";
 import { Matrix } from "./matrix.js";
-import { button, empty, legend, saidBy } from "./parts.js";
+import { empty, legend, saidBy } from "./parts.js";
 import { patchInside } from "./patch.js";
 import { href } from "./router.js";
 import { look, word } from "./states.js";
@@ -97,8 +97,6 @@ export class MatrixBox {
 
 /** @param {PartitionRow} row @param {string} name @param {ClusterAnswer | null} cluster @param {string[]} consumers */
 function detail(row, name, cluster, consumers) {
-  const pin = whyNot(cluster, "pin");
-  const unpin = whyNot(cluster, "unpin");
   const who = (/** @type {string | null} */ id) => (id === null ? "nobody" : h("a", { href: href(name, "consumers", id), text: id }));
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => h("div", {}, h("dt", { text: label }), h("dd", {}, value));
   return [
@@ -116,8 +114,8 @@ function detail(row, name, cluster, consumers) {
     ),
     h(
       "div", { class: "actions" },
-      pin === null ? null : button("Pin…", "pin", { topic: row.topic, partitions: String(row.partition), consumer: row.owner ?? "", consumers: /** @type {any} */ (consumers.slice(0, 200)) }, { kind: "small", whyNot: pin, name: `Pin ${row.topic} partition ${row.partition}` }),
-      unpin === null || !row.pin ? null : button("Unpin…", "unpin", { topic: row.topic, partitions: String(row.partition) }, { kind: "small", whyNot: unpin, name: `Unpin ${row.topic} partition ${row.partition}` }),
+      ...commandsOn("partitions").filter((one) => row.pin || !isUndo(one)).map((one) => commandButton(one.name, cluster, { topic: row.topic },
+        { partitions: String(row.partition), consumer: row.owner ?? "", consumers: consumers.slice(0, 200) })),
       h("a", { class: "button small", href: href(name, "timeline", null, { topic: row.topic }), text: "Its timeline" }),
     ),
   ];

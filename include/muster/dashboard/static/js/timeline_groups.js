@@ -6,7 +6,7 @@
  * One rebalance, of one or more topics that began it together for the same reason; or what a person did.
  * @typedef {object} Happening
  * @property {string} id of its first entry
- * @property {"rebalance" | "lever"} kind a lever, or what cannot be read
+ * @property {"rebalance" | "lever"} kind a command, or what cannot be read
  * @property {number} began
  * @property {string} reason
  * @property {string | null} who
@@ -23,12 +23,12 @@ const TOGETHER = 10;
 
 /** @param {TimelineEntry[]} entries newest first, as the server gives them @returns {Happening[]} newest first */
 export function happenings(entries) {
-  const levers = entries.filter((entry) => entry.kind !== "transition").map(ofLever);
-  return [...joined(byTopic(entries)), ...levers].sort((a, b) => b.began - a.began || (a.id < b.id ? 1 : -1));
+  const commands = entries.filter((entry) => entry.kind !== "transition").map(ofCommand);
+  return [...joined(byTopic(entries)), ...commands].sort((a, b) => b.began - a.began || (a.id < b.id ? 1 : -1));
 }
 
 /** @param {TimelineEntry} entry @returns {Happening} */
-function ofLever(entry) {
+function ofCommand(entry) {
   return {
     id: entry.id, kind: "lever", began: entry.at, reason: entry.reason, who: entry.who,
     topics: entry.topic ? [entry.topic] : [], moved: entry.moved, phases: [], lasted: null, done: true, entries: [entry],

@@ -131,7 +131,7 @@
  */
 
 /**
- * @typedef {object} LeverState
+ * @typedef {object} CommandState
  * @property {string} lever
  * @property {boolean} available
  * @property {string} why_not
@@ -154,7 +154,8 @@
  * @property {number} tick
  * @property {string} group_id
  * @property {string} consul_service
- * @property {LeverState[]} levers
+ * @property {CommandState[]} levers
+ * @property {OverrideEntry[]} overrides
  */
 
 /**
@@ -223,6 +224,7 @@
  * @property {number} closing
  * @property {number} pinned
  * @property {number} topics
+ * @property {string[]} commands
  * @property {number | null} lag
  * @property {number | null} rate
  * @property {number | null} share
@@ -347,9 +349,44 @@
  */
 
 /**
- * @typedef {object} LeverAnswer
+ * @typedef {object} CommandAnswer
  * @property {string[]} lines
  * @property {Record<string, any>} values
+ */
+
+/**
+ * @typedef {object} CommandField
+ * @property {string} name
+ * @property {"consumer" | "topic" | "partitions" | "pattern" | "assignor"} kind
+ * @property {string} label
+ * @property {string} hint
+ */
+
+/**
+ * @typedef {object} CommandEntry
+ * @property {string} name
+ * @property {string} label
+ * @property {string} question
+ * @property {string[]} happens
+ * @property {CommandField[]} fields
+ * @property {"cluster" | "consumer" | "topic" | "partitions" | "assignor"} subject
+ * @property {string} undo
+ * @property {string} override
+ * @property {boolean} risky
+ * @property {Record<string, any> | null} preview
+ */
+
+/**
+ * @typedef {object} CommandsAnswer
+ * @property {CommandEntry[]} commands
+ * @property {Record<string, string>} did
+ */
+
+/**
+ * @typedef {object} OverrideEntry
+ * @property {string} command
+ * @property {Record<string, any>} on
+ * @property {Said} said
  */
 
 export {};

@@ -2,14 +2,14 @@
 
 import { age } from "../ages.js";
 import { of, read } from "../api.js";
-import { whyNot } from "../context.js";
+import { commandButton, consumerButtons } from "../commands.js";
 import { h } from "../dom.js";
 import { number, rate, short } from "../format.js";
-import { banner, button, chip, empty, figure, figures, pairText, panel, saidBy } from "../parts.js";
+import { banner, chip, empty, figure, figures, pairText, panel, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 import { link, text, VirtualTable } from "../table.js";
-import { leverButtons, share } from "./consumers.js";
+import { share } from "./consumers.js";
 
 /** @typedef {import("../types.js").ConsumerAnswer} ConsumerAnswer */
 /** @typedef {import("../types.js").ConsumerTopic} ConsumerTopic */
@@ -63,8 +63,6 @@ function why({ row, subscribes }) {
 /** @param {ConsumerAnswer} answer @param {string} cluster @param {import("../types.js").ClusterAnswer | null} known */
 function drawn(answer, cluster, known) {
   const { row } = answer;
-  const exclude = whyNot(known, "exclude");
-  const include = whyNot(known, "include");
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => (value === "" || value === null ? null : h("div", {}, h("dt", { text: label }), h("dd", {}, value)));
   return [
     row.said ? banner("info", "isolated", h("p", {}, h("b", { text: `${row.consumer} is isolated. ` }), saidBy(row.said, age(row.said.at)))) : null,
@@ -74,8 +72,7 @@ function drawn(answer, cluster, known) {
       h(
         "header", { class: "panel-head item-head" },
         h("h2", { class: "item", text: row.consumer }), chip(row.state), row.doing && row.doing !== "running" ? h("span", { class: "muted", text: row.doing }) : null,
-        h("div", { class: "actions" }, ...leverButtons(row, known),
-          exclude === null ? null : button("Exclude from a topic…", "exclude", { consumer: row.consumer }, { kind: "small", whyNot: exclude }),
+        h("div", { class: "actions" }, ...consumerButtons(row, known, true),
           h("a", { class: "button small", href: href(cluster, "what-if", null, { without: row.consumer }), text: "What if it left?" }),
           h("a", { class: "button small", href: href(cluster, "timeline", null, { consumer: row.consumer }), text: "Timeline" })),
       ),
@@ -97,7 +94,7 @@ function drawn(answer, cluster, known) {
     ),
     answer.exclusions.length ? panel("Kept from", { key: "exclusions" }, h("ul", { class: "problems decisions" }, answer.exclusions.map((one) => h(
       "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "⊘" }), h("span", {}, h("a", { href: href(cluster, "topics", one.topic), text: one.topic }), ": ", saidBy(one.said, age(one.said.at))),
-      include === null ? null : button("Include…", "include", { consumer: one.consumer, topic: one.topic }, { kind: "small", whyNot: include }),
+      commandButton("include", known, { consumer: one.consumer, topic: one.topic }),
     )))) : null,
   ].filter((one) => one !== null);
 }

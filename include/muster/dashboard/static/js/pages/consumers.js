@@ -2,10 +2,10 @@
 
 import { age } from "../ages.js";
 import { of } from "../api.js";
-import { whyNot } from "../context.js";
+import { consumerButtons } from "../commands.js";
 import { h, setText } from "../dom.js";
 import { number, rate } from "../format.js";
-import { button, chip, empty } from "../parts.js";
+import { chip, empty } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { RemoteList } from "../remote_list.js";
 import { href } from "../router.js";
@@ -34,7 +34,7 @@ export function consumersView(cluster, query, refresh) {
     { id: "incarnation", label: "Incarnation", class: "wide mono", width: "6.5rem", hint: "Which start of it this is", show: (cell, row) => { setText(cell, row.incarnation.slice(0, 8) || "–"); cell.title = row.incarnation; } },
     { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "7.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
     { id: "error", label: "Error", class: "wide error-cell", width: "16%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
-    { id: "levers", label: "", class: "levers", width: "7.5rem", show: (cell, row) => patchInside(cell, ...leverButtons(row, known)) },
+    { id: "commands", label: "", class: "commands", width: "12rem", show: (cell, row) => patchInside(cell, ...consumerButtons(row, known, false)) },
   ];
   const list = new RemoteList({
     path: of(cluster, "consumers"), what: "consumers", one: "consumer", columns, key: (row) => row.consumer,
@@ -72,13 +72,4 @@ export function share(share) {
     h("span", { class: "share-bar", "aria-hidden": "true" }, h("span", { class: share > 1.5 ? "much" : "", style: { width: `${Math.min(100, share * 50)}%` } })),
     h("span", { text: `${share.toFixed(2)}×` }),
   );
-}
-
-/** Isolate or restore, as it stands. @param {ConsumerRow} row @param {ClusterAnswer | null} known */
-export function leverButtons(row, known) {
-  const lever = row.state === "isolated" ? "restore" : "isolate";
-  const why = whyNot(known, lever);
-  if (why === null || row.state === "gone") return [];
-  const label = lever === "restore" ? "Restore…" : "Isolate…";
-  return [button(label, lever, { consumer: row.consumer }, { kind: "small", whyNot: why, name: `${label.slice(0, -1)} ${row.consumer}` })];
 }

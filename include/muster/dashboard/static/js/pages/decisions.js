@@ -1,14 +1,15 @@
-/** What people have decided by hand and what still stands of it, each with the button that takes it back. */
+/** The overrides in force: what people have decided, each with the button that takes it back. */
 
 import { age } from "../ages.js";
-import { whyNot } from "../context.js";
+import { clusterButtons, commandButton, commandOf, commandsOn } from "../commands.js";
 import { h } from "../dom.js";
 import { number } from "../format.js";
-import { button, empty, pairText, panel, partitions, saidBy } from "../parts.js";
+import { empty, pairText, panel, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
 /** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
+/** @typedef {import("../types.js").CommandEntry} CommandEntry */
 
 /** @param {string} cluster @returns {import("../views.js").View} */
 export function decisionsView(cluster) {
@@ -23,46 +24,41 @@ export function decisionsView(cluster) {
 
 /** @param {ClusterAnswer} known */
 function drawn(known) {
-  const { isolated, pins, exclusions, assignor, summary } = known;
+  const { assignor, summary, pins } = known;
   const { name } = summary;
-  /** @type {(lever: string, label: string, needs: any, what: string) => HTMLElement | null} */
-  const back = (lever, label, needs, what) => {
-    const why = whyNot(known, lever);
-    return why === null ? null : button(label, lever, needs, { kind: "small", whyNot: why, name: `${label.replace("…", "")} ${what}` });
-  };
-  const add = (/** @type {string} */ lever, /** @type {string} */ label) => {
-    const why = whyNot(known, lever);
-    return why === null ? null : button(label, lever, {}, { kind: "small", whyNot: why });
-  };
   const consumer = (/** @type {string} */ id) => h("a", { href: href(name, "consumers", id), text: id });
   const topic = (/** @type {string} */ id) => h("a", { href: href(name, "topics", id), text: id });
   const row = (/** @type {string} */ key, /** @type {any[]} */ what, /** @type {any} */ said, /** @type {any} */ action, extra = "") => h(
     "li", { data: { key } }, h("span", { class: "what" }, what), h("span", { class: "why" }, said ? saidBy(said, age(said.at)) : "", extra ? h("b", { class: "error", text: ` ${extra}` }) : ""), action,
   );
-  const list = (/** @type {any[]} */ rows, /** @type {string} */ none, /** @type {string} */ next) => (rows.length ? h("ul", { class: "decision-list" }, rows) : empty(none, next));
+  const list = (/** @type {any[]} */ rows, /** @type {CommandEntry | undefined} */ command) => (rows.length
+    ? h("ul", { class: "decision-list" }, rows) : empty(`Nothing is ${command?.override}.`, command?.happens[0] ?? ""));
+  /** The overrides of one command on consumers or topics. @param {CommandEntry} command */
+  const overrides = (command) => {
+    const found = known.overrides.filter((one) => one.command === command.name);
+    const about = (/** @type {Record<string, any>} */ on) => [
+      on.consumer ? consumer(on.consumer) : "", on.consumer && on.topic ? " from " : "",
+      on.pattern ? h("code", { text: on.topic }) : on.topic ? topic(on.topic) : "",
+    ];
+    const title = `${command.override[0].toUpperCase()}${command.override.slice(1)} ${command.subject}s`;
+    return panel(title, { note: number(found.length), actions: [commandButton(command.name, known)] }, list(
+      found.map(({ on, said }) => row(Object.values(on).join(" "), about(on), said, commandButton(command.undo, known, on))), command));
+  };
   return [
-    panel("Coordination", {}, summary.paused
-      ? h("ul", { class: "decision-list" }, row("paused", [h("b", { text: "Paused" })], summary.paused, back("resume", "Resume…", {}, "coordination")))
-      : h("ul", { class: "decision-list" }, row("runs", ["Runs"], null, back("pause", "Pause…", {}, "coordination")),
-        summary.rebalance_asked ? row("rebalance", [h("b", { text: "Rebalance asked for" }), ", not carried out yet"], summary.rebalance_asked, null) : null)),
-    panel("Assignor", {}, h("ul", { class: "decision-list" }, row(
+    panel("Coordination", { actions: clusterButtons(known, "small") }, h("ul", { class: "decision-list" },
+      summary.paused ? row("paused", [h("b", { text: "Paused" })], summary.paused, null) : row("runs", ["Runs"], null, null),
+      summary.rebalance_asked ? row("rebalance", [h("b", { text: "Rebalance asked for" }), ", not carried out yet"], summary.rebalance_asked, null) : null)),
+    panel("Assignor", { actions: [commandButton("assignor", known)] }, h("ul", { class: "decision-list" }, row(
       "assignor",
       [h("b", { text: assignor.name }), Object.keys(assignor.options).length ? h("code", { text: ` ${JSON.stringify(assignor.options)}` }) : "", assignor.from_settings ? " as clusters.yaml says" : ` instead of ${assignor.configured}`, known.shadow_assignor ? h("span", { class: "muted", text: `; ${known.shadow_assignor} plans beside it, for comparison` }) : ""],
       assignor.said,
-      assignor.from_settings ? h("a", { class: "button small", href: href(name, "what-if"), text: "Try another…" }) : back("assignor", "Take back…", { assignor: null, configured: assignor.configured }, "the choice of assignor"),
+      assignor.from_settings ? h("a", { class: "button small", href: href(name, "what-if"), text: "Try another…" }) : commandButton("assignor", known, { assignor: null }),
     ))),
-    panel("Isolated consumers", { note: number(isolated.length) }, list(
-      isolated.map((one) => row(one.consumer, [consumer(one.consumer)], one.said, back("restore", "Restore…", { consumer: one.consumer }, one.consumer))),
-      "No consumer is isolated.", "A consumer that misbehaves can be taken out on the page of the consumers.",
-    )),
-    panel("Pins", { note: known.pin_count > pins.length ? `${number(pins.length)} of ${number(known.pin_count)}` : number(known.pin_count), actions: [add("pin", "Pin…")] }, list(
+    panel("Pinned partitions", { note: known.pin_count > pins.length ? `${number(pins.length)} of ${number(known.pin_count)}` : number(known.pin_count), actions: [commandButton("pin", known)] }, list(
       pins.map((one) => row(`${one.topic} ${pairText(one.partitions)}`, [topic(one.topic), ` ${partitions(one.partitions)} → `, consumer(one.consumer)], one.said,
-        back("unpin", "Unpin…", { topic: one.topic, partitions: pairText(one.partitions).replaceAll(" ", "") }, `${one.topic} ${pairText(one.partitions)}`), one.obstacle ? `Not obeyed now: ${one.obstacle}` : "")),
-      "No partition is pinned.", "A pin fixes a partition to a consumer, whatever the assignor would do.",
+        commandButton("unpin", known, { topic: one.topic }, { partitions: pairText(one.partitions).replaceAll(" ", "") }), one.obstacle ? `Not obeyed now: ${one.obstacle}` : "")),
+      commandOf("pin"),
     )),
-    panel("Exclusions", { note: number(exclusions.length), actions: [add("exclude", "Exclude…")] }, list(
-      exclusions.map((one) => row(`${one.consumer} ${one.topic}`, [consumer(one.consumer), " is kept from ", topic(one.topic)], one.said, back("include", "Include…", { consumer: one.consumer, topic: one.topic }, `${one.consumer} for ${one.topic}`))),
-      "No consumer is kept from a topic.", "An exclusion keeps one consumer from one topic.",
-    )),
+    ...[...commandsOn("consumer"), ...commandsOn("topic")].filter((one) => one.override).map(overrides),
   ];
 }

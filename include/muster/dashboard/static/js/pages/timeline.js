@@ -2,6 +2,7 @@
 
 import { age, now } from "../ages.js";
 import { of, read } from "../api.js";
+import { did } from "../commands.js";
 import { h } from "../dom.js";
 import { clock, duration, moment, number, plural } from "../format.js";
 import { empty, partitions } from "../parts.js";
@@ -87,37 +88,31 @@ function days(all, cluster, dag) {
   const byDay = new Map();
   for (const one of all) {
     const day = moment(one.began).slice(0, 10);
-    byDay.set(day, [...(byDay.get(day) ?? []), one.kind === "lever" ? lever(one, cluster) : rebalance(one, cluster, dag)]);
+    byDay.set(day, [...(byDay.get(day) ?? []), one.kind === "lever" ? command(one, cluster) : rebalance(one, cluster, dag)]);
   }
   const today = moment(now()).slice(0, 10);
   return [...byDay].map(([day, items]) => h("section", { data: { key: day } }, h("h2", { class: "day", text: day === today ? "Today" : day }), h("ol", {}, items)));
 }
 
-/** @type {Record<string, string>} */
-const DID = {
-  isolate: "isolated", restore: "restored", pin: "pinned", unpin: "unpinned", exclude: "excluded", include: "included",
-  pause: "paused coordination", resume: "resumed coordination", rebalance: "asked for a rebalance", assignor: "changed the assignor",
-  clear_assignor: "took the choice of assignor back", subscribe: "subscribed to topics", unsubscribe: "unsubscribed from topics",
-};
-
 /** @param {Happening} one @param {string} cluster */
-function lever(one, cluster) {
+function command(one, cluster) {
   const [entry] = one.entries;
   if (entry.kind === "unreadable") {
     return h("li", { class: "happening", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "✕" }),
       h("div", { class: "body" }, h("p", { class: "error", text: `An entry that cannot be read: ${one.reason}` })));
   }
-  const { consumer, topic, partitions: numbers } = /** @type {Record<string, any>} */ (entry.details);
+  const { consumer, topic, pattern, partitions: numbers } = /** @type {Record<string, any>} */ (entry.details);
   const on = [
     topic ? h("a", { href: href(cluster, "topics", String(topic)), text: String(topic) }) : null,
+    pattern ? h("code", { text: String(pattern) }) : null,
     numbers ? ` partitions ${Array.isArray(numbers) ? numbers.join(", ") : numbers}` : null,
     topic && consumer ? (entry.lever === "pin" ? " to " : " · ") : null,
     consumer ? h("a", { href: href(cluster, "consumers", String(consumer)), text: String(consumer) }) : null,
   ];
   return h(
-    "li", { class: "happening lever", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "◆" }),
+    "li", { class: "happening command", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "◆" }),
     h("div", { class: "body" },
-      h("p", {}, h("b", { text: one.who ?? "Somebody" }), ` ${DID[entry.lever ?? ""] ?? entry.lever ?? ""} `, ...on, ": ", h("q", { text: one.reason }), entry.by ? h("span", { class: "muted", text: ` (${entry.by})` }) : null)),
+      h("p", {}, h("b", { text: one.who ?? "Somebody" }), ` ${did(entry.lever)} `, ...on, ": ", h("q", { text: one.reason }), entry.by ? h("span", { class: "muted", text: ` (${entry.by})` }) : null)),
   );
 }
 

@@ -2,11 +2,11 @@
 
 import { age } from "../ages.js";
 import { of, read } from "../api.js";
-import { whyNot } from "../context.js";
+import { commandButton, commandsOn, isUndo } from "../commands.js";
 import { h } from "../dom.js";
 import { number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { banner, button, chip, figure, figures, lacking, pairText, partitions, saidBy } from "../parts.js";
+import { banner, chip, figure, figures, lacking, pairText, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
@@ -47,8 +47,6 @@ export function topicView(cluster, topic) {
 /** @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
 function drawn(answer, cluster, known) {
   const { row } = answer;
-  const exclude = whyNot(known, "exclude");
-  const pin = whyNot(known, "pin");
   return [
     row.error ? banner("critical", "unreadable", h("p", {}, h("b", { text: "This topic cannot be read, and is left alone. " }), row.error)) : null,
     row.stuck ? banner("critical", "stuck", h("p", { text: row.stuck })) : null,
@@ -58,8 +56,9 @@ function drawn(answer, cluster, known) {
         "header", { class: "panel-head item-head" },
         h("h2", { class: "item", text: row.topic }), chip(row.state), h("span", { class: "muted" }, "for ", age(row.since, "for")),
         h("div", { class: "actions" },
-          pin === null ? null : button("Pin…", "pin", { topic: row.topic, consumers: /** @type {any} */ (answer.consumers.slice(0, 200)) }, { kind: "small", whyNot: pin }),
-          exclude === null ? null : button("Exclude a consumer…", "exclude", { topic: row.topic, consumers: /** @type {any} */ (answer.consumers.slice(0, 200)) }, { kind: "small", whyNot: exclude }),
+          commandButton("pin", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
+          commandButton("exclude", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
+          ...commandsOn("topic").filter(isUndo).map((one) => commandButton(one.name, known, { topic: row.topic, pattern: false })),
           h("a", { class: "button small", href: href(cluster, "timeline", null, { topic: row.topic }), text: "Timeline" })),
       ),
       figures(
@@ -82,8 +81,6 @@ function drawn(answer, cluster, known) {
 
 /** Pins and exclusions of this topic. @param {TopicAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
 function decisions(answer, cluster, known) {
-  const unpin = whyNot(known, "unpin");
-  const include = whyNot(known, "include");
   if (!answer.pins.length && !answer.exclusions.length) return null;
   return h(
     "ul", { class: "problems decisions" },
@@ -91,12 +88,12 @@ function decisions(answer, cluster, known) {
       "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "◆" }),
       h("span", {}, `${partitions(one.partitions)} pinned to `, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ": ", saidBy(one.said, age(one.said.at)),
         one.obstacle ? h("b", { class: "error", text: ` Not obeyed now: ${one.obstacle}` }) : ""),
-      unpin === null ? null : button("Unpin…", "unpin", { topic: one.topic, partitions: pairText(one.partitions).replaceAll(" ", "") }, { kind: "small", whyNot: unpin }),
+      commandButton("unpin", known, { topic: one.topic }, { partitions: pairText(one.partitions).replaceAll(" ", "") }),
     )),
     answer.exclusions.map((one) => h(
       "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "⊘" }),
       h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), " is kept from this topic: ", saidBy(one.said, age(one.said.at))),
-      include === null ? null : button("Include…", "include", { consumer: one.consumer, topic: one.topic }, { kind: "small", whyNot: include }),
+      commandButton("include", known, { consumer: one.consumer, topic: one.topic }),
     )),
   );
 }

@@ -2,6 +2,7 @@
 
 import { age } from "../ages.js";
 import { of } from "../api.js";
+import { commandButton, commandsOn } from "../commands.js";
 import { h } from "../dom.js";
 import { duration, number, rate } from "../format.js";
 import { chip, empty, stateBar } from "../parts.js";
@@ -38,7 +39,12 @@ export function topicsView(cluster, query, refresh) {
       : empty("The cluster has no topic yet.", "Topics that ", h("code", { text: "clusters.yaml" }), " names, or that match its patterns, show up when the coordinator has run: is its DAG ",
         h("code", { text: known?.summary.coordinator_dag ?? "" }), ` unpaused?${known ? ` It looks every ${duration(known.tick)}.` : ""}`)),
   }, query, refresh);
+  const actions = h("div", { class: "actions" });
   return {
-    title: [cluster, "Topics"], element: list.element, load: () => list.load(), draw: (known) => list.draw(known), query: (changed) => list.changed(changed),
+    title: [cluster, "Topics"], element: h("div", { class: "stack" }, actions, list.element), load: () => list.load(), query: (changed) => list.changed(changed),
+    draw: (known) => {
+      patchInside(actions, ...commandsOn("topic").map((one) => commandButton(one.name, known)).filter((one) => one !== null));
+      list.draw(known);
+    },
   };
 }

@@ -1,4 +1,4 @@
-"""The levers of the command line on real ZooKeeper and Consul: the same ones as the DAGs', with who and why."""
+"""The commands of the command line on real ZooKeeper and Consul: the same ones as the DAGs', with who and why."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_what_cannot_be_done_is_refused(site: Site, command: str, args: list[str
     assert site.trace() == before
 
 
-def levers(site: Site) -> list[tuple[str, str, str]]:
-    """What the history says of levers, oldest first."""
+def recorded(site: Site) -> list[tuple[str, str, str]]:
+    """What the history says of commands, oldest first."""
     found = [record.entry for record in reversed(site.store.history().records)]
     return [(e.what, e.who, e.via) for e in found if isinstance(e, Lever)]
 
@@ -99,7 +99,7 @@ def planned(site: Site) -> dict[str, Any]:
     return found
 
 
-def pull(site: Site, command: str, *args: str) -> dict[str, Any]:
+def give(site: Site, command: str, *args: str) -> dict[str, Any]:
     done = asked(site, command, *args, "--reason", "release", "--by", "ann", "--json")
     assert done.exit_code == 0, done.output
     values: dict[str, Any] = json.loads(done.stdout)
@@ -108,7 +108,7 @@ def pull(site: Site, command: str, *args: str) -> dict[str, Any]:
 
 
 def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
-    pull(site, "pause")
+    give(site, "pause")
     again = asked(site, "pause", "--reason", "r")
     assert again.exit_code == 2
     assert "is paused by ann since " in again.stderr
@@ -120,15 +120,15 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
     cluster = site.write()
     held = coordinator(cluster, site.store, site.discovery).advance(5).held
     assert held.startswith("paused by ann since ")
-    pull(site, "resume")
+    give(site, "resume")
     assert asked(site, "resume", "--reason", "r").exit_code == 2
 
-    pull(site, "rebalance")
+    give(site, "rebalance")
     report = coordinator(cluster, site.store, site.discovery).advance(20)
     assert report.asked == "rebalance asked for by ann: release"
     assert site.discovery.decisions().rebalance is None
 
-    assert pull(site, "assignor", "load-aware", "--option", "budget=3")["options"] == {"budget": 3}
+    assert give(site, "assignor", "load-aware", "--option", "budget=3")["options"] == {"budget": 3}
     wrong = asked(site, "assignor", "load-aware", "--option", "budge=3", "--reason", "r")
     assert wrong.exit_code == 2
     assert "wrong options" in wrong.stderr
@@ -136,9 +136,9 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
     assert found["assignor"] == "load-aware"
     assert found["assignor_chosen"].startswith("assignor load-aware (budget=3) by ann since ")
     assert "it overrides clusters.yaml" in asked(site, "status").stdout
-    pull(site, "assignor", "--clear")
+    give(site, "assignor", "--clear")
     assert planned(site)["assignor"] == "sticky"
-    assert levers(site) == [
+    assert recorded(site) == [
         (what, "ann", "command line")
         for what in ("pause", "resume", "rebalance", "assignor", "clear-assignor")
     ]
@@ -147,7 +147,7 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
 def test_a_topic_is_unsubscribed_closed_and_subscribed_again(site: Site) -> None:
     cluster = site.write()
     before = owners(site.store)["t"]
-    assert pull(site, "unsubscribe", "u")["closed"] == ["u"]
+    assert give(site, "unsubscribe", "u")["closed"] == ["u"]
     assert planned(site)["leaving"] == {"u": "unsubscribed by ann: release"}
     report = coordinator(cluster, site.store, site.discovery).advance(20)
     assert {change.topic for change in report.changes} == {"u"}
@@ -155,23 +155,23 @@ def test_a_topic_is_unsubscribed_closed_and_subscribed_again(site: Site) -> None
     again = asked(site, "unsubscribe", "u", "--reason", "r")
     assert again.exit_code == 2
     assert "is not subscribed to topic u; its topics are: t" in again.stderr
-    pull(site, "subscribe", "u")
+    give(site, "subscribe", "u")
     kafka = Topics(t=7, u=5, **{"x-1": 2})
     one = coordinator(cluster, site.store, site.discovery)
     one.lister = kafka
     assert one.fetch_partitions().new_topics == ["u"]
-    pull(site, "subscribe", "x-.*", "--pattern")
+    give(site, "subscribe", "x-.*", "--pattern")
     assert one.fetch_partitions().new_topics == ["x-1"]
     assert one.advance(20).stable
     kafka.topics["x-1"] = 4
     assert one.fetch_partitions().added == {"x-1": [2, 3]}
     assert one.advance(20).stable
     assert owners(site.store)["x-1"].keys() == set(range(4))
-    assert pull(site, "unsubscribe", "x-.*", "--pattern")["closed"] == ["x-1"]
+    assert give(site, "unsubscribe", "x-.*", "--pattern")["closed"] == ["x-1"]
     assert one.fetch_partitions().new_topics == []
     assert one.advance(20).stable
     assert owners(site.store).keys() == {"t", "u"}
-    told = [what for what, _, _ in levers(site)]
+    told = [what for what, _, _ in recorded(site)]
     assert told == ["unsubscribe", "subscribe", "subscribe", "unsubscribe"]
 
 
@@ -194,7 +194,7 @@ def test_what_makes_no_sense_is_refused(site: Site) -> None:
     assert site.trace() == before
 
 
-def test_a_lever_works_while_zookeeper_is_away_and_says_what_is_missing(site: Site) -> None:
+def test_a_command_works_while_zookeeper_is_away_and_says_what_is_missing(site: Site) -> None:
     site.variables["AIRFLOW_CONN_MUSTER_ZOOKEEPER"] = json.dumps(
         {"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 0.5}}
     )

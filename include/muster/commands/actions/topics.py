@@ -1,91 +1,90 @@
-"""Subscribing a cluster to topics by hand, on top of clusters.yaml, and unsubscribing it.
+"""Subscribing a cluster to topics, on top of clusters.yaml, and unsubscribing it.
 
 A topic that is subscribed is picked up with the next run, from the offset that the group committed, or else from the
 earliest record. One that is unsubscribed is closed in order: its owners stop reading and commit, and when all have
-said so its nodes go. Subscribed again later, it goes on from there. `muster.core.subscription` says which word counts
-where several are said about one topic.
+reported so its nodes are removed. Subscribed again later, it continues from there. `muster.core.subscription` defines
+which override counts where several cover one topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from muster.commands.command import Actor, Outcome, done
+from muster.commands.refusal import CommandError, listed
 from muster.core.decisions import Decisions
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
-from muster.edges.consul import Discovery
-from muster.edges.zookeeper import TopicStore
-from muster.levers.outcome import LeverError, Outcome, Word, listed, pulled
 from muster.settings.clusters import ClusterSettings
+
+if TYPE_CHECKING:
+    from muster.commands.target import Target
 
 SHOWN = 10
 """So many topics are named in words."""
 
 
-def subscribe(
-    discovery: Discovery, cluster: ClusterSettings, selector: str, pattern: bool, word: Word
-) -> Outcome:
-    """Read the topic `selector`, or with `pattern` all whose whole names match it, Kafka's internal ones left out.
+def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
+    """Read `topic`, or with `pattern` all whose whole names match it, Kafka's internal ones left out.
 
-    Raises `LeverError` if it is no topic's name or no regular expression, or if it is subscribed already.
+    Raises `CommandError` if it is no topic's name or no regular expression, or if it is subscribed already.
     """
+    discovery, cluster, selector = target.discovery, target.cluster, topic
     _check(selector, pattern)
     now = discovery.decisions()
     if _has(cluster, now, selector, pattern):
-        raise LeverError(
+        raise CommandError(
             f"cluster {cluster.name!r} is subscribed to {_called(selector, pattern)} already: "
             f"{_why(cluster, now, selector, pattern)}"
         )
     # In this order: one that is unsubscribed as well stays so until the second step.
     if not _has(cluster, _without(now, selector, pattern, subscribed=False), selector, pattern):
         discovery.decide_topic(
-            selector, pattern=pattern, subscribed=True, by=word.who, why=word.why, at=word.at
+            selector, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
         )
     discovery.undo_topic(selector, pattern=pattern, subscribed=False)
     lines = [
-        f"cluster {cluster.name} is subscribed to {_called(selector, pattern)}: {word.why} (by {word.who})",
+        f"cluster {cluster.name} is subscribed to {_called(selector, pattern)}: {actor}",
         "what is in Kafka is picked up with the next run, from the group's committed offset, or the earliest record",
     ]
-    return pulled("subscribe", cluster.name, word, lines, **_value(selector, pattern))
+    return done("subscribe", cluster.name, actor, lines, **_value(selector, pattern))
 
 
-def unsubscribe(
-    discovery: Discovery,
-    store: TopicStore,
-    cluster: ClusterSettings,
-    selector: str,
-    pattern: bool,
-    word: Word,
-) -> Outcome:
-    """No longer read the topic `selector`, or with `pattern` all whose whole names match it.
+def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
+    """Stop reading `topic`, or with `pattern` all whose whole names match it.
 
-    Raises `LeverError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
+    Raises `CommandError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
     """
+    discovery, cluster, selector = target.discovery, target.cluster, topic
     _check(selector, pattern)
     now = discovery.decisions()
-    standing = store.topics()
+    with target.store() as store:
+        standing = store.topics()
     reads = _reads(cluster, now)
     concerned = [
         t for t in standing if (matches(selector, t) if pattern else t == selector) and reads.includes(t)
     ]
     if not concerned and not _has(cluster, now, selector, pattern):
-        raise LeverError(
+        raise CommandError(
             f"cluster {cluster.name!r} is not subscribed to {_called(selector, pattern)}; its topics are: "
             f"{listed({topic for topic in standing if reads.includes(topic)} | reads.named())}"
         )
     # In this order: one that is subscribed as well counts as unsubscribed from the first step on.
-    discovery.decide_topic(selector, pattern=pattern, subscribed=False, by=word.who, why=word.why, at=word.at)
+    discovery.decide_topic(
+        selector, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
+    )
     discovery.undo_topic(selector, pattern=pattern, subscribed=True)
     after = _reads(cluster, discovery.decisions())
     closed = [topic for topic in concerned if not after.includes(topic)]
     stay = [topic for topic in concerned if after.includes(topic)]
     lines = [
-        f"cluster {cluster.name} is unsubscribed from {_called(selector, pattern)}: {word.why} (by {word.who})",
+        f"cluster {cluster.name} is unsubscribed from {_called(selector, pattern)}: {actor}",
         f"closed in order, and then gone: {_some(closed)}",
         *([f"stay, because they are subscribed by their names: {_some(stay)}"] if stay else []),
         *_pins(now, closed),
     ]
-    return pulled("unsubscribe", cluster.name, word, lines, **_value(selector, pattern), closed=closed)
+    return done("unsubscribe", cluster.name, actor, lines, **_value(selector, pattern), closed=closed)
 
 
 def _check(selector: str, pattern: bool) -> None:
@@ -95,11 +94,11 @@ def _check(selector: str, pattern: bool) -> None:
         else:
             check_topic(selector)
     except WireError as error:
-        raise LeverError(f"{error}; for several topics at once give a pattern") from error
+        raise CommandError(f"{error}; for several topics at once give a pattern") from error
     except ValueError as error:
-        raise LeverError(f"pattern {error}") from error
+        raise CommandError(f"pattern {error}") from error
     if not selector:
-        raise LeverError("the pattern is empty; .* is every topic")
+        raise CommandError("the pattern is empty; .* is every topic")
 
 
 def _reads(cluster: ClusterSettings, decisions: Decisions) -> Subscription:

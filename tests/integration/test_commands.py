@@ -1,4 +1,4 @@
-"""The levers against real Consul and ZooKeeper: what they write, and what they refuse with what there is."""
+"""The commands against real Consul and ZooKeeper: what they write, and what they refuse with what there is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from muster.commands.actions.exclusions import exclude, include
+from muster.commands.actions.isolation import isolate, restore
+from muster.commands.actions.pins import pin, unpin
+from muster.commands.command import Actor
+from muster.commands.partition_list import parse_partitions
+from muster.commands.refusal import CommandError
+from muster.commands.target import Target
 from muster.edges.consul import Discovery
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.levers import isolation, placement
-from muster.levers.outcome import LeverError, Word
-from muster.levers.partition_list import parse_partitions
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 
-WORD = Word("ann", "has the cache", 1700000000.0)
+ANN = Actor("ann", "has the cache", 1700000000.0)
 
 
 @pytest.fixture
@@ -48,18 +52,23 @@ def store(zookeeper: ZooKeeperSettings, cluster: ClusterSettings) -> Iterator[To
 
 
 @pytest.fixture
+def target(discovery: Discovery, cluster: ClusterSettings, zookeeper: ZooKeeperSettings) -> Target:
+    return Target(cluster, discovery, lambda: TopicStore(zookeeper, cluster.name, read_only=True))
+
+
+@pytest.fixture
 def one(cluster: ClusterSettings) -> str:
     return f"{cluster.name}-1"
 
 
 def refused(said: str) -> AbstractContextManager[object]:
-    return pytest.raises(LeverError, match=said)
+    return pytest.raises(CommandError, match=said)
 
 
 def test_partitions_are_pinned_and_unpinned(
-    discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
-    outcome = placement.pin(discovery, store, cluster, "flights", parse_partitions("0-1,3"), one, WORD)
+    outcome = pin(target, ANN, "flights", parse_partitions("0-1,3"), one)
     assert outcome.values == {
         "cluster": cluster.name,
         "topic": "flights",
@@ -79,23 +88,23 @@ def test_partitions_are_pinned_and_unpinned(
     assert {key: (pin.consumer, pin.by, pin.why, pin.at) for key, pin in pins.items()} == {
         ("flights", p): (one, "ann", "has the cache", 1700000000.0) for p in (0, 1, 3)
     }
-    other = placement.pin(discovery, store, cluster, "flights", frozenset({3}), f"{cluster.name}-2", WORD)
+    other = pin(target, ANN, "flights", frozenset({3}), f"{cluster.name}-2")
     assert f"partition 3 was pinned to {one} by ann: has the cache before" in other.lines
 
     with refused(rf"partition\(s\) 2 of topic 'flights' .* pinned are: 0-1 to {one}; 3 to {cluster.name}-2"):
-        placement.unpin(discovery, cluster, "flights", parse_partitions("0-3"), WORD)
+        unpin(target, ANN, "flights", parse_partitions("0-3"))
     assert len(discovery.decisions().pins) == 3, "nothing was written"
-    placement.unpin(discovery, cluster, "flights", parse_partitions("0-1,3"), WORD)
+    unpin(target, ANN, "flights", parse_partitions("0-1,3"))
     assert discovery.decisions().pins == {}
     with refused("pinned are: none"):
-        placement.unpin(discovery, cluster, "nonsense", frozenset({0}), WORD)
+        unpin(target, ANN, "nonsense", frozenset({0}))
 
 
 def test_a_consumer_is_excluded_and_included(
-    discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
-    placement.pin(discovery, store, cluster, "flights", frozenset({2}), one, WORD)
-    outcome = placement.exclude(discovery, store, cluster, one, "flights", Word("bob", "no GPU", 5.0))
+    pin(target, ANN, "flights", frozenset({2}), one)
+    outcome = exclude(target, Actor("bob", "no GPU", 5.0), one, "flights")
     assert (
         outcome.lines[0]
         == f"consumer {one} of cluster {cluster.name} is excluded from topic flights: no GPU (by bob)"
@@ -104,52 +113,62 @@ def test_a_consumer_is_excluded_and_included(
     entry = discovery.decisions().exclusions[one, "flights"]
     assert (entry.by, entry.why, entry.at) == ("bob", "no GPU", 5.0)
     with refused("already by bob: no GPU; include it first"):
-        placement.exclude(discovery, store, cluster, one, "flights", WORD)
+        exclude(target, ANN, one, "flights")
     with refused(f"consumer {one} excluded from topic flights by bob: no GPU; include it first"):
-        placement.pin(discovery, store, cluster, "flights", frozenset({0}), one, WORD)
+        pin(target, ANN, "flights", frozenset({0}), one)
     with refused(f"is not excluded from topic 'planned'; excluded are: {one} from flights"):
-        placement.include(discovery, cluster, one, "planned", WORD)
-    placement.include(discovery, cluster, one, "flights", WORD)
+        include(target, ANN, one, "planned")
+    include(target, ANN, one, "flights")
     assert discovery.decisions().exclusions == {}
-    placement.exclude(discovery, store, cluster, one, "planned", WORD)
+    exclude(target, ANN, one, "planned")
     assert discovery.decisions().excluded() == {one: {"planned"}}, "configured, though not in ZooKeeper yet"
 
 
 def test_names_that_mean_nothing_are_refused_with_what_there_is(
-    discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
     some = frozenset({0})
     with refused(r"no topic 'fligths' yet; its topics are: flights\. A topic is known once"):
-        placement.pin(discovery, store, cluster, "fligths", some, one, WORD)
+        pin(target, ANN, "fligths", some, one)
     with refused(r"topic 'flights' has no partition\(s\) 4-5; it has 0-3"):
-        placement.pin(discovery, store, cluster, "flights", parse_partitions("3-5"), one, WORD)
+        pin(target, ANN, "flights", parse_partitions("3-5"), one)
     with refused(
         f"no consumer 'nobody'; registered in Consul are: none; configured are: {one}, {cluster.name}-2"
     ):
-        placement.pin(discovery, store, cluster, "flights", some, "nobody", WORD)
+        pin(target, ANN, "flights", some, "nobody")
     with refused("no topic 'fligths'; its topics are: flights, planned"):
-        placement.exclude(discovery, store, cluster, one, "fligths", WORD)
+        exclude(target, ANN, one, "fligths")
     with refused("no consumer 'nobody'"):
-        placement.exclude(discovery, store, cluster, "nobody", "flights", WORD)
+        exclude(target, ANN, "nobody", "flights")
     with refused("no consumer 'nobody'"):
-        isolation.isolate(discovery, cluster, "nobody", WORD)
+        isolate(target, ANN, "nobody")
     found = discovery.decisions()
     assert (found.pins, found.exclusions, discovery.isolated()) == ({}, {}, {})
 
 
 def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
-    discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str, zookeeper: ZooKeeperSettings
+    target: Target,
+    discovery: Discovery,
+    store: TopicStore,
+    cluster: ClusterSettings,
+    one: str,
+    zookeeper: ZooKeeperSettings,
 ) -> None:
     client = make_client(zookeeper)
     start_client(client, zookeeper)
     client.set(f"/consumers/{cluster.name}/assignments/flights", b"rubbish")
     stop_client(client, 5.0)
     with refused("the partitions of topic 'flights' cannot be told: "):
-        placement.pin(discovery, store, cluster, "flights", frozenset({0}), one, WORD)
+        pin(target, ANN, "flights", frozenset({0}), one)
 
 
 def test_a_live_consumer_that_does_not_take_the_topic_is_told_of(
-    discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str, consul: ConsulSettings
+    target: Target,
+    discovery: Discovery,
+    store: TopicStore,
+    cluster: ClusterSettings,
+    one: str,
+    consul: ConsulSettings,
 ) -> None:
     httpx.put(
         f"http://{consul.host}:{consul.port}/v1/agent/service/register",
@@ -157,22 +176,22 @@ def test_a_live_consumer_that_does_not_take_the_topic_is_told_of(
         trust_env=False,
     ).raise_for_status()
     try:
-        outcome = placement.pin(discovery, store, cluster, "flights", frozenset({0}), one, WORD)
+        outcome = pin(target, ANN, "flights", frozenset({0}), one)
         assert (
             f"consumer {one} does not subscribe to topic flights; the pin waits until it does"
             in outcome.lines
         )
         discovery.isolate(one, "ann", "r", 1.0)
-        outcome = placement.pin(discovery, store, cluster, "flights", frozenset({0}), one, WORD)
+        outcome = pin(target, ANN, "flights", frozenset({0}), one)
         assert f"consumer {one} is isolated now; the pin waits for it" in outcome.lines
     finally:
         discovery.deregister(one)
 
 
 def test_a_consumer_is_isolated_and_restored(
-    discovery: Discovery, cluster: ClusterSettings, one: str
+    target: Target, discovery: Discovery, cluster: ClusterSettings, one: str
 ) -> None:
-    outcome = isolation.isolate(discovery, cluster, one, WORD)
+    outcome = isolate(target, ANN, one)
     assert outcome.values == {
         "cluster": cluster.name,
         "consumer": one,
@@ -181,8 +200,8 @@ def test_a_consumer_is_isolated_and_restored(
         "at": 1700000000.0,
     }
     with refused("is isolated already by ann: has the cache; restore it first"):
-        isolation.isolate(discovery, cluster, one, WORD)
-    isolation.restore(discovery, cluster, one, WORD)
+        isolate(target, ANN, one)
+    restore(target, ANN, one)
     assert discovery.isolated() == {}
     with refused("is not isolated; isolated are: none"):
-        isolation.restore(discovery, cluster, one, WORD)
+        restore(target, ANN, one)

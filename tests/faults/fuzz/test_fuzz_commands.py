@@ -1,6 +1,6 @@
 """Whatever a person puts into the DAGs' forms, or types after `muster`: it is done as said, or refused in words.
 
-Levers, forms and commands are the real ones; ZooKeeper and Consul are in memory.
+Actions, forms and the command line are the real ones; ZooKeeper and Consul are in memory.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,14 +25,15 @@ os.environ.setdefault(
 
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow import coordination_levers as coordination
-from muster.airflow import isolation, lever_forms, placement, topics
-from muster.cli import levers as commands
+from muster.airflow.command_dags import from_form
+from muster.airflow.command_forms import FROM_FILE, form
 from muster.cli.main import main
+from muster.commands.refusal import CommandError
+from muster.commands.table import COMMANDS
+from muster.commands.target import Target
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
-from muster.levers.outcome import LeverError
-from muster.settings.clusters import SettingsError, load_clusters
+from muster.settings.clusters import ClusterSettings, SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
 from tests.faults.fuzz.rubbish import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
@@ -49,21 +50,7 @@ GOOD: dict[str, Any] = {
     **{"cluster": "c", "consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
     **{"kind": "name", "assignor": "range", "options": {}},
 }
-LEVERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], tuple[str, ...]]] = {
-    "isolate": (isolation.isolate, isolation.form, ("consumer",)),
-    "restore": (isolation.restore, isolation.form, ("consumer",)),
-    "pin": (placement.pin, placement.pin_form, ("topic", "partitions", "consumer")),
-    "unpin": (placement.unpin, placement.unpin_form, ("topic", "partitions")),
-    "exclude": (placement.exclude, placement.exclusion_form, ("consumer", "topic")),
-    "include": (placement.include, placement.exclusion_form, ("consumer", "topic")),
-    "subscribe": (topics.subscribe, topics.form, ("topic", "kind")),
-    "unsubscribe": (topics.unsubscribe, topics.form, ("topic", "kind")),
-    "pause": (coordination.pause, coordination.form, ()),
-    "resume": (coordination.resume, coordination.form, ()),
-    "rebalance": (coordination.rebalance, coordination.form, ()),
-    "assignor": (coordination.assignor, coordination.assignor_form, ("assignor", "options")),
-}
-REFUSALS = (LeverError, SettingsError, WireError, ConsulError)
+REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 
 near = st.sampled_from(
     (
@@ -88,7 +75,7 @@ near = st.sampled_from(
         "t.*",
         "(a+)+(",
         "sticky",
-        coordination.FROM_FILE,
+        FROM_FILE,
     )
 )
 texts = st.one_of(near, odd_texts, st.just(HUGE_TEXT))
@@ -116,10 +103,12 @@ def around() -> Cluster:
 
 
 @contextmanager
-def put_in_place(cluster: Cluster, module: Any, discovery: str, store: str) -> Iterator[None]:
+def put_in_place(cluster: Cluster) -> Iterator[None]:
+    def of(settings: ClusterSettings, _: object) -> Target:
+        return Target(settings, cluster.discovery, lambda: cluster.store)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, discovery, lambda _: cluster.discovery)
-        patch.setattr(module, store, lambda _: cluster.store)
+        patch.setattr(Target, "of", of)
         yield
 
 
@@ -132,23 +121,21 @@ def unharmed(cluster: Cluster, keys: dict[str, Any]) -> None:
 
 @examples(600)
 @given(
-    st.sampled_from(sorted(LEVERS)),
+    st.sampled_from(sorted(COMMANDS)),
     st.dictionaries(st.sampled_from(sorted(GOOD)), texts | odd_values | options, min_size=1, max_size=2),
 )
-def test_any_parameter_of_any_form(lever: str, odd: dict[str, Any]) -> None:
-    pull, make_form, fields = LEVERS[lever]
+def test_any_parameter_of_any_form(name: str, odd: dict[str, Any]) -> None:
     params = {**GOOD, **odd}
-    form = make_form(load_clusters())
-    assert form.keys() == {"cluster", "reason", *fields}
-    count("DAG parameter", len(odd.keys() & form.keys()))
+    fields = form(COMMANDS[name], load_clusters())
+    count("DAG parameter", len(odd.keys() & fields.keys()))
     accepted = True
-    for name in form:
+    for field in fields:
         try:
-            form[name].resolve(params[name])
+            fields[field].resolve(params[field])
         except ParamValidationError:
             accepted = False  # flagged before the run; but a run that is triggered otherwise may have it all the same
     cluster = around()
-    if lever == "resume":
+    if name == "resume":
         cluster.discovery.pause(by="ann", why="r", at=1.0)
     keys = dict(cluster.servers.keys)
     notes: list[str] = []
@@ -157,13 +144,13 @@ def test_any_parameter_of_any_form(lever: str, odd: dict[str, Any]) -> None:
         "dag_run": SimpleNamespace(triggering_user_name="ann", dag_id="d", run_id="r"),
         "run_id": "r",
         "ti": SimpleNamespace(
-            dag_id=f"muster_{lever}", xcom_push=lambda _, value: notes.append(json.dumps(value))
+            dag_id=f"muster_{name}", xcom_push=lambda _, value: notes.append(json.dumps(value))
         ),
         "task": SimpleNamespace(outlets=[]),
     }
-    with put_in_place(cluster, lever_forms, "discovery", "store"):
+    with put_in_place(cluster):
         try:
-            values = pull(context)
+            values = from_form(COMMANDS[name], context)  # type: ignore[arg-type]
         except REFUSALS as refusal:
             assert 20 < len(str(refusal)) < 3_000, "what is wrong, in words"
             assert cluster.servers.keys == keys, "nothing was written"
@@ -220,7 +207,7 @@ def test_any_command_line(line: list[str]) -> None:
     cluster = around()
     keys = dict(cluster.servers.keys)
     servers = opener(cluster.store, cluster.discovery, cluster.poll)
-    with put_in_place(cluster, commands, "_discovery", "_store"):
+    with put_in_place(cluster):
         done = CliRunner().invoke(main, line, obj=servers)
     assert done.exit_code in {0, 2, 3, 4}, (line, done.output, done.exception)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

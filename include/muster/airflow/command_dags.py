@@ -1,0 +1,91 @@
+"""The DAGs `muster_[command]`, each to be triggered by hand with a form, made from `muster.commands.table`.
+
+A run leaves its outcome in the cluster's history, as its own note, and as an event of the Asset
+`muster://[CLUSTER]/levers`, on which other DAGs can be scheduled. The cluster is only known when the form is filled
+in, so the tasks name an alias as their outlet.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetAlias, Context, get_current_context, get_parsing_context, task
+
+from muster.airflow.command_forms import asked, form, given
+from muster.airflow.run_notes import OURS, leave_note
+from muster.commands.command import Actor, Command
+from muster.commands.table import COMMANDS
+from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
+
+log = logging.getLogger(__name__)
+
+EVENTS = AssetAlias(name="muster_levers", group="muster")
+"""The outlet of a task that carries a command out."""
+
+
+def command_dags(clusters: Clusters) -> Iterator[DAG]:
+    """Make the DAG of each command; in a task's process only that of the task."""
+    only = get_parsing_context().dag_id
+    for command in COMMANDS.values():
+        if only in {None, f"{OURS}{command.name}"}:
+            yield _dag(command, clusters)
+
+
+def _dag(command: Command, clusters: Clusters) -> DAG:
+    with DAG(
+        dag_id=f"{OURS}{command.name}",
+        dag_display_name=f"Muster: {command.title}",
+        description=command.summary,
+        doc_md=command.documentation or None,
+        params=form(command, clusters),
+        schedule=None,
+        is_paused_upon_creation=False,  # it runs only when a person triggers it, and then at once
+        default_args={"owner": "muster", "retries": 0},
+        tags=["muster", "by hand"],
+    ) as dag:
+
+        @task(task_id=command.name, outlets=[EVENTS])
+        def carry_out() -> dict[str, Any]:
+            return from_form(command, get_current_context())
+
+        carry_out()
+    return dag
+
+
+def from_form(command: Command, context: Context) -> dict[str, Any]:
+    """Carry out `command` as the run's form says. Raises `CommandError` or `SettingsError` if that cannot be done."""
+    params = context["params"]
+    cluster = load_clusters()[asked(params, "cluster")]
+    actor = Actor(context["dag_run"].triggering_user_name or "airflow", asked(params, "reason"), time.time())
+    return carry_out_in_run(command, cluster, actor, given(command, params), context)
+
+
+def carry_out_in_run(
+    command: Command, cluster: ClusterSettings, actor: Actor, body: Mapping[str, Any], context: Context
+) -> dict[str, Any]:
+    """Carry out `command` in a task of any DAG, and return its values. Raises `CommandError`."""
+    # A DAG file imports no client of a server.
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415
+    from muster.commands.audit import carry_out  # noqa: PLC0415
+    from muster.commands.target import Target  # noqa: PLC0415
+
+    run = context["dag_run"]
+    outcome = carry_out(command, Target.of(cluster, CONNECTIONS), actor, body, f"{run.dag_id} {run.run_id}")
+    for line in outcome.lines:
+        log.info("%s", line)
+    leave_note(context, outcome.lines[0])
+    _leave_event(context, command.name, outcome.values, outcome.lines[0])
+    return dict(outcome.values)
+
+
+def _leave_event(context: Context, command: str, values: Mapping[str, Any], summary: str) -> None:
+    if EVENTS not in context["task"].outlets:
+        return
+    cluster = values["cluster"]
+    asset = Asset(name=f"muster_{cluster}_levers", uri=f"muster://{cluster}/levers", group="muster")
+    run = f"{context['ti'].dag_id} {context['run_id']}"
+    extra = {"lever": command, "summary": summary, **values, "run": run}
+    context["outlet_events"][EVENTS].add(asset, extra=extra)

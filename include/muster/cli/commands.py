@@ -1,0 +1,97 @@
+"""The commands of `muster.commands.table` as commands of `muster`.
+
+Each asks for a reason, which is kept with the override in Consul and in the cluster's history. The coordinator acts
+on it with its next run; nothing here touches an assignment.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from muster.cli.errors import explained
+from muster.cli.what_if import PairType
+from muster.commands.audit import carry_out
+from muster.commands.command import Actor, Command, Field, Kind
+from muster.commands.refusal import CommandError, brief
+from muster.commands.table import COMMANDS
+from muster.commands.target import Target
+from muster.settings.clusters import load_clusters
+from muster.settings.connection_lookup import CONNECTIONS
+
+_SHARED: tuple[click.Parameter, ...] = (
+    click.Option(["--cluster"], required=True, help="As in clusters.yaml."),
+    click.Option(["--reason"], required=True, help="Reason, recorded in the audit history."),
+    click.Option(["--by"], default=getpass.getuser, show_default="you", help="Who decided it."),
+    click.Option(["--json", "as_text"], is_flag=True, help="Print JSON."),
+)
+
+
+def click_command(command: Command) -> click.Command:
+    """Make the command of the command line."""
+
+    def run(cluster: str, reason: str, by: str, as_text: bool, **typed: Any) -> None:
+        with explained():
+            target = Target.of(load_clusters()[cluster], CONNECTIONS)
+            given = _given(command.fields, typed)
+            outcome = carry_out(command, target, Actor(by, reason, time.time()), given, "command line")
+        click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
+
+    parameters = [parameter for each in command.fields for parameter in _PARAMETERS[each.kind](each)]
+    text = f"{command.summary}\n\n{command.documentation}"
+    return click.Command(
+        command.name, callback=run, params=[*parameters, *_SHARED], help=text, short_help=command.summary
+    )
+
+
+def _argument(each: Field) -> list[click.Parameter]:
+    return [click.Argument([each.name])]
+
+
+def _flag(each: Field) -> list[click.Parameter]:
+    return [click.Option([f"--{each.name}"], is_flag=True, help=f"{each.hint}.")]
+
+
+def _assignor(_: Field) -> list[click.Parameter]:
+    return [
+        click.Argument(["name"], required=False),
+        click.Option(
+            ["--option", "options"],
+            multiple=True,
+            type=PairType("key", "value"),
+            help="An option of NAME. Repeatable.",
+        ),
+        click.Option(
+            ["--clear"], is_flag=True, help="Take the choice back: clusters.yaml's assignor counts again."
+        ),
+    ]
+
+
+_PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
+    Kind.CONSUMER: _argument,
+    Kind.TOPIC: _argument,
+    Kind.PARTITIONS: _argument,
+    Kind.PATTERN: _flag,
+    Kind.ASSIGNOR: _assignor,
+}
+
+
+def _given(fields: tuple[Field, ...], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was typed as the body of the command in the HTTP API."""
+    return {each.name: _typed(typed) if each.kind is Kind.ASSIGNOR else typed[each.name] for each in fields}
+
+
+def _typed(typed: Mapping[str, Any]) -> dict[str, Any] | None:
+    brief("options", str(typed["options"]))
+    name, options, clear = typed["name"], dict(typed["options"]), typed["clear"]
+    if clear == (name is not None) or (clear and options):
+        raise CommandError("give either the NAME of an assignor, with its options, or --clear")
+    return None if name is None else {"name": name, "options": options}
+
+
+CLICK_COMMANDS = tuple(click_command(command) for command in COMMANDS.values())

@@ -1,0 +1,172 @@
+"""What a command is: an act of a person on a cluster, described once for every surface that offers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from muster.commands.partition_list import parse_partitions
+from muster.commands.refusal import CommandError, brief
+from muster.core.decided import Decided
+from muster.core.decisions import Decisions
+
+if TYPE_CHECKING:
+    from muster.commands.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who gives a command (`name`), for what `reason`, and when (`at`, seconds since the epoch).
+
+    Raises `CommandError` without a reason, and for texts that cannot be kept beside an override: too long, or not
+    Unicode.
+    """
+
+    name: str
+    reason: str
+    at: float
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise CommandError("no reason was given; say why; it is recorded in the audit history")
+        for what, text in (("reason", self.reason), ("name of who decided it", self.name)):
+            brief(what, text)
+            if not text.isprintable() and text.encode("utf-8", "replace").decode() != text:
+                raise CommandError(f"the {what} is not Unicode: {text[:100]!r}; write it again")
+
+    def __str__(self) -> str:
+        return f"{self.reason} (by {self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did: `lines` in words, and `values` (JSON-able) to keep. `command` is its name in the
+    history."""
+
+    lines: tuple[str, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+
+def done(command: str, cluster: str, actor: Actor, lines: Iterable[str], **values: Any) -> Outcome:
+    """Return the outcome of `command` in `cluster`: what it did, with actor, moment and reason."""
+    kept = {"cluster": cluster, **values, "reason": actor.reason, "who": actor.name, "at": actor.at}
+    return Outcome(tuple(lines), kept, command)
+
+
+class Kind(StrEnum):
+    """What a field holds. Each surface renders a kind in one way; `Field.read` says what the action is given."""
+
+    CONSUMER = "consumer"
+    TOPIC = "topic"
+    PARTITIONS = "partitions"
+    PATTERN = "pattern"
+    """Whether the topic in the field before is a regular expression for whole names."""
+    ASSIGNOR = "assignor"
+    """An assignor with its options, or none: the one of clusters.yaml."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAssignor:
+    """An assignor by name or dotted path, with its options. Not checked."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Something that a command has to be given besides cluster and reason."""
+
+    name: str
+    kind: Kind
+    label: str
+    hint: str = ""
+
+    def read(self, given: Mapping[str, Any]) -> Any:
+        """Return the field's value in `given`, the command's body in the HTTP API.
+
+        Text for consumers and topics, a set of numbers for partitions, a flag for patterns, `NamedAssignor` or None
+        for assignors. Raises `CommandError` for anything else.
+        """
+        value = given.get(self.name)
+        if self.kind is Kind.PATTERN:
+            return bool(value)
+        if self.kind is Kind.ASSIGNOR:
+            return None if value is None else _assignor(value)
+        text = brief(self.name, str(value)).strip()
+        return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
+
+
+def _assignor(value: Mapping[str, Any]) -> NamedAssignor:
+    options = value.get("options") or {}
+    if not isinstance(options, Mapping):
+        raise CommandError(
+            f'options are {str(options)[:100]!r}; give a JSON object, such as {{"budget": 10}}'
+        )
+    return NamedAssignor(brief("assignor", str(value["name"])).strip(), dict(options))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An override in force: `on` says by field what it is about, `override` what was decided, by whom and why."""
+
+    on: Mapping[str, Any]
+    override: Decided
+
+
+def none_standing(_: Decisions) -> Iterable[Standing]:
+    """Return nothing: the command leaves no override."""
+    return ()
+
+
+def always_available(_: Decisions) -> str:
+    """Return no reason why not."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, as every surface offers it.
+
+    `run` takes target, actor and the values of `fields` by name; it returns an `Outcome`, or raises `CommandError`
+    after which nothing is written. A command that leaves an override names the command that takes it back (`undo`),
+    the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why the command
+    makes no sense now, '' if it does.
+
+    Texts: `label` is the button, `title` completes "Muster: ...", `summary` is one sentence, `documentation` the
+    rest, `question` is what the page asks (fields and `cluster` in braces), `did` completes "ann ...". `risky` marks
+    what takes capacity away. `preview` is what the page's preview supposes (`WhatIfRequest`; fields in braces), None
+    for no preview.
+    """
+
+    name: str
+    label: str
+    title: str
+    summary: str
+    question: str
+    did: str
+    run: Callable[..., Outcome]
+    fields: tuple[Field, ...] = ()
+    undo: str = ""
+    override: str = ""
+    standing: Callable[[Decisions], Iterable[Standing]] = none_standing
+    documentation: str = ""
+    risky: bool = False
+    preview: Mapping[str, Any] | None = None
+    unavailable: Callable[[Decisions], str] = always_available
+
+    @property
+    def subject(self) -> str:
+        """What the command is about, by kind: `cluster`, `consumer`, `topic`, `partitions` or `assignor`."""
+        kinds = [each.kind for each in self.fields]
+        if Kind.PARTITIONS in kinds:
+            return str(Kind.PARTITIONS)
+        return str(kinds[0]) if kinds else "cluster"
+
+    def act(self, target: Target, actor: Actor, given: Mapping[str, Any]) -> Outcome:
+        """Run the command with the fields in `given`. Raises `CommandError`, `ConsulError` and `ZooKeeperError`."""
+        values = {each.name: each.read(given) for each in self.fields}
+        return self.run(target, actor, **values)

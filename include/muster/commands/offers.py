@@ -1,0 +1,39 @@
+"""Which commands make sense now, by the overrides in force. A command is checked again when it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.commands.command import Command
+from muster.commands.table import COMMANDS
+from muster.core.decisions import Decisions
+
+CLUSTER_WIDE: Mapping[str, Any] = {}
+
+_DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
+"""The command whose override another one takes back, by the name of the latter."""
+
+
+def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
+    """Return why `command` makes no sense on `on` (fields with their values, all of one override's), '' if it
+    does."""
+    if (does := _DOES.get(command.name)) is not None and does is not command:
+        return "" if _stands(does, decided, on) else f"not {does.override}"
+    if command.undo != command.name and _stands(command, decided, on):
+        return f"{command.override} already"
+    return command.unavailable(decided)
+
+
+def _stands(command: Command, decided: Decisions, on: Mapping[str, Any]) -> bool:
+    return any(each.on == on for each in command.standing(decided))
+
+
+def on_consumer(decided: Decisions, consumer: str) -> list[str]:
+    """Return the names of the commands that make sense on `consumer`."""
+    on = {"consumer": consumer}
+    return [
+        name
+        for name, command in COMMANDS.items()
+        if command.subject == "consumer" and not why_not(command, decided, on)
+    ]

@@ -1,0 +1,258 @@
+"""The table of commands. DAGs, command line, HTTP API and page are made from it, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from muster.commands.actions.assignor import plan_with
+from muster.commands.actions.exclusions import exclude, include
+from muster.commands.actions.isolation import isolate, restore
+from muster.commands.actions.pausing import pause, rebalance_now, resume
+from muster.commands.actions.pins import pin, unpin
+from muster.commands.actions.topics import subscribe, unsubscribe
+from muster.commands.command import Command, Field, Kind, Standing
+from muster.commands.partition_list import EXAMPLE
+from muster.core.decisions import Decisions
+
+CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered in Consul")
+TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
+PARTITIONS = Field(
+    "partitions", Kind.PARTITIONS, "Partitions", f"Numbers and ranges between commas, such as {EXAMPLE}"
+)
+TOPICS = (
+    Field("topic", Kind.TOPIC, "Topic", "A topic in Kafka, or a regular expression for whole names"),
+    Field("pattern", Kind.PATTERN, "Pattern", "The topic is a regular expression, such as flights-.*"),
+)
+ASSIGNOR = Field(
+    "assignor",
+    Kind.ASSIGNOR,
+    "Assignor",
+    "A built-in one, or the dotted path of one that clusters.yaml allows",
+)
+
+
+def _isolations(decided: Decisions) -> Iterable[Standing]:
+    for consumer, found in decided.isolated.items():
+        yield Standing({"consumer": consumer}, found)
+
+
+def _pins(decided: Decisions) -> Iterable[Standing]:
+    for (topic, partition), found in decided.pins.items():
+        yield Standing({"topic": topic, "partitions": str(partition), "consumer": found.consumer}, found)
+
+
+def _exclusions(decided: Decisions) -> Iterable[Standing]:
+    for (consumer, topic), found in decided.exclusions.items():
+        yield Standing({"consumer": consumer, "topic": topic}, found)
+
+
+def _pause(decided: Decisions) -> Iterable[Standing]:
+    return () if decided.paused is None else (Standing({}, decided.paused),)
+
+
+def _assignor(decided: Decisions) -> Iterable[Standing]:
+    return () if decided.assignor is None else (Standing({"assignor": None}, decided.assignor),)
+
+
+def _subscriptions(decided: Decisions) -> Iterable[Standing]:
+    for found in decided.subscriptions:
+        if found.subscribed:
+            yield Standing({"topic": found.selector, "pattern": found.pattern}, found)
+
+
+COMMANDS: Mapping[str, Command] = {
+    command.name: command
+    for command in (
+        Command(
+            "isolate",
+            label="Isolate",
+            title="isolate a consumer",
+            summary="Isolate a consumer: its partitions go to the others, it keeps running without work.",
+            question="Isolate {consumer}?",
+            did="isolated",
+            run=isolate,
+            fields=(CONSUMER,),
+            undo="restore",
+            override="isolated",
+            standing=_isolations,
+            documentation=(
+                "The consumer closes its partitions, commits their offsets and idles until it is restored. One "
+                "that cannot be reached counts as gone.\n\n"
+                "Its partitions go to the other live consumers one by one. Partitions that do not move "
+                "continue without a pause."
+            ),
+            risky=True,
+            preview={"without": ["{consumer}"]},
+        ),
+        Command(
+            "restore",
+            label="Restore",
+            title="restore a consumer",
+            summary="Take the isolation of a consumer back: it gets its share of partitions with the next rebalance.",
+            question="Restore {consumer}?",
+            did="restored",
+            run=restore,
+            fields=(CONSUMER,),
+            preview={"joining": [{"consumer": "{consumer}"}]},
+        ),
+        Command(
+            "pin",
+            label="Pin",
+            title="pin partitions to a consumer",
+            summary="Fix partitions to a consumer: they go there, and stay until they are unpinned.",
+            question="Pin partitions to a consumer?",
+            did="pinned",
+            run=pin,
+            fields=(TOPIC, PARTITIONS, CONSUMER),
+            undo="unpin",
+            override="pinned",
+            standing=_pins,
+            documentation=(
+                "The pins count as long as the consumer is live and takes the topic. The assignor balances the "
+                "other partitions."
+            ),
+        ),
+        Command(
+            "unpin",
+            label="Unpin",
+            title="unpin partitions",
+            summary="Take pins back: the partitions may go wherever the assignor wants them again.",
+            question="Take pins back?",
+            did="unpinned",
+            run=unpin,
+            fields=(TOPIC, PARTITIONS),
+            documentation=("A sticky assignor leaves them where they are as long as that is balanced."),
+        ),
+        Command(
+            "exclude",
+            label="Exclude",
+            title="exclude a consumer from a topic",
+            summary="Keep a consumer from a topic: its partitions of the topic go to the others.",
+            question="Exclude a consumer from a topic?",
+            did="excluded",
+            run=exclude,
+            fields=(CONSUMER, TOPIC),
+            undo="include",
+            override="excluded",
+            standing=_exclusions,
+            documentation=("It gets none of the topic until it is included again. Its other topics stay."),
+            risky=True,
+        ),
+        Command(
+            "include",
+            label="Include",
+            title="include a consumer in a topic again",
+            summary="Take the exclusion of a consumer from a topic back: it takes its share of the topic again.",
+            question="Include {consumer} in {topic} again?",
+            did="included",
+            run=include,
+            fields=(CONSUMER, TOPIC),
+        ),
+        Command(
+            "pause",
+            label="Pause coordination",
+            title="pause the coordination of a cluster",
+            summary="Pause coordination: nothing is planned or written until it is resumed.",
+            question="Pause coordination of {cluster}?",
+            did="paused coordination",
+            run=pause,
+            undo="resume",
+            override="paused",
+            standing=_pause,
+            documentation=(
+                "Consumers continue with the partitions that they have. One that dies is not replaced: its "
+                "partitions are not read. New topics and partitions wait, and a hand-over under way waits "
+                "where it is.\n\n"
+                "Each run of the coordinator skips compute_assignment, whose log says who paused the cluster, "
+                "since when and why."
+            ),
+            risky=True,
+        ),
+        Command(
+            "resume",
+            label="Resume coordination",
+            title="resume the coordination of a cluster",
+            summary="Resume coordination: what changed meanwhile is planned at once.",
+            question="Resume coordination of {cluster}?",
+            did="resumed coordination",
+            run=resume,
+            preview={},
+        ),
+        Command(
+            "rebalance",
+            label="Rebalance now",
+            title="rebalance a cluster now",
+            summary="Rebalance now: wait for no absent consumer, and move what the assignor leaves where it is.",
+            question="Rebalance {cluster} now?",
+            did="asked for a rebalance",
+            run=rebalance_now,
+            documentation=(
+                "Absent consumers are not waited for (rebalance_delay), and what the assignor leaves where it "
+                "is until a person asks goes where it belongs (failover with give_back: false).\n\n"
+                "What a setting bounds stays bounded (budget and tolerance of load-aware, rack_moves of "
+                "sticky). A cluster that is balanced stays as it is."
+            ),
+            preview={},
+            unavailable=lambda decided: "paused; resume it first" if decided.paused is not None else "",
+        ),
+        Command(
+            "assignor",
+            label="Change the assignor",
+            title="change the assignor of a cluster",
+            summary="Plan with another assignor than the one in clusters.yaml, until it is taken back.",
+            question="Change the assignor of {cluster}?",
+            did="changed the assignor",
+            run=plan_with,
+            fields=(ASSIGNOR,),
+            undo="assignor",
+            override="chosen",
+            standing=_assignor,
+            documentation=(
+                "The coordinator plans with it from its next run on. 'muster plan --cluster NAME --assignor "
+                "OTHER' shows beforehand what would move and why. An unknown assignor, one that clusters.yaml "
+                "does not allow, or options that it refuses, change nothing."
+            ),
+            preview={"assignor": "{assignor}"},
+        ),
+        Command(
+            "subscribe",
+            label="Subscribe",
+            title="subscribe a cluster to a topic",
+            summary="Read a topic, or all topics that match a pattern, on top of what clusters.yaml names.",
+            question="Subscribe {cluster} to a topic?",
+            did="subscribed to",
+            run=subscribe,
+            fields=TOPICS,
+            undo="unsubscribe",
+            override="subscribed",
+            standing=_subscriptions,
+            documentation=(
+                "The next run of the coordinator picks up what is in Kafka; a topic starts at the offsets that "
+                "the group committed, else at its earliest record. A pattern picks up new topics from then on."
+            ),
+        ),
+        Command(
+            "unsubscribe",
+            label="Unsubscribe",
+            title="unsubscribe a cluster from a topic",
+            summary="Stop reading a topic, or all topics that match a pattern, whatever clusters.yaml says.",
+            question="Unsubscribe {cluster} from a topic?",
+            did="unsubscribed from",
+            run=unsubscribe,
+            fields=TOPICS,
+            documentation=(
+                "The owners stop reading and commit; when all have reported so, the topics are removed. The "
+                "other topics do not pause. Subscribed again later, a topic continues from the committed "
+                "offsets."
+            ),
+            risky=True,
+        ),
+    )
+}
+"""The commands by name."""
+
+DID: Mapping[str, str] = {
+    **{name: command.did for name, command in COMMANDS.items()},
+    "clear-assignor": "took the choice of assignor back",
+}
+"""What the names in the history mean, to complete "ann ..."."""

@@ -1,0 +1,33 @@
+"""The servers that a command acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
+
+from muster.edges.consul import Discovery
+from muster.edges.zookeeper import TopicStore
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import Connections
+
+
+@dataclass(frozen=True)
+class Target:
+    """A cluster with its connections. `store` connects to ZooKeeper when it is entered: most commands need Consul
+    only, and work while ZooKeeper is unavailable."""
+
+    cluster: ClusterSettings
+    discovery: Discovery
+    store: Callable[[], AbstractContextManager[TopicStore]]
+
+    @classmethod
+    def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
+        """Return the cluster's real servers. Raises `ConnectionSettingsError` without a connection to Consul."""
+        discovery = Discovery.of(connections.consul(cluster.consul), cluster)
+        return cls(
+            cluster,
+            discovery,
+            lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
+        )

@@ -1,0 +1,106 @@
+"""The commands of `muster.commands.table` as the dashboard serves and takes them.
+
+Each opens its own connections: commands are rare, must not use what a reading is using, and have to see what there is
+now and not some seconds ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from pydantic import create_model
+
+from muster.commands.command import Command, Field, Kind
+from muster.commands.offers import why_not
+from muster.commands.table import COMMANDS, DID
+from muster.commands.target import Target
+from muster.core.decisions import Decisions
+from muster.dashboard.cluster_view import said
+from muster.dashboard.models import (
+    AssignorChoice,
+    CommandBody,
+    CommandEntry,
+    CommandField,
+    CommandsAnswer,
+    CommandState,
+    OverrideEntry,
+)
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connection_lookup import CONNECTIONS
+
+VIA = "dashboard"
+"""The surface, for the cluster's history."""
+
+MOST = 100
+"""Overrides of one command that are listed."""
+
+OpenTarget = Callable[[ClusterSettings], Target]
+
+
+def open_target(cluster: ClusterSettings) -> Target:
+    """Return the real servers of `cluster`. Raises `ConnectionSettingsError`."""
+    return Target.of(cluster, CONNECTIONS)
+
+
+_TYPES: Mapping[Kind, tuple[object, object]] = {
+    Kind.CONSUMER: (str, ...),
+    Kind.TOPIC: (str, ...),
+    Kind.PARTITIONS: (str, ...),
+    Kind.PATTERN: (bool, False),
+    Kind.ASSIGNOR: (AssignorChoice | None, ...),
+}
+"""The type of a field in a request, and its default; `...` for none."""
+
+
+def body_of(command: Command) -> type[CommandBody]:
+    """Make the model of the command's request: its fields, and the reason."""
+    fields = {each.name: _TYPES[each.kind] for each in command.fields}
+    name = f"{command.name.capitalize()}Body"
+    return create_model(name, __base__=CommandBody, **fields)  # type: ignore[call-overload,no-any-return]
+
+
+def commands_answer() -> CommandsAnswer:
+    """Return the table, for the page."""
+    return CommandsAnswer(commands=[_entry(command) for command in COMMANDS.values()], did=dict(DID))
+
+
+def _entry(command: Command) -> CommandEntry:
+    return CommandEntry(
+        name=command.name,
+        label=command.label,
+        question=command.question,
+        happens=[command.summary, *filter(None, command.documentation.split("\n\n"))],
+        fields=[_field(each) for each in command.fields],
+        subject=command.subject,
+        undo=command.undo,
+        override=command.override,
+        risky=command.risky,
+        preview=None if command.preview is None else dict(command.preview),
+    )
+
+
+def _field(each: Field) -> CommandField:
+    return CommandField(name=each.name, kind=each.kind.value, label=each.label, hint=each.hint)
+
+
+def command_states(decided: Decisions) -> list[CommandState]:
+    """Return every command, and whether it makes sense at all now."""
+    reasons = {
+        name: why_not(command, decided) if command.subject == "cluster" else ""
+        for name, command in COMMANDS.items()
+    }
+    return [
+        CommandState(lever=name, available=not reason, why_not=reason)
+        for name, reason in {**reasons, "apply": ""}.items()
+    ]
+
+
+def override_entries(decided: Decisions) -> list[OverrideEntry]:
+    """Return the overrides about consumers and topics, by command."""
+    return [
+        OverrideEntry(command=command.name, on=dict(each.on), said=said(each.override))
+        for command in COMMANDS.values()
+        if command.subject in {"consumer", "topic"}
+        for each in islice(command.standing(decided), MOST)
+    ]
