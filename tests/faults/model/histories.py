@@ -1,35 +1,77 @@
-"""Short histories, one event a line: what `World` is to do, and its arguments, separated by slashes.
+"""Short histories, one event a line: a method of `World` and its arguments, separated by slashes.
 
-The first line is the assignor, `rebalance_delay` in seconds, the consumer that subscribes to topic u only, and how
-commits are made, `fenced` if it does not say.
+The first line may name the assignor, `rebalance_delay` in seconds, the consumer that subscribes to topic u only, and
+how commits are made; `SETTING` applies otherwise. `settled/a/b` stands for the events after which a and b are started
+and own everything.
 """
 
 from __future__ import annotations
 
-from tests.faults.model.world import World
+from tests.faults.model.world import ASSIGNORS, Event, World
+
+SETTING = "sticky/0/"
 
 
 def play(history: str) -> None:
     """Play a history and then the calm after it. Raises `ViolationError`."""
-    setting, *events = history.strip().splitlines()
+    lines = history.strip().splitlines()
+    setting = lines.pop(0) if lines[0].partition("/")[0] in ASSIGNORS else SETTING
     assignor, delay, only_u, *commits = setting.split("/")
     world = World(assignor, float(delay), only_u, *commits)
     try:
-        for event in events:
-            world.do(tuple(event.split("/")))
+        for line in lines:
+            for event in _events(*line.split("/")):
+                world.do(event)
         world.calm()
     finally:
         world.close()
 
 
+def _events(name: str, *arguments: str) -> list[Event]:
+    """Return the events of a line."""
+    if name != "settled":
+        return [(name, *arguments)]
+    starts: list[Event] = [("start", consumer) for consumer in arguments]
+    return starts + 2 * [("everybody",), ("coordinate", "first", "end")]
+
+
+COMMIT_AFTER_HANDOVER = """
+settled/a
+everybody
+fault/a/no_kafka
+everything/a
+fault/a/hung
+checks
+start/b
+everybody
+coordinate/first/end
+everybody
+everybody
+everybody
+fault/a/hung
+fault/a/no_kafka
+work/a
+"""
+"""Consumer a hangs with a batch, loses its partitions, and then commits the batch."""
+
+RESTORED_DURING_REBALANCE = """
+settled/a/b
+everybody
+start/c
+everybody
+everybody
+coordinate/first/end
+restore/4
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+"""
+"""ZooKeeper is restored from before c joined, and a is started again."""
+
 MISTAKES: dict[str, str] = {
     "hand_over_before_the_close_is_confirmed": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -37,13 +79,7 @@ coordinate/first/end
 everybody
 """,
     "ignore_the_epoch": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 fault/a/lags
 partitions/t/4
 partitions/u/4
@@ -64,12 +100,7 @@ zookeeper_round/a/one
 zookeeper_round/a/one
 """,
     "forget_the_version_check": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 everybody
@@ -80,12 +111,7 @@ coordinate/second/end
 coordinate/first/after
 """,
     "trust_an_empty_list": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -97,12 +123,7 @@ coordinate/second/end
 everybody
 """,
     "give_away_on_an_unreachable_status": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/no_answer
@@ -122,12 +143,7 @@ isolate/a/key
 coordinate/second/end
 """,
     "forget_who_is_closing_when_restarted": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -136,12 +152,7 @@ coordinate/first/end
 everybody
 """,
     "write_while_consul_is_out_of_reach": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -151,12 +162,7 @@ fault/a/slow
 coordinate/first/end
 """,
     "place_orphans_without_waiting_for_to_close": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -168,12 +174,7 @@ coordinate/first/end
 everybody
 """,
     "report_closed_before_the_commit": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/no_kafka
 everybody
 start/b
@@ -182,12 +183,7 @@ coordinate/first/end
 everybody
 """,
     "report_closed_while_a_batch_is_under_way": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/slow
 start/b
 everybody
@@ -195,12 +191,7 @@ coordinate/first/end
 everybody
 """,
     "take_up_again_before_it_is_closed": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/no_kafka
 everybody
 fail_query/a
@@ -208,7 +199,6 @@ fault/a/no_kafka
 fail_query/a
 """,
     "begin_before_it_is_claimed": """
-sticky/0/
 start/a
 everybody
 fault/a/no_kafka
@@ -217,57 +207,10 @@ everything/a
 fault/a/no_kafka
 fail_query/a
 """,
-    "forget_to_fence": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
-everybody
-fault/a/no_kafka
-everything/a
-fault/a/hung
-checks
-start/b
-everybody
-coordinate/first/end
-everybody
-everybody
-everybody
-fault/a/hung
-fault/a/no_kafka
-work/a
-""",
-    "commit_what_the_group_is_ahead_of": """
-sticky/0//guarded
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
-everybody
-fault/a/no_kafka
-everything/a
-fault/a/hung
-checks
-start/b
-everybody
-coordinate/first/end
-everybody
-everybody
-everybody
-fault/a/hung
-fault/a/no_kafka
-work/a
-""",
+    "forget_to_fence": COMMIT_AFTER_HANDOVER,
+    "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
     "take_back_at_once_what_was_refused": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 fault/a/no_kafka
 everything/a
@@ -289,7 +232,6 @@ consul_round/a
 work/a
 """,
     "ignore_pins": """
-sticky/0/
 start/a
 start/b
 everybody
@@ -302,7 +244,6 @@ pin/u/0/a
 pin/u/1/a
 """,
     "forget_exclusions": """
-sticky/0/
 start/a
 start/b
 everybody
@@ -311,25 +252,14 @@ everybody
 exclude/a/t
 """,
     "touch_what_does_not_move": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 partitions/t/4
 coordinate/first/after
 coordinate/first/after
 zookeeper_round/a/watches
 """,
     "take_up_by_what_was_read_before": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 isolate/b/key
 consul_round/b
 fault/b/lags
@@ -344,36 +274,21 @@ isolate/b/key
 consul_round/b
 """,
     "take_up_before_it_is_live": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 crash/a
 checks
 start/a
 zookeeper_round/a/full
 """,
     "do_not_wait_for_the_predecessor": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/a
 everything/a
 everything/a
 everything/a
 """,
     "report_closed_for_the_predecessor": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 fault/a/slow
@@ -382,12 +297,7 @@ everything/a
 coordinate/first/end
 """,
     "lose_patience_with_the_predecessor": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/slow
 start/a
 everything/a
@@ -397,12 +307,7 @@ everything/a
 everything/a
 """,
     "forget_the_predecessor_of_the_predecessor": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/slow
 start/a
 everything/a
@@ -414,13 +319,7 @@ everything/a
 everything/a
 """,
     "believe_a_predecessor_that_holds_nothing_now": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 crash/a
 start/a
@@ -431,41 +330,21 @@ everybody
 everything/a
 """,
     "seem_gone_while_taking_over": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/a
 everything/a
 """,
     "go_on_though_isolated": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 isolate/a/key
 consul_round/a
 """,
     "go_on_though_replaced": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/a
 """,
     "balance_in_the_middle_of_a_rebalance": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/slow
 start/b
 everybody
@@ -475,22 +354,12 @@ everybody
 coordinate/first/end
 """,
     "forget_to_close_what_vanished": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 partitions/t/2
 coordinate/first/end
 """,
     "delete_partitions_that_others_found": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 partitions/u/1
 coordinate/second/before
 partitions/u/3
@@ -498,31 +367,20 @@ coordinate/first/end
 coordinate/second/end
 """,
     "rely_on_watches": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 partitions/t/4
 coordinate/first/after
 coordinate/first/after
 zookeeper_round/a/lost
 """,
     "forget_an_absent_new_owner": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 start/b
 everybody
 coordinate/first/after
 crash/b
 """,
     "take_at_once_from_an_owner_that_fails_its_check": """
-sticky/0/
 start/a/current/new/A
 start/b/current/new/B
 everybody
@@ -536,13 +394,7 @@ coordinate/first/end
 everybody
 """,
     "do_not_wait_for_an_isolated_owner": """
-sticky/0/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -554,12 +406,7 @@ coordinate/first/end
 everything/b
 """,
     "plan_without_asking_when_the_state_is_lost": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 start/b/current/new/A
 everybody
@@ -573,12 +420,7 @@ everybody
 everybody
 """,
     "ignore_that_zookeeper_went_back": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 start/b/current/new/A
 everybody
@@ -594,26 +436,14 @@ everybody
 everybody
 """,
     "stay_silent_on_another_group": """
-sticky/0/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
 group/h
 """,
     "freeze_on_a_planning_error": """
-sticky/0/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -623,12 +453,7 @@ crash/b
 """,
     "trust_the_clock_of_any_worker": """
 sticky/8/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -639,7 +464,6 @@ coordinate/first/end
 clock_of/first/0
 """,
     "announce_leaving_though_replaced": """
-sticky/0/
 start/a/current/new/A
 start/b/current/new/B
 everybody
@@ -666,13 +490,7 @@ everybody
 everybody
 """,
     "deregister_before_the_query_has_ended": """
-sticky/0/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -685,7 +503,6 @@ time/30
 everybody
 """,
     "let_claims_land_late": """
-sticky/0/
 start/a/current/new/A
 everybody
 fault/a/slow_claims
@@ -697,13 +514,7 @@ fault/a/slow_claims
 work/a
 """,
     "read_on_in_another_topic_of_the_name": """
-sticky/0/
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -711,12 +522,7 @@ recreate_topic/t/3/large
 everybody
 """,
     "commit_by_the_name_of_the_topic": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 everything/a
 fault/a/slow
@@ -727,12 +533,7 @@ work/a
 work/a
 """,
     "keep_what_can_be_committed_no_more": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 fault/a/slow
 delete_topic/t
@@ -740,13 +541,7 @@ start/b/current/new/A
 everybody
 """,
     "give_only_when_all_is_closed": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 coordinate/first/end
 everybody
@@ -758,12 +553,7 @@ pin/t/0/c
 pin/t/1/c
 """,
     "let_go_of_what_had_vanished_once": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 partitions/t/2
 coordinate/first/end
@@ -774,12 +564,7 @@ coordinate/first/end
 everybody
 """,
     "balance_in_the_middle_by_a_late_write": """
-sticky/0/
-start/a
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 fault/a/slow
 start/b
 everybody
@@ -790,23 +575,11 @@ coordinate/first/end/delayed
 late_writes
 """,
     "stand_by_for_what_it_holds": """
-sticky/0/
-start/a/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a
 everybody
 """,
     "give_to_a_consumer_that_leaves": """
-sticky/0/
-start/a
-start/b
-start/c
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b/c
 everybody
 coordinate/first/end
 everybody
@@ -824,33 +597,9 @@ fault/a/slow
 work/a
 coordinate/first/end
 """,
-    "take_up_what_a_backup_says": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
-everybody
-start/c
-everybody
-everybody
-coordinate/first/end
-restore/4
-start/a/current/new/A
-everybody
-everybody
-coordinate/first/end
-""",
+    "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
     "plan_over_a_backup_unasked": """
-sticky/0.0//fenced
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 partitions/t/4
 coordinate/first/end
@@ -862,37 +611,13 @@ everybody
 everybody
 coordinate/first/end
 """,
-    "forget_to_note_epochs": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
-everybody
-start/c
-everybody
-everybody
-coordinate/first/end
-restore/4
-start/a/current/new/A
-everybody
-everybody
-coordinate/first/end
-""",
+    "forget_to_note_epochs": RESTORED_DURING_REBALANCE,
 }
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
     "the_epoch_of_a_plan_over_a_restored_state_is_one_that_is_known": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 start/c
 everybody
@@ -905,13 +630,7 @@ coordinate/first/end/
 restore/4
 """,
     "what_was_refused_is_taken_back_while_its_topic_is_not_in_a_restored_zookeeper": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 start/c
 everybody
@@ -926,13 +645,7 @@ coordinate/first/end
 restore/8
 """,
     "a_topic_that_is_restored_twice_to_the_same_state_is_not_read_again": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 start/c
 everybody
@@ -947,13 +660,7 @@ everybody
 restore/1
 """,
     "a_topic_whose_epoch_began_below_the_one_noted_is_not_reported": """
-sticky/0.0//fenced
-start/a/current/new/A
-start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 start/c
 everybody
@@ -963,13 +670,8 @@ delete_node/t/both
 clock_of/first/-3600
 """,
     "two_plans_of_standbys_are_written_in_turns": """
-co-partitioned/0.0//fenced
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+co-partitioned/0/
+settled/a/b
 everybody
 start/c
 everybody
@@ -988,12 +690,7 @@ assignor/works
 """,
     "a topic stays Starting for ever when old and new owner leave and nobody else subscribes": """
 sticky/0/c
-start/a
-start/c
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/c
 start/b
 everybody
 everybody
@@ -1007,25 +704,13 @@ coordinate/first/end
 start/b
 """,
     "a vanished partition of an absent owner is forgotten in one write": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 partitions/t/1
 crash/a
 """,
     "a coordinator that stood still deletes partitions that were added meanwhile": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 partitions/u/1
 coordinate/second/before
 partitions/u/3
@@ -1033,13 +718,7 @@ coordinate/first/end
 coordinate/second/end
 """,
     "a consumer that Consul forgot while it was isolated takes up partitions before it is live again": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 isolate/a/key
 start/a
@@ -1049,13 +728,7 @@ forget/a
 start/a/current/new
 """,
     "what_was_read_for_another_group_waits_for_a_commit_to_a_topic_that_is_gone": """
-sticky/0/
-start/a
-start/b
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+settled/a/b
 everybody
 start/c
 everybody
