@@ -341,8 +341,8 @@ class Coordinator:
         return replace(view, known=known, targets=targets)
 
     def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
-        """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces consumers
-        that are gone for `planning_error_delay`, and leaving ones as the next owners of partitions on their way."""
+        """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
+        consumers that are gone for `planning_error_delay`, and leaving ones as next owners."""
         live = view.membership.live
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
         replacements: dict[str, dict[int, str]] = {}
