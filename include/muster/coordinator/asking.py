@@ -108,6 +108,8 @@ class Answers:
         self._forget(membership)
         found = {
             consumer: {topic for topic in topics if not self._settled(consumer, snapshots[topic])}
+            if consumer in self._said
+            else topics
             for consumer, topics in asked.items()
         }
         return {consumer: topics for consumer, topics in found.items() if topics}

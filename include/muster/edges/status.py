@@ -134,10 +134,7 @@ async def _ask(
 
 async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection[str]) -> ConsumerStatus:
     url = _url(consumer)
-    about = httpx.QueryParams({"topic": sorted(topics)})
-    async with client.stream(
-        "GET", url, params=about if 0 < len(str(about)) <= LONGEST_QUERY else None
-    ) as response:
+    async with client.stream("GET", url, params=_about(topics)) as response:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"
             raise _UselessAnswerError(
@@ -157,6 +154,14 @@ async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection
     if status.consumer != consumer.id:
         raise _UselessAnswerError(f"at {url} answers consumer {status.consumer}, not {consumer.id}")
     return status
+
+
+def _about(topics: Collection[str]) -> httpx.QueryParams | None:
+    """Return the query that names `topics`, None where that is longer than `LONGEST_QUERY`, or there are none."""
+    if not topics or sum(map(len, topics)) > LONGEST_QUERY:
+        return None  # found before a long query is made, a thousand times in a round
+    about = httpx.QueryParams({"topic": sorted(topics)})
+    return about if len(str(about)) <= LONGEST_QUERY else None
 
 
 def was_refused(error: BaseException | None) -> bool:
