@@ -332,9 +332,8 @@ def parse_entry(data: bytes, path: str, written: float) -> Transitions | Lever |
         if isinstance(node, _Lever):
             json.dumps(node.details, allow_nan=False)  # what is no number is no JSON for those who read on
     except (ValidationError, OverflowError, ValueError) as error:
-        first = (
-            error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        )
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        first = why[:SHOWN_RUBBISH]
         shown = data[:SHOWN_RUBBISH].decode(errors="replace")
         return Unreadable(
             written,

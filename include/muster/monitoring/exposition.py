@@ -8,8 +8,9 @@ that is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -20,17 +21,6 @@ from muster.cluster.lag import TopicPartition
 from muster.cluster.reading import Source
 from muster.cluster.state import ClusterState
 from muster.core.model import State
-
-_PARTITION = ("cluster_name", "topic", "partition")
-_GROUP_PARTITION = (
-    "cluster_name",
-    "group",
-    "topic",
-    "partition",
-    "member_host",
-    "consumer_id",
-    "client_id",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +50,15 @@ class _Families:
 
     all: dict[str, GaugeMetricFamily] = field(default_factory=dict)
 
-    def add(
-        self, name: str, text: str, labels: Iterable[str], values: Iterable[object], value: float
-    ) -> None:
+    def add(self, name: str, text: str, value: float, /, **labels: object) -> None:
         """Add one series, and its family with it if it is the first."""
         if name not in self.all:
             self.all[name] = GaugeMetricFamily(name, text, labels=tuple(labels))
-        self.all[name].add_metric([str(each) for each in values], value)
+        self.all[name].add_metric([str(each) for each in labels.values()], value)
+
+
+Add = Callable[..., None]
+"""`_Families.add` with the label `cluster_name`."""
 
 
 def exposition(
@@ -78,32 +70,30 @@ def exposition(
     by partition.
     """
     families = _Families()
-    families.add("muster_build_info", "Version of Muster", ["version"], [muster.__version__], 1)
-    families.add(
-        "muster_wrong_clusters", "Entries of clusters.yaml that cannot be used", [], [], wrong_clusters
-    )
+    families.add("muster_build_info", "Version of Muster", 1, version=muster.__version__)
+    families.add("muster_wrong_clusters", "Entries of clusters.yaml that cannot be used", wrong_clusters)
     for name, each in sorted(scraped.items()):
-        state = each.state
-        settings = state.settings
-        families.add(
+        add, state = partial(families.add, cluster_name=name), each.state
+        add(
             "muster_cluster_info",
             "What the settings say of the cluster",
-            ["cluster_name", "group", "assignor", "consul_service"],
-            [name, settings.group_id, settings.assignor.name, settings.consul_service],
             1,
+            group=state.settings.group_id,
+            assignor=state.settings.assignor.name,
+            consul_service=state.settings.consul_service,
         )
-        _places(families, name, each)
-        _runs(families, name, each.runs.current)
+        _places(add, each)
+        _runs(add, each.runs.current)
         if state.reading.zookeeper.value is not None:
-            _topics(families, name, state)
+            _topics(add, state)
         if state.consul is not None:
-            _consumers(families, name, state)
+            _consumers(add, state)
         if state.reading.kafka.value is not None:
-            _offsets(families, name, state, partitions)
+            _offsets(add, state, partitions)
     yield from families.all.values()
 
 
-def _places(families: _Families, cluster: str, scraped: Scraped) -> None:
+def _places(add: Add, scraped: Scraped) -> None:
     reading = scraped.state.reading
     places: dict[str, Source[Any]] = {
         "airflow": scraped.runs,
@@ -114,79 +104,43 @@ def _places(families: _Families, cluster: str, scraped: Scraped) -> None:
     for place, source in places.items():
         if source.value is None and source.error is None:
             continue  # it was not asked
-        labels, values = ["cluster_name", "place"], [cluster, place]
         up = source.error is None and not (source is reading.kafka and scraped.state.offsets.errors)
-        families.add("muster_place_up", "Whether the place could be read for this scrape", labels, values, up)
-        families.add(
-            "muster_place_read_seconds", "Seconds that reading the place took", labels, values, source.seconds
-        )
+        add("muster_place_up", "Whether the place could be read for this scrape", up, place=place)
+        text = "Seconds that reading the place took"
+        add("muster_place_read_seconds", text, source.seconds, place=place)
 
 
-def _runs(families: _Families, cluster: str, runs: Runs | None) -> None:
+def _runs(add: Add, runs: Runs | None) -> None:
     if runs is None or runs.paused is None:
         return
-    labels, values = ["cluster_name"], [cluster]
-    families.add(
-        "muster_coordinator_paused", "Whether the coordinator's DAG is paused", labels, values, runs.paused
-    )
+    add("muster_coordinator_paused", "Whether the coordinator's DAG is paused", runs.paused)
     if runs.last_end is not None:
-        families.add(
-            "muster_coordinator_last_run_timestamp_seconds",
-            "When the coordinator's last run ended",
-            labels,
-            values,
-            runs.last_end,
-        )
-        families.add(
-            "muster_coordinator_last_run_failed",
-            "Whether the coordinator's last run failed",
-            labels,
-            values,
-            runs.last_failed,
-        )
+        text = "When the coordinator's last run ended"
+        add("muster_coordinator_last_run_timestamp_seconds", text, runs.last_end)
+        text = "Whether the coordinator's last run failed"
+        add("muster_coordinator_last_run_failed", text, runs.last_failed)
 
 
-def _topics(families: _Families, cluster: str, state: ClusterState) -> None:
-    labels = ["cluster_name", "topic"]
-    for line in state.topics.values():
-        values = [cluster, line.topic]
+def _topics(add: Add, state: ClusterState) -> None:
+    for topic, line in state.topics.items():
+        text = "1 for the state that the topic is in, 0 for the others"
         for name in State:
-            families.add(
-                "muster_topic_state",
-                "1 for the state that the topic is in, 0 for the others",
-                [*labels, "state"],
-                [*values, name],
-                line.state is name,
-            )
+            add("muster_topic_state", text, line.state is name, topic=topic, state=name)
         if line.seconds is not None:
-            families.add(
-                "muster_topic_state_seconds",
-                "Seconds for which the topic has been Stable, or not Stable",
-                labels,
-                values,
-                line.seconds,
-            )
+            text = "Seconds for which the topic has been Stable, or not Stable"
+            add("muster_topic_state_seconds", text, line.seconds, topic=topic)
         for metric, text, value in (
             ("stuck", "Whether the topic is not Stable for longer than stuck_after", line.overdue),
             ("epoch", "Grows by one with each write that changes owners", line.epoch),
             ("partitions", "Partitions that the topic has in ZooKeeper", line.partitions),
-            (
-                "unconsumed_partitions",
-                "Partitions that no live consumer owns",
-                _unconsumed(state, line.topic),
-            ),
+            ("unconsumed_partitions", "Partitions that no live consumer owns", _unconsumed(state, topic)),
             ("starting_partitions", "Partitions that are not seen running at their owner yet", line.starting),
             ("closing_partitions", "Partitions that their old owner has not let go of yet", line.closing),
         ):
-            families.add(f"muster_topic_{metric}", text, labels, values, value)
+            add(f"muster_topic_{metric}", text, value, topic=topic)
+    text = "Topics whose nodes cannot be read; the coordinator leaves them as they are"
     for topic in state.unreadable:
-        families.add(
-            "muster_topic_left_alone",
-            "Topics whose nodes cannot be read; the coordinator leaves them as they are",
-            labels,
-            [cluster, topic],
-            1,
-        )
+        add("muster_topic_left_alone", text, 1, topic=topic)
 
 
 def _unconsumed(state: ClusterState, topic: str) -> int:
@@ -198,63 +152,28 @@ def _unconsumed(state: ClusterState, topic: str) -> int:
     )
 
 
-def _consumers(families: _Families, cluster: str, state: ClusterState) -> None:
+def _consumers(add: Add, state: ClusterState) -> None:
     for counted_as in COUNTED_AS:
-        families.add(
-            "muster_consumers",
-            "Consumers by state",
-            ["cluster_name", "state"],
-            [cluster, counted_as],
-            state.counts[counted_as],
-        )
-    families.add(
-        "muster_consumers_wanted",
-        "Consumers that the settings want Airflow to run",
-        ["cluster_name"],
-        [cluster],
-        len(state.settings.consumer_ids()),
-    )
-    families.add(
-        "muster_consul_doubt",
-        "Whether Consul answers, but its answer cannot be trusted, so that everything stays as it is",
-        ["cluster_name"],
-        [cluster],
-        state.membership is None,
-    )
-    _decisions(families, cluster, state)
-    for consumer, each in state.consumers.items():
-        for counted_as in COUNTED_AS:
-            families.add(
-                "muster_consumer_state",
-                "1 for the state that the consumer is in, 0 for the others",
-                ["cluster_name", "consumer_id", "state"],
-                [cluster, consumer, counted_as],
-                counted_as == each.counted_as,
-            )
-        families.add(
-            "muster_consumer_assigned_partitions",
-            "Partitions that ZooKeeper assigns to the consumer",
-            ["cluster_name", "consumer_id"],
-            [cluster, consumer],
-            each.partitions,
-        )
-
-
-def _decisions(families: _Families, cluster: str, state: ClusterState) -> None:
+        add("muster_consumers", "Consumers by state", state.counts[counted_as], state=counted_as)
+    text = "Consumers that the settings want Airflow to run"
+    add("muster_consumers_wanted", text, len(state.settings.consumer_ids()))
+    text = "Whether Consul answers, but its answer cannot be trusted, so that everything stays as it is"
+    add("muster_consul_doubt", text, state.membership is None)
     decided = state.decisions
-    for name, text, value in (
-        ("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None),
-        ("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins)),
-        (
-            "muster_exclusions",
-            "Topics that a person keeps a consumer from, counted for each consumer",
-            len(decided.exclusions),
-        ),
-    ):
-        families.add(name, text, ["cluster_name"], [cluster], value)
+    add("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None)
+    add("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins))
+    text = "Topics that a person keeps a consumer from, counted for each consumer"
+    add("muster_exclusions", text, len(decided.exclusions))
+    for consumer, each in state.consumers.items():
+        text = "1 for the state that the consumer is in, 0 for the others"
+        for counted_as in COUNTED_AS:
+            present = counted_as == each.counted_as
+            add("muster_consumer_state", text, present, consumer_id=consumer, state=counted_as)
+        text = "Partitions that ZooKeeper assigns to the consumer"
+        add("muster_consumer_assigned_partitions", text, each.partitions, consumer_id=consumer)
 
 
-def _offsets(families: _Families, cluster: str, state: ClusterState, partitions: bool) -> None:
+def _offsets(add: Add, state: ClusterState, partitions: bool) -> None:
     offsets = state.offsets
     lags: dict[tuple[str, str], list[int]] = {}
     for topic in sorted(offsets.partitions):
@@ -264,64 +183,44 @@ def _offsets(families: _Families, cluster: str, state: ClusterState, partitions:
             if lag is not None:
                 lags.setdefault((group, topic), []).append(lag)
             if partitions:
-                _partition(families, cluster, group, state, (topic, partition))
-    labels = ["cluster_name", "group"]
+                _partition(add, group, state, (topic, partition))
     by_group: dict[str, list[int]] = {}
     for (group, topic), of_topic in lags.items():
         by_group.setdefault(group, []).extend(of_topic)
-        families.add(
-            "kafka_consumergroup_group_topic_sum_lag",
-            "Records of the topic that the group has not committed",
-            [*labels, "topic"],
-            [cluster, group, topic],
-            sum(of_topic),
-        )
+        text = "Records of the topic that the group has not committed"
+        add("kafka_consumergroup_group_topic_sum_lag", text, sum(of_topic), group=group, topic=topic)
     for group, everything in by_group.items():
-        families.add(
-            "kafka_consumergroup_group_max_lag",
-            "The largest lag of a partition, in records",
-            labels,
-            [cluster, group],
-            max(everything),
-        )
-        families.add(
-            "kafka_consumergroup_group_sum_lag",
-            "Records that the group has not committed",
-            labels,
-            [cluster, group],
-            sum(everything),
-        )
+        text = "The largest lag of a partition, in records"
+        add("kafka_consumergroup_group_max_lag", text, max(everything), group=group)
+        text = "Records that the group has not committed"
+        add("kafka_consumergroup_group_sum_lag", text, sum(everything), group=group)
 
 
-def _partition(
-    families: _Families, cluster: str, group: str, state: ClusterState, tp: TopicPartition
-) -> None:
-    offsets, place = state.offsets, [cluster, *tp]
+def _partition(add: Add, group: str, state: ClusterState, tp: TopicPartition) -> None:
+    offsets, (topic, partition) = state.offsets, tp
     for name, text, known in (
         ("latest", "Offset after the last record of the partition", offsets.ends),
         ("earliest", "First offset that the partition still holds", offsets.beginnings),
     ):
         if tp in known:
-            families.add(f"kafka_partition_{name}_offset", text, _PARTITION, place, known[tp])
+            add(f"kafka_partition_{name}_offset", text, known[tp], topic=topic, partition=partition)
     owner, host = _owner(state, tp)
-    values = [cluster, group, *tp, host, owner, owner]
-    committed = offsets.committed.get(tp)
-    if committed is not None:
-        families.add(
-            "kafka_consumergroup_group_offset",
-            "Committed offset of the group",
-            _GROUP_PARTITION,
-            values,
-            committed,
-        )
-    if (lag := offsets.lag(tp)) is not None:
-        families.add(
-            "kafka_consumergroup_group_lag",
-            "Records of the partition that the group has not processed",
-            _GROUP_PARTITION,
-            values,
-            lag,
-        )
+    for name, text, value in (
+        ("offset", "Committed offset of the group", offsets.committed.get(tp)),
+        ("lag", "Records of the partition that the group has not processed", offsets.lag(tp)),
+    ):
+        if value is not None:
+            add(
+                f"kafka_consumergroup_group_{name}",
+                text,
+                value,
+                group=group,
+                topic=topic,
+                partition=partition,
+                member_host=host,
+                consumer_id=owner,
+                client_id=owner,
+            )
 
 
 def _owner(state: ClusterState, tp: TopicPartition) -> tuple[str, str]:
