@@ -204,7 +204,8 @@ def test_a_topic_that_is_gone_is_told_and_closed(consumer: Consumer) -> None:
     assert consumer.agent.view().topics["t"].held == frozenset()
     (problem,) = consumer.page.get("/status").json()["errors"]
     assert "does not have it any more: its partitions are closed without committing" in problem
-    assert consumer.agent.wait_for(lambda own: own.watched()) == {PLACE: {"t"}}, "it may come back"
+    with consumer.agent.locked() as own:
+        assert own.watched() == {PLACE: {"t"}}, "it may come back"
     consumer.agent.listed([], 99)
     assert consumer.agent.view().problems == {}
 

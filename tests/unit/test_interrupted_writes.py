@@ -60,7 +60,7 @@ def test_two_coordinators_at_once_write_one_result() -> None:
     stale = second._view()
     assert first.advance(1).changes
     before = dict(world.store.nodes)
-    steps = second._transitions(stale, second._ask(stale))
+    steps = second._transitions(second._ask(stale))
     assert steps
     assert not any(world.store.apply(steps))
     assert world.store.nodes == before

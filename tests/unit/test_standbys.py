@@ -18,7 +18,7 @@ from muster.core.model import (
     TopicSnapshot,
     Transition,
 )
-from muster.core.patience import Policy
+from muster.core.patience import Patience, Policy
 from muster.core.planner import Plan, plan
 from muster.core.state_machine import advance
 from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
@@ -43,9 +43,8 @@ def step(
     now: float = NOW,
     **statuses: Any,
 ) -> Transition | None:
-    return advance(
-        snapshot, membership, statuses.get("statuses", {}), targets, now, Policy(delay), standbys=standbys
-    )
+    patience = Patience(Policy(delay), membership, statuses.get("statuses", {}))
+    return advance(snapshot, patience, targets, now, standbys=standbys)
 
 
 def written(done: Transition) -> TopicSnapshot:

@@ -35,7 +35,7 @@ def step(
     now: float = NOW,
     heard: Heard = NOTHING_HEARD,
 ) -> Transition | None:
-    return advance(snapshot, membership, statuses or {}, targets or {}, now, Policy(delay), heard=heard)
+    return advance(snapshot, Patience(Policy(delay), membership, statuses or {}, heard), targets or {}, now)
 
 
 def after(transition: Transition) -> TopicSnapshot:
@@ -389,7 +389,7 @@ class TestStable:
         self, snapshot: TopicSnapshot, targets: Mapping[int, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         quickly = step(snapshot, members("a", "b"), targets)
-        monkeypatch.setattr(state_machine, "_at_rest", lambda *_: False)
+        monkeypatch.setattr(state_machine._Inputs, "at_rest", False)
         assert quickly == step(snapshot, members("a", "b"), targets)
 
     def test_nothing_to_do(self) -> None:

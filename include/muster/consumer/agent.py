@@ -92,7 +92,7 @@ class Agent:
     """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
 
     `claims` and `fencing` are those of `Ownership`. `clock` is monotonic, in seconds. What needs the ownership alone
-    goes straight to it: `wait_for` reads it, or waits until something is so, and `change` changes it.
+    goes straight to it: `locked` reads it, `change` changes it, and `wait_for` waits for a change of it.
 
     Some things may be done only once ZooKeeper was read again, from a server that does not lag: taking partitions up
     after this consumer could not be relied on (`unblock_once_read`), and taking up again what was refused
@@ -134,6 +134,12 @@ class Agent:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
 
     @contextmanager
+    def locked(self) -> Iterator[Ownership]:
+        """Give the ownership to read, or to change in a way that no thread waits for."""
+        with self._changed:
+            yield self._ownership
+
+    @contextmanager
     def change(self) -> Iterator[Ownership]:
         """Give the ownership to change, and wake threads that wait for a change of it afterwards."""
         with self._changed:
@@ -143,7 +149,7 @@ class Agent:
                 self._note_held()
                 self._changed.notify_all()
 
-    def wait_for(self, test: Callable[[Ownership], _T], timeout: float = 0.0) -> _T:
+    def wait_for(self, test: Callable[[Ownership], _T], timeout: float) -> _T:
         """Wait up to `timeout` seconds until `test` finds something in the ownership; return what it finds."""
         with self._changed:
             return self._changed.wait_for(lambda: test(self._ownership), timeout)

@@ -230,7 +230,8 @@ class PlaceWorker:
         The group's offsets are read once the claims are made: those of another cluster are not to be touched. Raises
         `KafkaError` if some have to be tried again.
         """
-        wanted, over = self._agent.wait_for(lambda own: (self._unclaimed(own), self._unused(own)))
+        with self._agent.locked() as own:
+            wanted, over = self._unclaimed(own), self._unused(own)
         for tp, claim_epoch in over.items():
             self._release(tp, claim_epoch)
         self._fenced = {tp: epoch for tp, epoch in self._fenced.items() if wanted.get(tp) == epoch}
@@ -249,7 +250,7 @@ class PlaceWorker:
         self._raise_for("taking up", failures)
 
     def _begin(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        with self._agent.change() as own:
+        with self._agent.locked() as own:
             return own.begin_claim(tp, claim_epoch)
 
     def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
@@ -285,7 +286,8 @@ class PlaceWorker:
 
     def look_at_topics(self) -> None:
         """Ask Kafka under which ids it has the topics of this place. Raises `KafkaError`."""
-        watched = self._agent.wait_for(lambda own: own.watched().get(self._place, set()))
+        with self._agent.locked() as own:
+            watched = own.watched().get(self._place, set())
         seen = self._topics.look(watched, time.monotonic)
         self._agent.identified(self._place, seen.ids, seen.gone)
 

@@ -45,11 +45,14 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
             offer = agent.offer(_token(authorization))
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
-        idle = not any(topic.partitions for topic in offer.topics.values())
+        nearby: Mapping[str, TopicOffer] = {}
+        if not any(topic.partitions for topic in offer.topics.values()):
+            with agent.locked() as own:
+                nearby = own.nearby()
         answer = SourcePartitions(
             asked=offer.asked,
             topics=sources(offer.topics),
-            nearby=sources(agent.wait_for(lambda own: own.nearby())) if idle else {},
+            nearby=sources(nearby),
             kafka=properties,
             max_records_per_batch=max_records_per_batch,
             operation_timeout=kafka.operation_timeout,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.coordinator.ports import StatusPoller
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
-from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
+from muster.core.patience import NOTHING_HEARD, Heard
 from muster.core.state_machine import consumers_to_ask, topics_ahead
 from muster.edges.status import StatusFailure, StatusResult
 
@@ -48,10 +48,6 @@ class Replies:
     failures: Mapping[str, str] = field(default_factory=dict)
     heard: Heard = NOTHING_HEARD
     lost: frozenset[str] = frozenset()
-
-    def patience(self, policy: Policy, membership: Membership) -> Patience:
-        """Return how long consumers that are away are waited for, by these replies."""
-        return Patience(policy, membership, self.statuses, self.heard)
 
 
 def ask(

@@ -18,7 +18,7 @@ from functools import partial
 from pydantic import SecretStr
 
 from muster.coordinator import gc_policy
-from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, Replies, ask
+from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, ask
 from muster.coordinator.circumstances import CircumstancesReader, Known
 from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
 from muster.coordinator.reports import (
@@ -34,12 +34,11 @@ from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.coordination import AssignorChoice
 from muster.core.decisions import Decisions
-from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
+from muster.core.diagnosis import Waiting
 from muster.core.model import Consumer, State, TopicSnapshot, Transition
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
 from muster.core.readable import readable
-from muster.core.state_machine import NO_REASONS, advance
 from muster.core.subscription import Subscription, TopicDecision
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
@@ -104,10 +103,10 @@ class Coordinator:
         )
         return fetch.run(self.subscription(decisions))
 
-    def _await_need(self, long_poll: float) -> tuple[View, Replies, str, float]:
+    def _await_need(self, long_poll: float) -> tuple[View, str, float]:
         """Look at everything until there is something to act on, or `long_poll` seconds are over.
 
-        Returns what was seen and answered last, what ended the wait ('tick' if it is over), and how many seconds it
+        Returns what was seen last, what ended the wait ('tick' if it is over), and how many seconds it
         took, without the last look.
         """
         began = self.clock()
@@ -120,9 +119,9 @@ class Coordinator:
             # The index is taken before the reading, so a change in between ends the wait at once.
             index = self.discovery.wait(index, 0)
             view = self._view()
-            replies = Replies() if view.held else self._ask(view, silence=BRIEFLY)
+            view = view if view.held else self._ask(view, silence=BRIEFLY)
             left = long_poll - (self.clock() - began)
-            woke = self._why_act(view, replies)
+            woke = self._why_act(view)
             if not woke and subscribed not in (None, view.decisions.subscriptions):
                 woke = (
                     "topics were subscribed or unsubscribed"  # the next run's fetch_partitions takes them up
@@ -130,8 +129,8 @@ class Coordinator:
             subscribed = view.decisions.subscriptions
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
-                return view, replies, woke, waited
-            expiry = self._next_change(view, replies)
+                return view, woke, waited
+            expiry = self._next_change(view)
             if expiry is not None:
                 left = max(min(left, expiry), 0.0)
             before, index = index, self._wait(index, left, woken)
@@ -139,7 +138,7 @@ class Coordinator:
             waited = self.clock() - began
             if unchanged and waited >= long_poll and expiry is None and view.trusted:
                 # Looking again would show the same; and nothing is written on the strength of it.
-                return view, replies, "tick", waited
+                return view, "tick", waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too.
@@ -163,36 +162,34 @@ class Coordinator:
             raise found
         return found
 
-    def _why_act(self, view: View, replies: Replies) -> str:
+    def _why_act(self, view: View) -> str:
         if view.held:
             return ""
         for topic, step in view.under_way().items():
             return f"topic {topic}: {step}"
         if view.asked:
             return view.asked
-        for transition in self._transitions(view, replies):
+        for transition in self._transitions(view):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
 
     def next_change(self) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, None if none is; writes nothing."""
-        view = self._view()
-        return self._next_change(view, self._ask(view))
+        return self._next_change(self._ask(self._view()))
 
-    def _next_change(self, view: View, replies: Replies) -> float | None:
+    def _next_change(self, view: View) -> float | None:
         """In how many seconds the patience with a consumer ends that is away, None if none is."""
-        if not view.trusted or not any(s.state and s.state.missing for s in view.snapshots.values()):
+        if not (view.trusted and view.absences):
             return None
-        patience = replies.patience(view.policy, view.membership)
-        now = self._now(view, replies)
-        at = patience.next_change(view.snapshots.values(), now)
+        now = self._now(view)
+        at = view.patience.next_change(view.snapshots.values(), now)
         # One that is back and does not run yet is asked again.
         return LAST_POLL if at is None else at - now
 
     def compute_assignment(self, long_poll: float = 0.0) -> PlanReport:
         """Say what `advance` would begin with, and write nothing. With nothing to do, wait up to `long_poll` seconds
         for something."""
-        view, replies, woke, waited = self._await_need(long_poll)
+        view, woke, waited = self._await_need(long_poll)
         report = PlanReport(
             held=view.held,
             errors=view.unreadable_topics,
@@ -204,10 +201,10 @@ class Coordinator:
         if view.held:
             return report
         if woke == "tick":
-            replies = self._ask(view, also=self._owners(view, _share(self.cluster.tick)))
-        transitions = self._transitions(view, replies)
+            view = self._ask(view, also=_some(view.live_owners(), self.cluster.tick))
+        transitions = self._transitions(view)
         under_way = view.under_way()
-        stuck = list(self._stuck(view, self._waiting(view, replies)).values())
+        stuck = list(self._stuck(view, self._waiting(view)).values())
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
@@ -247,11 +244,11 @@ class Coordinator:
                     errors=view.unreadable_topics,
                     warnings=view.warnings,
                 )
-            replies = self._ask(view, answers)
-            transitions = self._transitions(view, replies)
+            view = self._ask(view, answers)
+            transitions = self._transitions(view)
             if not (transitions or changes or view.under_way() or view.asked):
-                replies = self._ask(view, answers, self._owners(view))
-                transitions = self._transitions(view, replies)
+                view = self._ask(view, answers, view.live_owners())
+                transitions = self._transitions(view)
             self._note_epochs(view, transitions)
             written = [
                 self._change(transition)
@@ -269,7 +266,7 @@ class Coordinator:
                 on_change(change)
             at_rest = view.all_stable and not view.leaving and not written
             if at_rest or self.clock() >= deadline:
-                waiting = self._waiting(view, replies)
+                waiting = self._waiting(view)
                 request = view.decisions.rebalance
                 if at_rest and request is not None:
                     self.discovery.end_rebalance(request)
@@ -296,7 +293,7 @@ class Coordinator:
         view = self._view()
         if view.held:
             return []
-        waiting = self._waiting(view, self._ask(view, also=self._owners(view)))
+        waiting = self._waiting(self._ask(view, also=view.live_owners()))
         return [each for topic in self._stuck(view, waiting) for each in waiting[topic]]
 
     def waits_for(self, consumer: str) -> bool:
@@ -304,9 +301,9 @@ class Coordinator:
         view = self._view()
         if not view.trusted:
             return False
-        owned = self._owners(view)
+        owned = {} if view.held else view.live_owners()
         also = {consumer: owned[consumer]} if consumer in owned else {}
-        waiting = self._waiting(view, self._ask(view, also=also)).values()
+        waiting = self._waiting(self._ask(view, also=also)).values()
         return any(each.consumer == consumer for found in waiting for each in found)
 
     def subscription(self, decisions: Decisions) -> Subscription:
@@ -330,20 +327,19 @@ class Coordinator:
         )
         if view.held:
             return view
-        live = view.membership.live
-        staying = {topic: snapshot for topic, snapshot in snapshots.items() if topic not in leaving}
+        live, staying = view.membership.live, view.staying
         try:
             assignor = self._assignor(decisions)
             known = self._reader.read(staying, live, assignor, decisions)
             targets = plan(staying.values(), live, assignor, known.circumstances)
         except AssignorError as error:
-            return self._without_plan(view, staying, str(error))
+            return self._without_plan(view, str(error))
         return replace(view, known=known, targets=targets)
 
-    def _without_plan(self, view: View, staying: Mapping[str, TopicSnapshot], error: str) -> View:
+    def _without_plan(self, view: View, error: str) -> View:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
         consumers that are gone for `planning_error_delay`, and leaving ones as next owners."""
-        live = view.membership.live
+        live, staying = view.membership.live, view.staying
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
         replacements: dict[str, dict[int, str]] = {}
         try:
@@ -395,8 +391,7 @@ class Coordinator:
     def _shadow(self, view: View) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None:
             return None
-        live = view.membership.live
-        staying = {topic: s for topic, s in view.snapshots.items() if topic not in view.leaving}
+        live, staying = view.membership.live, view.staying
         return shadow_report(
             self.cluster.shadow_assignor,
             staying.values(),
@@ -411,53 +406,29 @@ class Coordinator:
         known: Answers | None = None,
         also: Questions | None = None,
         silence: float = SILENCE,
-    ) -> Replies:
-        """Ask all that the next step depends on, and `also` these. What is `known` already is not asked again. Those
-        that are not live have `silence` seconds."""
+    ) -> View:
+        """Ask all that the next step depends on, and `also` these; return the view with the replies.
+
+        What is `known` already is not asked again. Those that are not live have `silence` seconds.
+        """
         kept = Answers() if known is None else known
         timeout, noted = self.cluster.status_timeout, view.decisions.epochs
-        return ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
+        replies = ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
+        return replace(view, replies=replies)
 
-    @staticmethod
-    def _owners(view: View, share: float = 1.0) -> dict[str, set[str]]:
-        """The live owners and what they own; of many a random `share` (0 to 1), so that each has its turn."""
-        if view.held:
-            return {}
-        owned: dict[str, set[str]] = {}
-        for topic, snapshot in view.snapshots.items():
-            if snapshot.assignment is not None:
-                for consumer in view.membership.live.keys() & set(snapshot.assignment.owners.values()):
-                    owned.setdefault(consumer, set()).add(topic)
-        many = max(OWNERS_AT_ONCE, round(share * len(owned)))
-        if many >= len(owned):
-            return owned
-        return {c: owned[c] for c in random.sample(sorted(owned), many)}
-
-    def _now(self, view: View, replies: Replies) -> float:
+    def _now(self, view: View) -> float:
         """The time by which patience is counted: ZooKeeper's where it counts, because clocks of workers differ."""
-        patience = replies.patience(view.policy, view.membership)
-        counts = any(s.state is not None and s.state.missing for s in view.snapshots.values())
-        return self.store.now() if counts or any(map(patience.release, replies.lost)) else self.clock()
+        counts = view.absences or any(map(view.patience.release, view.replies.lost))
+        return self.store.now() if counts else self.clock()
 
-    def _transitions(self, view: View, replies: Replies) -> list[Transition]:
-        now = self._now(view, replies)
-        reasons = view.reasons()
-        steps = (
-            advance(
-                snapshot,
-                view.membership,
-                replies.statuses,
-                view.targets.get(topic, {}),
-                now,
-                view.policy,
-                heard=replies.heard,
-                standbys=view.targets.standbys.get(topic, {}),
-                reasons=reasons.get(topic, NO_REASONS),
-                leaving=view.leaving.get(topic, ""),
-            )
-            for topic, snapshot in sorted(view.snapshots.items())
-        )
-        return [step for step in steps if step is not None]
+    def _transitions(self, view: View) -> list[Transition]:
+        return view.transitions(self._now(view))
+
+    def _waiting(self, view: View) -> dict[str, list[Waiting]]:
+        return view.waiting(self.cluster.stuck_after)
+
+    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
+        return view.stuck(waiting, self.clock(), self.cluster.stuck_after)
 
     def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
@@ -488,26 +459,13 @@ class Coordinator:
         epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
         return Change(snapshot.topic, snapshot.name, State.INITIAL, reason, (), epoch, self.clock(), 0.0)
 
-    def _waiting(self, view: View, replies: Replies) -> dict[str, list[Waiting]]:
-        return {
-            topic: waiting_for(snapshot, view.membership, replies.statuses, replies.failures)
-            + stalled(snapshot, view.membership, replies.statuses, self.cluster.stuck_after)
-            for topic, snapshot in view.snapshots.items()
-        }
 
-    def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
-        """The topics that are held up for too long, with the message for people."""
-        now = self.clock()
-        messages = {
-            topic: stuck_message(view.snapshots[topic], found, now, self.cluster.stuck_after)
-            for topic, found in waiting.items()
-        }
-        return {topic: message for topic, message in messages.items() if message}
-
-
-def _share(tick: float) -> float:
-    """Which part of the owners is asked at each look, when one comes every `tick` seconds."""
-    return min(1.0, tick / LOOK_AT_OWNERS)
+def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
+    """Return the owners to ask at a look, when one comes every `tick` seconds: of many a random part."""
+    many = max(OWNERS_AT_ONCE, round(min(1.0, tick / LOOK_AT_OWNERS) * len(owned)))
+    if many >= len(owned):
+        return owned
+    return {c: owned[c] for c in random.sample(sorted(owned), many)}
 
 
 @contextmanager

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from muster.coordinator.asking import Replies
 from muster.coordinator.circumstances import Known
 from muster.core.assignors.pins import impossible_pins
 from muster.core.decisions import NOTHING_DECIDED, Decisions
-from muster.core.model import Membership, State, TopicSnapshot
-from muster.core.patience import Policy
+from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
+from muster.core.model import Membership, State, TopicSnapshot, Transition
+from muster.core.patience import Patience, Policy
 from muster.core.planner import Plan, intended_owners
-from muster.core.state_machine import may_be_removed
+from muster.core.state_machine import NO_REASONS, advance, may_be_removed
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})
@@ -37,6 +39,8 @@ class View:
     planning_error: str = ""
     known: Known = field(default_factory=Known)
     policy: Policy = field(default_factory=Policy)
+    replies: Replies = field(default_factory=Replies)
+    """What consumers answered, none before they were asked."""
 
     @property
     def trusted(self) -> bool:
@@ -47,6 +51,21 @@ class View:
     def membership(self) -> Membership:
         """The consumers, none if Consul's answer cannot be relied on."""
         return self.members.membership or NO_MEMBERS
+
+    @property
+    def staying(self) -> dict[str, TopicSnapshot]:
+        """The topics that are subscribed."""
+        return {topic: snapshot for topic, snapshot in self.snapshots.items() if topic not in self.leaving}
+
+    @property
+    def patience(self) -> Patience:
+        """How long consumers that are away are waited for."""
+        return Patience(self.policy, self.membership, self.replies.statuses, self.replies.heard)
+
+    @property
+    def absences(self) -> bool:
+        """Whether a state node keeps since when a consumer is away."""
+        return any(s.state is not None and s.state.missing for s in self.snapshots.values())
 
     @property
     def held(self) -> str:
@@ -86,6 +105,49 @@ class View:
             if not self.planning_error
         )
         return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
+
+    def live_owners(self) -> dict[str, set[str]]:
+        """The live owners and what they own."""
+        owned: dict[str, set[str]] = {}
+        for topic, snapshot in self.snapshots.items():
+            if snapshot.assignment is not None:
+                for consumer in self.membership.live.keys() & set(snapshot.assignment.owners.values()):
+                    owned.setdefault(consumer, set()).add(topic)
+        return owned
+
+    def transitions(self, now: float) -> list[Transition]:
+        """The next step of each topic that has one; `now` is the time by which patience is counted."""
+        reasons, patience = self.reasons(), self.patience
+        steps = (
+            advance(
+                snapshot,
+                patience,
+                self.targets.get(topic, {}),
+                now,
+                standbys=self.targets.standbys.get(topic, {}),
+                reasons=reasons.get(topic, NO_REASONS),
+                leaving=self.leaving.get(topic, ""),
+            )
+            for topic, snapshot in sorted(self.snapshots.items())
+        )
+        return [step for step in steps if step is not None]
+
+    def waiting(self, stuck_after: float) -> dict[str, list[Waiting]]:
+        """The consumers that hold up each topic; of a Stable one those without progress for `stuck_after` seconds."""
+        statuses, failures = self.replies.statuses, self.replies.failures
+        return {
+            topic: waiting_for(snapshot, self.membership, statuses, failures)
+            + stalled(snapshot, self.membership, statuses, stuck_after)
+            for topic, snapshot in self.snapshots.items()
+        }
+
+    def stuck(self, waiting: Mapping[str, list[Waiting]], now: float, stuck_after: float) -> dict[str, str]:
+        """The topics that are held up for longer than `stuck_after` seconds, with the message for people."""
+        messages = {
+            topic: stuck_message(self.snapshots[topic], found, now, stuck_after)
+            for topic, found in waiting.items()
+        }
+        return {topic: message for topic, message in messages.items() if message}
 
     def reasons(self) -> dict[str, dict[int, str]]:
         """Why partitions move, by topic, for those that move because a person decided so."""

@@ -106,7 +106,7 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
-from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
+from muster.core.patience import Patience
 
 NO_STANDBYS: PartitionStandbys = MappingProxyType({})
 NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
@@ -176,61 +176,29 @@ def topics_ahead(
 
 def advance(
     snapshot: TopicSnapshot,
-    membership: Membership,
-    statuses: Mapping[str, ConsumerStatus],
+    patience: Patience,
     targets: Owners,
     now: float,
-    policy: Policy,
     *,
-    heard: Heard = NOTHING_HEARD,
     standbys: PartitionStandbys = NO_STANDBYS,
     reasons: Mapping[int, str] = NO_REASONS,
     leaving: str = "",
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
-    `statuses` holds the answers of registered consumers, live or not; one without an answer is asked again another
-    time. `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`). `reasons` says why a
-    partition that `targets` moves from a live owner moves, where the planner knows better than 'balance'. `leaving`
-    says why the topic is no longer subscribed, '' if it is. Without a live consumer, without partitions or without
-    an assignment node the status quo stands.
+    `patience` has the consumers and the answers of those that are registered, live or not; one without an answer is
+    asked again another time. `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`).
+    `reasons` says why a partition that `targets` moves from a live owner moves, where the planner knows better than
+    'balance'. `leaving` says why the topic is no longer subscribed, '' if it is. Without a live consumer, without
+    partitions or without an assignment node the status quo stands.
     """
     assignment = snapshot.assignment
-    if not membership.live or assignment is None:
+    if not patience.membership.live or assignment is None:
         return None
     if snapshot.state is None and not (assignment.owners if leaving else snapshot.partitions):
         return None
-    behind = assignment.epoch < heard.epochs.get(snapshot.topic, 0)
-    at_rest = not (leaving or behind)
-    if at_rest and _at_rest(snapshot, assignment, membership, statuses, targets, standbys):
-        return None
-    patience = Patience(policy, membership, statuses, heard)
-    return _step(_Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving))
-
-
-def _at_rest(
-    snapshot: TopicSnapshot,
-    assignment: TopicAssignment,
-    membership: Membership,
-    statuses: Mapping[str, ConsumerStatus],
-    targets: Owners,
-    standbys: PartitionStandbys,
-) -> bool:
-    """Return whether `_step` would find nothing, without going through the partitions one by one.
-
-    That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there are
-    no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
-    """
-    state = snapshot.state
-    return (
-        state is not None
-        and state.state is State.STABLE
-        and not (state.to_start or state.to_close or state.missing or assignment.standbys or standbys)
-        and assignment.owners == targets
-        and assignment.owners.keys() == snapshot.partitions
-        and membership.live.keys() >= set(assignment.owners.values())
-        and not any(snapshot.topic in status.topics for status in statuses.values())
-    )
+    given = _Inputs(snapshot, assignment, patience, targets, now, standbys, reasons, leaving)
+    return None if given.at_rest else _step(given)
 
 
 def may_be_removed(snapshot: TopicSnapshot) -> bool:
@@ -289,6 +257,26 @@ class _Inputs:
     @property
     def state(self) -> TopicState | None:
         return self.snapshot.state
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether a step would find nothing, known without going through the partitions one by one.
+
+        That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there
+        are no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
+        """
+        state, before, noted = self.state, self.before, self.patience.heard.epochs.get(self.topic, 0)
+        return (
+            not self.leaving
+            and state is not None
+            and state.state is State.STABLE
+            and not (state.to_start or state.to_close or state.missing or before.standbys or self.standbys)
+            and before.epoch >= noted
+            and before.owners == self.targets
+            and before.owners.keys() == self.snapshot.partitions
+            and self.live.keys() >= set(before.owners.values())
+            and not any(self.topic in status.topics for status in self.statuses.values())
+        )
 
     @property
     def settled(self) -> bool:

@@ -20,7 +20,6 @@ from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
 from muster.coordinator import asking
-from muster.coordinator import coordinator as coordination
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
@@ -57,24 +56,13 @@ def trust_an_empty_list(patch: MonkeyPatch) -> None:
     def believe(self: Discovery, isolated: Mapping[str, object], index: int) -> Members:
         return Members(to_membership((), isolated), {}, index)
 
-    def go_on(
-        snapshot: Any,
-        membership: Any,
-        statuses: Any,
-        targets: Owners,
-        now: float,
-        policy: Any,
-        *,
-        heard: Any,
-        **further: Any,
-    ) -> Any:
+    def go_on(snapshot: Any, patience: Patience, targets: Owners, now: float, **further: Any) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
-        patience = Patience(policy, membership, statuses, heard)
         return state_machine._step(_Inputs(snapshot, snapshot.assignment, patience, targets, now, **further))
 
     patch.setattr(Discovery, "_confirm_empty", believe)
-    patch.setattr(coordination, "advance", go_on)
+    patch.setattr(viewing, "advance", go_on)
     patch.setattr(viewing.View, "held", property(lambda view: ""))
 
 
@@ -82,8 +70,9 @@ def give_away_on_an_unreachable_status(patch: MonkeyPatch) -> None:
     original = Coordinator._ask
 
     def ask(self: Coordinator, view: Any, *others: Any, **named: Any) -> Any:
-        told = original(self, view, *others, **named)
-        return replace(told, statuses={**{c: ConsumerStatus(c, "?") for c in told.failures}, **told.statuses})
+        asked = original(self, view, *others, **named)
+        statuses = {c: ConsumerStatus(c, "?") for c in asked.replies.failures} | dict(asked.replies.statuses)
+        return replace(asked, replies=replace(asked.replies, statuses=statuses))
 
     patch.setattr(Coordinator, "_ask", ask)
 
@@ -403,7 +392,7 @@ def trust_the_clock_of_any_worker(patch: MonkeyPatch) -> None:
         return {c: known.get(c, given.now) for c in sorted(named - given.live.keys() - isolated)}
 
     patch.setattr(_Inputs, "away", property(away))
-    patch.setattr(Coordinator, "_now", lambda coordinator, view, told: coordinator.clock())
+    patch.setattr(Coordinator, "_now", lambda coordinator, view: coordinator.clock())
 
 
 def announce_leaving_though_replaced(patch: MonkeyPatch) -> None:
