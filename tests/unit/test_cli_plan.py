@@ -166,7 +166,9 @@ def test_long_tables_are_cut_and_say_how_to_see_all(world: World) -> None:
 def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
     world.store.nodes["u"] = Node(b"{not json", 9)
     result = muster(world, "--without", "b")
-    assert "left alone: topic u: ZooKeeper node u is not an assignment" in result.stdout
+    assert (
+        "left alone: topic u: ZooKeeper node /consumers/c/assignments/u is not an assignment" in result.stdout
+    )
     assert result.exit_code == 0
     assert set(printed(world, "--without", "b")["left_alone"]) == {"u"}
     asked = muster(world, "--partitions", "u=9")

@@ -117,7 +117,9 @@ def test_an_unreadable_topic_and_a_doubtful_consul(world: World) -> None:
     world.doubt = "Consul says there are none"
     result = muster(world, "--check")
     assert result.exit_code == 5
-    assert "left alone: topic u: ZooKeeper node u is not an assignment" in result.stdout
+    assert (
+        "left alone: topic u: ZooKeeper node /consumers/c/assignments/u is not an assignment" in result.stdout
+    )
     assert "doubt: Consul says there are none" in result.stdout
     assert {c["state"] for c in printed(world)["consumers"]} == {"unknown"}
 

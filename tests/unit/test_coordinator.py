@@ -147,7 +147,7 @@ def test_rubbish_in_a_node_leaves_that_topic_alone(world: World) -> None:
     world.store.nodes["t"] = Node(b"{not json", 99)
     world.consumers["b"].alive = False
     report = coordinator(world, KAFKA).advance(60)
-    assert "ZooKeeper node t is not an assignment" in report.errors["t"]
+    assert "ZooKeeper node /consumers/c/assignments/t is not an assignment" in report.errors["t"]
     assert {change.topic for change in report.changes} == {"u"}
     assert world.store.nodes["t"].data == b"{not json"
 

@@ -262,7 +262,6 @@ class Process:
             world.zookeeper,
             zk_view,
             lambda: self.watch._on_state(KazooState.CONNECTED),
-            restored=world.zookeeper.restored,
         )
         self.query = Query(self)
         self._job = self._made_job(settings)
