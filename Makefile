@@ -86,12 +86,12 @@ test-celery: fetch $(CELERY_STAMP) ## Those tests that have an Airflow of their 
 test-faults: fetch ## A model of the whole system, its mutations, and real faults on real servers; LONG=1: many more
 	@rm -f artifacts/faults.json
 	@status=0; LONG=$(LONG) MUSTER_TEST_FAULTS=all $(PYTHON) -m pytest tests/faults $(PYTEST) || status=$$?; \
-	  $(PYTHON) -m tests.faults.real.matrix || [ $$status -ne 0 ] || status=1; exit $$status
+	  $(PYTHON) -m tests.support.fault_score faults || [ $$status -ne 0 ] || status=1; exit $$status
 
 test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, killed and emptied in turn, with real servers
 	@rm -f artifacts/hosts.json
 	@status=0; MUSTER_TEST_HOSTS=long $(PYTHON) -m pytest tests/hosts $(PYTEST) || status=$$?; \
-	  $(PYTHON) -m tests.hosts.score || [ $$status -ne 0 ] || status=1; exit $$status
+	  $(PYTHON) -m tests.support.fault_score hosts || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)

@@ -41,35 +41,15 @@ class Pinning:
         self._dashboard.world.decided = Decisions(pins)
 
 
-class Store:
-    """The world's store, as far as commands need it."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.told: list[Lever] = []
-
-    def snapshots(self):  # type: ignore[no-untyped-def]
-        return self.world.store.snapshots()
-
-    def append_history(self, entry: Lever) -> int:
-        self.told.append(entry)
-        return len(self.told)
-
-
 @pytest.fixture
-def store() -> Store:
+def dashboard() -> Dashboard:
     world = World()
     world.join("a", "b", "c")
     settle(world, KAFKA, "sticky")
-    return Store(world)
-
-
-@pytest.fixture
-def dashboard(store: Store) -> Dashboard:
-    found = Dashboard(store.world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
+    found = Dashboard(world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
 
     def target(cluster: ClusterSettings) -> Target:
-        return Target(cluster, Pinning(found), lambda: nullcontext(store))  # type: ignore[arg-type]
+        return Target(cluster, Pinning(found), lambda: nullcontext(world.store))  # type: ignore[arg-type]
 
     found.answers.open_target = target
     return found
@@ -172,9 +152,7 @@ def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: 
     assert dashboard.post("/c/what-if", {"assignor": named}, user="viewer")["assignor"] == "sticky"
 
 
-def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(
-    dashboard: Dashboard, store: Store
-) -> None:
+def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dashboard: Dashboard) -> None:
     shown = what_if(dashboard, assignor={"name": "range"})
     asked = {
         "reason": "dealt out in turn",
@@ -207,7 +185,9 @@ def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(
     )
     assert Counter((pin.topic, pin.partition, pin.consumer) for pin in pins.values()) == wanted
     assert {(pin.by, pin.why) for pin in pins.values()} == {("admin", "dealt out in turn")}
-    assert {(entry.what, entry.who, entry.via) for entry in store.told} == {("pin", "admin", "dashboard")}
+    history = [record.entry for record in dashboard.world.store.history().records]
+    levers = {(entry.what, entry.who, entry.via) for entry in history if isinstance(entry, Lever)}
+    assert levers == {("pin", "admin", "dashboard")}
     # And so they show at once.
     assert dashboard.get("/c")["summary"]["pinned"] == shown["moved"]
     # And the coordinator's runs bring about just what was shown.

@@ -12,8 +12,8 @@ import pytest
 
 from tests.faults.fuzz import tally as fuzz
 from tests.faults.model import tally as model
-from tests.faults.real import matrix
-from tests.hosts import score
+from tests.support import fault_score
+from tests.support.fault_score import Score
 
 OURS = "faults"
 
@@ -28,8 +28,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput[OURS] = {
             "fuzz": dict(fuzz.PLAYED),
             "model": dict(model.PLAYED),
-            "rows": [asdict(row) for row in matrix.ROWS],
-            "hosts": [asdict(one) for one in score.SCORES],
+            "scores": [asdict(score) for score in fault_score.SCORES],
         }
 
 
@@ -39,8 +38,7 @@ def pytest_testnodedown(node: Any) -> None:
     did = getattr(node, "workeroutput", {}).get(OURS, {})
     fuzz.PLAYED.update(did.get("fuzz", {}))
     model.PLAYED.update(did.get("model", {}))
-    matrix.ROWS.extend(matrix.Row(**row) for row in did.get("rows", ()))
-    score.SCORES.extend(map(score.from_dict, did.get("hosts", ())))
+    fault_score.SCORES.extend(map(Score.from_dict, did.get("scores", ())))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -50,9 +48,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{label}={played.total()} ({kinds})")
     if model.PLAYED:
         terminalreporter.write_line(f"the model's histories can be played again: {model.REPLAY}")
-    if matrix.ROWS:
-        terminalreporter.write_line(matrix.text(matrix.ROWS))
-        terminalreporter.write_line(matrix.last_line(matrix.ROWS))
-    for one in score.SCORES:
-        terminalreporter.write_line(one.table())
-        terminalreporter.write_line(one.last_line())
+    for score in fault_score.SCORES:
+        terminalreporter.write_line(score.table())
+        terminalreporter.write_line(score.last_line())

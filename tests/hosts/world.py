@@ -1,17 +1,16 @@
-"""The stack with all that looks at it, and what faults have in common: one is done, is over, and all flows again."""
+"""The stack with all that looks at it, and what faults do to it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
-import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError as ClientError
@@ -19,26 +18,17 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kazoo.client import KazooClient
 
 from devstack.demo.cluster_view import ClusterView
-from devstack.errors import DevstackError
 from devstack.silence import silent_logger
-from muster.edges.consul import ConsulError, Discovery
-from muster.edges.kafka import KafkaError
-from muster.edges.zookeeper import ZooKeeperError
+from muster.edges.consul import Discovery
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.numbers import NumberProducer
-from tests.faults.real.window import Window
 from tests.hosts.batches import Away, Batches, gaps
-from tests.hosts.score import Row, Score
 from tests.hosts.stack import ALPHA, BETA, HOSTS, LONG, NUMBERS, PARTITIONS, VOLATILE, Consumer, HostStack
-
-T = TypeVar("T")
+from tests.support.fault_score import Score
+from tests.support.fault_world import NOT_YET, FaultWorld
 
 CLUSTERS = (ALPHA, BETA)
 TOPICS = (NUMBERS, VOLATILE)
-NOT_YET = (
-    *(AssertionError, ConsulError, KafkaError, KafkaException, ZooKeeperError, DevstackError),
-    *(psutil.Error, httpx.HTTPError),
-)
 LONGEST = 240.0 if LONG else 120.0
 """Seconds until all partitions must flow again."""
 PLANNED_WITHIN, BEGUN_WITHIN = 5.0, 3.0
@@ -66,16 +56,15 @@ class Group:
 
 
 @dataclass
-class World:
+class World(FaultWorld):
     """What a fault can be done to, and what is seen of it. A context manager."""
 
     stack: HostStack
+    longest: float = field(default=LONGEST, kw_only=True)
     groups: dict[str, Group] = field(default_factory=dict)
     producers: dict[str, NumberProducer] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
     assignors: set[str] = field(default_factory=set)
     lost: list[tuple[float, str]] = field(default_factory=list)
-    unwell: str = ""
 
     def __enter__(self) -> Self:
         """Have two clusters read two topics."""
@@ -108,20 +97,6 @@ class World:
             with suppress(AssertionError):
                 producer.stop()
         self._exit.close()
-
-    def eventually(self, what: str, condition: Callable[[], T], timeout: float = 60.0) -> T:
-        """The condition's first true value. An error of an edge that is away counts as "not yet"."""
-        deadline = time.monotonic() + timeout
-        while True:
-            failure: BaseException | None = None
-            try:
-                if value := condition():
-                    return value
-            except NOT_YET as error:
-                failure = error
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {timeout:g} s: {what}; {self.describe()}") from failure
-            time.sleep(0.1)
 
     # -- what is there
 
@@ -227,32 +202,6 @@ class World:
         return self._reached(cluster, topic, partition, since) is not None
 
     # -- what is done
-
-    @contextmanager
-    def fault(self, name: str, planned: bool) -> Iterator[Window]:
-        """One fault, which is over at the end of the block; then everything has to flow again and come to rest."""
-        assert not self.unwell, self.unwell
-        try:
-            self.eventually("all is well before the fault", self.well, LONGEST)
-        except AssertionError as error:
-            self.unwell = f"not tried, because the stack has not recovered from an earlier fault: {error}"
-            raise
-        window = Window(name, planned, time.time())
-        self.windows.append(window)
-        try:
-            yield window
-            over = time.time()
-            window.flowed = self.flows(window.began)
-            self.flows(over)
-            self.eventually("all is well after the fault", self.well, LONGEST)
-        finally:
-            self._restore_all()
-            window.ended = time.time()
-            print(
-                f"{name}: flowed again after {window.seconds:.1f} s, "
-                f"{self.batches.doubled(window.began, window.ended)} given twice, "
-                f"{window.ended - window.began:.1f} s in all"
-            )
 
     def flows(self, since: float, clusters: Collection[str] = CLUSTERS) -> float:
         """Wait until what was produced at `since` or later is committed everywhere; returns when it was."""
@@ -379,7 +328,7 @@ class World:
         """The same, back."""
         assert self.groups[consumer.rpartition("-")[0]].discovery.restore(consumer)
 
-    def _restore_all(self) -> None:
+    def restore_all(self) -> None:
         """What a fault that failed has left isolated, hanging or cut off would spoil all later ones."""
         for file in (self.stack.folder / "hang").iterdir():
             file.unlink()
@@ -455,27 +404,15 @@ class World:
         for early, late, key in two:
             print(f"two owners of {key}: {early.consumer}@{early.host} began {early.began:.3f}, "
                   f"{late.consumer}@{late.host} began {late.began:.3f}")  # fmt: skip
-        lost = self._lost_at()
-        rows = []
-        for name in dict.fromkeys(window.fault for window in self.windows):
-            of_it = [window for window in self.windows if window.fault == name]
-            rows.append(
-                Row(
-                    name,
-                    sum(window.times for window in of_it),
-                    sum(w.began <= at < w.ended for at in lost for w in of_it),
-                    sum(self.batches.doubled(window.began, window.ended) for window in of_it),
-                    sum(self._zombies(window) for window in of_it),
-                    sum(w.began <= late.began < w.ended for _, late, _ in two for w in of_it),
-                    round(max(window.seconds for window in of_it), 1),
-                    of_it[0].planned,
-                )
-            )
-        return Score(len(list(self.stack.hosts)), rows, sorted(self.assignors))
+        rows = self.rows(self._lost_at(), [late.began for _, late, _ in two])
+        return Score("hosts", rows, len(list(self.stack.hosts)), sorted(self.assignors))
 
-    def _zombies(self, window: Window) -> int:
+    def doubled(self, since: float, until: float) -> int:
+        return self.batches.doubled(since, until)
+
+    def went_back(self, since: float, until: float) -> int:
         logs = [log for group in self.groups.values() for log in group.commits.values()]
-        return sum(log.went_back(window.began, window.ended) for log in logs)
+        return sum(log.went_back(since, until) for log in logs)
 
     def _lost_at(self) -> list[float]:
         """When each record that was lost was produced."""

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
-from tests.support.dying_store import DyingStore
 from tests.support.runs import CHANGES, play
+from tests.support.simulated import SimulatedStore
 
 
 @pytest.fixture
-def fresh(zookeeper: ZooKeeperSettings) -> Iterator[list[TopicStore]]:
-    """A stack of stores, closed at the end."""
-    stores: list[TopicStore] = []
-    yield stores
-    for store in stores:
-        store.__exit__(None, None, None)
-
-
-def open_store(zookeeper: ZooKeeperSettings, stores: list[TopicStore]) -> DyingStore:
-    store = TopicStore(zookeeper, f"c-{uuid.uuid4().hex}")
-    store.__enter__()
-    stores.append(store)
-    return DyingStore(store)
+def fresh(zookeeper: ZooKeeperSettings) -> Iterator[Callable[[], SimulatedStore]]:
+    """Opens the store of a new cluster, which is closed at the end."""
+    with ExitStack() as stores:
+        yield lambda: stores.enter_context(SimulatedStore(zookeeper, f"c-{uuid.uuid4().hex}"))
 
 
 @pytest.mark.parametrize("name", ["a consumer leaves", "one leaves, two join", "a topic is unsubscribed"])
-def test_same_end_from_every_interrupted_write(
-    name: str, zookeeper: ZooKeeperSettings, fresh: list[TopicStore]
-) -> None:
+def test_same_end_from_every_interrupted_write(name: str, fresh: Callable[[], SimulatedStore]) -> None:
     changes = CHANGES[name]
-    expected, writes, _ = play(changes, "sticky", None, open_store(zookeeper, fresh))
+    expected, writes, _ = play(changes, "sticky", None, fresh())
     assert writes > 1
     for number in range(1, writes + 1):
         for moment in ("kill_before", "kill_after"):
@@ -42,7 +31,7 @@ def test_same_end_from_every_interrupted_write(
                 changes,
                 "sticky",
                 lambda world, m=moment, n=number: setattr(world.store, m, n),
-                open_store(zookeeper, fresh),
+                fresh(),
             )
             assert died == 1, f"the coordinator was to die at write {number}"
             assert owners == expected, f"{moment} {number} of {writes}"

@@ -12,19 +12,17 @@ from kazoo.client import KazooClient
 
 from muster.coordinator.reports import Change
 from muster.core.wire import assignment_path, state_path
-from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
-from tests.support.dying_store import DyingStore
 from tests.support.runs import Topics, begin, coordinator, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedStore, World
 from tests.support.standing_by import ONE_STANDBY
 
 
 class Cluster:
     """A cluster whose nodes are read past all of Muster's code."""
 
-    def __init__(self, store: TopicStore, raw: KazooClient, name: str) -> None:
-        self.world = World(DyingStore(store))
+    def __init__(self, store: SimulatedStore, raw: KazooClient, name: str) -> None:
+        self.world = World(store)
         self.topics = Topics()
         self.raw = raw
         self.name = name
@@ -45,7 +43,7 @@ def cluster(zookeeper: ZooKeeperSettings) -> Iterator[Cluster]:
     raw = KazooClient(hosts=zookeeper.hosts)
     raw.start()
     try:
-        with TopicStore(zookeeper, name) as store:
+        with SimulatedStore(zookeeper, name) as store:
             yield Cluster(store, raw, name)
     finally:
         raw.stop()

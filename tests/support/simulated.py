@@ -1,35 +1,33 @@
-"""ZooKeeper, Consul and consumers as plain values, for tests of the pure core and of the coordinator around it.
-
-The store keeps the bytes that the real one would hold, so every test goes through the wire format as well.
-"""
+"""ZooKeeper, Consul and consumers in memory, for tests of the coordinator and of what reads a cluster."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from muster.core import wire
 from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
-from muster.core.history import HistoryPage, Record
+from muster.core.history import Record
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
     ConsumerStatus,
     Membership,
     PartitionLoad,
-    TopicAssignment,
-    TopicSnapshot,
     TopicStatus,
     Transition,
 )
 from muster.core.wire import WireError
-from muster.core.wire_racks import Racks, format_racks, parse_racks
+from muster.core.wire_racks import racks_parent
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
-from muster.edges.zookeeper import ZooKeeperError
+from muster.edges.zookeeper import TopicStore, ZooKeeperError
+from muster.edges.zookeeper_session import Deadline, Session
+from muster.edges.zookeeper_topics import TopicReader
+from muster.settings.connections import ZooKeeperSettings
+from tests.support.memory_zookeeper import SETTINGS, MemoryClient, MemoryZooKeeper
 
 
 class Killed(BaseException):
@@ -42,140 +40,142 @@ class Node:
     version: int = 0
 
 
-@dataclass
-class SimulatedStore:
-    """`kill_before` and `kill_after` count writes: the process dies before or after that one (from 1).
+class Nodes(MutableMapping[str, Node]):
+    """The nodes below `parent` by name, read and written without the store."""
 
-    `group` is how many topics fit into one multi."""
+    def __init__(self, client: Any, parent: str) -> None:
+        self._client = client
+        self._parent = parent
 
-    nodes: dict[str, Node] = field(default_factory=dict)
-    partitions: dict[str, set[int]] = field(default_factory=dict)
-    states: dict[str, Node] = field(default_factory=dict)
-    rack_nodes: dict[str, bytes] = field(default_factory=dict)
-    writes: int = 0
-    kill_before: int | None = None
-    kill_after: int | None = None
-    unreachable: bool = False
-    touched: int = 0
-    group: int = 100
-    records: list[Record] = field(default_factory=list)
-    clock: Callable[[], float] = time.time
+    def __getitem__(self, name: str) -> Node:
+        if name not in self._children(self._parent):
+            raise KeyError(name)
+        data, stat = self._client.get_async(f"{self._parent}/{name}").get()
+        return Node(data, stat.version)
 
-    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
-        """What tests put into `records`; writes do not add to it."""
-        newest_first = sorted(self.records, key=lambda record: record.number, reverse=True)
-        found = [r for r in newest_first if (before is None or r.number < before) and r.written >= since]
-        return HistoryPage(tuple(found[:limit]), found[limit - 1].number if len(found) > limit else None)
+    def __setitem__(self, name: str, node: Node) -> None:
+        path = f"{self._parent}/{name}"
+        self._client.ensure_path_async(path).get()
+        self._client.set_async(path, node.data).get()
 
-    def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
-        self._reach()
-        found: dict[str, TopicSnapshot | WireError] = {}
-        for topic, node in self.nodes.items():
-            state = self.states.get(topic)
-            try:
-                found[topic] = TopicSnapshot(
-                    topic,
-                    frozenset(self.partitions.get(topic, ())),
-                    wire.parse_assignment(node.data, topic),
-                    node.version,
-                    wire.parse_state(state.data, topic) if state else None,
-                    state.version if state else -1,
-                )
-            except WireError as error:
-                found[topic] = error
-        return found
+    def __delitem__(self, name: str) -> None:
+        path = f"{self._parent}/{name}"
+        for child in self._children(path):
+            self._client.delete_async(f"{path}/{child}").get()
+        self._client.delete_async(path).get()
 
-    def create_topic(
-        self, topic: str, bootstrap_servers: str, group_id: str, epoch: int = 0, topic_id: str = ""
-    ) -> bool:
-        self._reach()
-        if topic in self.nodes:
-            return False
-        with_nobody = TopicAssignment(bootstrap_servers, group_id, epoch=epoch, topic_id=topic_id)
-        self._write(lambda: self.nodes.__setitem__(topic, Node(wire.format_assignment(with_nobody))))
-        return True
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._children(self._parent)))
 
-    def set_partitions(
-        self, topic: str, partitions: frozenset[int], known: frozenset[int] | None = None
+    def __len__(self) -> int:
+        return len(self._children(self._parent))
+
+    def _children(self, path: str) -> list[str]:
+        there = self._client.exists_async(path).get() is not None
+        return list(self._client.get_children_async(path).get()) if there else []
+
+
+class _MortalSession(Session):
+    """Dies at a write, and cannot reach ZooKeeper, when its store says so."""
+
+    def __init__(self, settings: ZooKeeperSettings, store: SimulatedStore) -> None:
+        super().__init__(settings)
+        self._store = store
+
+    def deadline(self) -> Deadline:
+        if self._store.unreachable:
+            raise ZooKeeperError("ZooKeeper is out of reach")
+        return super().deadline()
+
+    def commit(self, what: str, deadline: Deadline, transaction: Any) -> Exception | None:
+        store = self._store
+        store.writes += 1
+        if store.writes == store.kill_before:
+            raise Killed
+        refusal = super().commit(what, deadline, transaction)
+        if store.writes == store.kill_after:
+            raise Killed
+        return refusal
+
+
+class SimulatedStore(TopicStore):
+    """The real store, open on a ZooKeeper in memory, or with `settings` to be opened on a real one.
+
+    `writes` counts multis; the process dies before the one numbered `kill_before`, or after `kill_after`. A multi
+    holds `group` topics at most.
+    """
+
+    def __init__(
+        self, settings: ZooKeeperSettings | None = None, cluster: str = "c", *, group: int = 100
     ) -> None:
-        self._reach()
-        self._write(lambda: self.partitions.__setitem__(topic, set(partitions)))
+        super().__init__(settings or SETTINGS, cluster)
+        self.group = group
+        self.writes = 0
+        self.kill_before: int | None = None
+        self.kill_after: int | None = None
+        self.unreachable = False
+        self.touched = 0
+        self.zookeeper = MemoryZooKeeper()
+        self._session = _MortalSession(settings or SETTINGS, self)
+        if settings is None:
+            self._session.client = MemoryClient(self.zookeeper)
+        self._client = self._session.client
+        self._reader = TopicReader(self._session, cluster)
+        if settings is None:
+            self._ensure_parents(self._session.deadline())
 
-    def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
-        self._reach()
-        found: dict[str, Racks | WireError] = {}
-        for topic in self.rack_nodes.keys() & set(topics):
-            try:
-                found[topic] = parse_racks(self.rack_nodes[topic], topic)
-            except WireError as error:
-                found[topic] = error
-        return found
+    def __enter__(self) -> SimulatedStore:
+        super().__enter__()
+        return self
 
-    def set_racks(self, topic: str, racks: Racks) -> None:
-        self._reach()
-        if racks:
-            self._write(lambda: self.rack_nodes.__setitem__(topic, format_racks(racks)))
-        else:
-            self._write(lambda: self.rack_nodes.pop(topic))
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The clock of the ZooKeeper in memory."""
+        return self.zookeeper.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], float]) -> None:
+        self.zookeeper.clock = clock
+
+    @property
+    def nodes(self) -> Nodes:
+        """The assignment nodes of topics."""
+        return Nodes(self._client, wire.assignments_path(self.cluster))
+
+    @property
+    def states(self) -> Nodes:
+        return Nodes(self._client, wire.states_path(self.cluster))
+
+    @property
+    def rack_nodes(self) -> Nodes:
+        return Nodes(self._client, racks_parent(self.cluster))
+
+    @property
+    def partitions(self) -> dict[str, set[int]]:
+        return {
+            topic: {
+                int(partition) for partition in Nodes(self._client, wire.assignment_path(self.cluster, topic))
+            }
+            for topic in self.nodes
+        }
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
-        self._reach()
-        results: list[bool] = []
+        written: list[bool] = []
         for start in range(0, len(transitions), self.group):
-            group = transitions[start : start + self.group]
-            fits = all(self._unchanged(transition.before) for transition in group)
-            if fits:
-                self._write(lambda group=group: [self._put(transition) for transition in group])
-            results += [fits] * len(group)
-        return results
-
-    def _unchanged(self, before: TopicSnapshot) -> bool:
-        node, state = self.nodes[before.topic], self.states.get(before.topic)
-        versions = (node.version, state.version if state else -1)
-        return versions == (before.assignment_version, before.state_version)
-
-    def _put(self, transition: Transition) -> None:
-        topic = transition.topic
-        node, state = self.nodes[topic], self.states.get(topic)
-        if transition.assignment != transition.before.assignment:
-            self.nodes[topic] = Node(wire.format_assignment(transition.assignment), node.version + 1)
-        self.states[topic] = Node(wire.format_state(transition.state), state.version + 1 if state else 0)
-
-    def now(self) -> float:
-        self._reach()
-        return self.clock()
-
-    def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
-        self._reach()
-        if topic not in self.nodes or not self._unchanged(snapshot):
-            return False
-        self._write(lambda: self._forget(topic))
-        return True
-
-    def _forget(self, topic: str) -> None:
-        del self.nodes[topic]
-        for kept in (self.states, self.partitions, self.rack_nodes):
-            kept.pop(topic, None)
+            written += super().apply(transitions[start : start + self.group])
+        return written
 
     def touch(self) -> None:
-        self._reach()
+        super().touch()
         self.touched += 1
 
-    def watch_changes(self, event: threading.Event) -> None:
-        self._reach()
-
-    def _reach(self) -> None:
-        if self.unreachable:
-            raise ZooKeeperError("ZooKeeper is out of reach")
-
-    def _write(self, write: object) -> None:
-        assert callable(write)
-        self.writes += 1
-        if self.writes == self.kill_before:
-            raise Killed
-        write()
-        if self.writes == self.kill_after:
-            raise Killed
+    def record(self, records: Iterable[Record]) -> None:
+        """Append entries to the history, each written when its record says."""
+        clock = self.clock
+        for record in records:
+            self.clock = lambda written=record.written: written  # type: ignore[misc]
+            self.append_history(record.entry)
+        self.clock = clock
 
 
 @dataclass
@@ -206,7 +206,8 @@ class SimulatedConsumer:
                 assignment = wire.parse_assignment(node.data, topic)
             except WireError:
                 continue
-            assert assignment is not None
+            if assignment is None:
+                continue
             mine = {(topic, p) for p, owner in assignment.owners.items() if owner == self.id}
             held = {tp for tp in self.running | self.starting if tp[0] == topic}
             self.closing = {tp for tp in self.closing if tp[0] != topic}  # what closed last time is closed

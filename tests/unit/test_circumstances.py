@@ -12,8 +12,8 @@ from muster.coordinator.coordinator import Coordinator
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Assignment, Consumer, State
 from muster.edges.kafka import KafkaError
-from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
-from tests.support.simulated import World
+from tests.support.runs import Topics, coordinator, run, settled_world, state_of
+from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
 
@@ -57,10 +57,7 @@ class Obedient:
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 @pytest.fixture
@@ -257,10 +254,9 @@ def test_racks_go_from_kafka_through_zookeeper_into_the_plan(
     world.store.touched = 0
     report = one.fetch_partitions()
     assert (report.racks, report.warnings, world.store.touched) == (["t"], [], 1)
-    assert world.store.rack_nodes == {"t": b'{"racks":{"r1":[0],"r2":[1]}}'}
-    writes = world.store.writes
+    assert world.store.rack_nodes == {"t": Node(b'{"racks":{"r1":[0],"r2":[1]}}')}
     assert one.fetch_partitions().racks == []
-    assert world.store.writes == writes, "only written when changed"
+    assert world.store.rack_nodes["t"].version == 0, "only written when changed"
     one.compute_assignment()
     assert assignor.told["racks"] == {}, "no consumer says its zone"
     world.attributes["a"] = Consumer("a", zone="r1")
@@ -275,7 +271,7 @@ def test_rubbish_in_a_racks_node_is_a_warning_and_written_over(
     world: World, one: Coordinator, assignor: Obedient
 ) -> None:
     world.attributes["a"] = Consumer("a", zone="r1")
-    world.store.rack_nodes = {"t": b"rubbish", "u": b'{"racks":{"r1":[0]}}'}
+    world.store.rack_nodes.update(t=Node(b"rubbish"), u=Node(b'{"racks":{"r1":[0]}}'))
     world.decided = pinned(elsewhere(world, "t", 0))
     plan = one.compute_assignment()
     [warning] = plan.warnings
@@ -286,7 +282,8 @@ def test_rubbish_in_a_racks_node_is_a_warning_and_written_over(
     topics.racks = {"u": {0: "r1"}}
     one.lister = topics
     assert one.fetch_partitions().racks == ["t"]
-    assert world.store.rack_nodes == {"u": b'{"racks":{"r1":[0]}}'}
+    racks = {topic: node.data for topic, node in world.store.rack_nodes.items()}
+    assert racks == {"u": b'{"racks":{"r1":[0]}}'}
 
 
 def test_racks_that_cannot_be_had_leave_the_last_known_ones(world: World, one: Coordinator) -> None:
@@ -294,7 +291,7 @@ def test_racks_that_cannot_be_had_leave_the_last_known_ones(world: World, one: C
         def leader_racks(self) -> dict[str, dict[int, str]]:
             raise KafkaError("Kafka at k:9092: no")
 
-    world.store.rack_nodes = {"t": b'{"racks":{"r1":[0]}}'}
+    world.store.rack_nodes["t"] = Node(b'{"racks":{"r1":[0]}}')
     one.lister = Reluctant(t=7, u=5)
     report = one.fetch_partitions()
     assert (report.errors, report.kafka_error) == ({}, None)

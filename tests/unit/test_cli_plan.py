@@ -18,7 +18,7 @@ from muster.core.decisions import Decisions, Pin
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
-from tests.support.runs import Topics, begin, settle
+from tests.support.runs import Topics, settled_world
 from tests.support.simulated import Node, World
 from tests.support.sources import opener
 
@@ -40,10 +40,7 @@ BAD = f"{__name__}.Bad"
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 @pytest.fixture
@@ -156,7 +153,9 @@ def test_long_tables_are_cut_and_say_how_to_see_all(world: World) -> None:
 def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
     world.store.nodes["u"] = Node(b"{not json", 9)
     result = muster(world, "--without", "b")
-    assert "left alone: topic u: ZooKeeper node u is not an assignment" in result.stdout
+    assert (
+        "left alone: topic u: ZooKeeper node /consumers/c/assignments/u is not an assignment" in result.stdout
+    )
     assert result.exit_code == 0
     assert set(printed(world, "--without", "b")["left_alone"]) == {"u"}
     asked = muster(world, "--partitions", "u=9")

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from muster.cli.main import main
 from muster.core.decisions import Decisions
 from muster.edges.consul import IsolationEntry, Members, Registration
-from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import Node, World
 from tests.support.sources import opener
 
@@ -47,10 +47,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": {"handler": "a.b"}}
     path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 def muster(world: World, *args: str) -> Result:
@@ -111,7 +108,9 @@ def test_an_unreadable_topic_and_a_doubtful_consul(world: World) -> None:
     world.doubt = "Consul says there are none"
     result = muster(world, "--check")
     assert result.exit_code == 5
-    assert "left alone: topic u: ZooKeeper node u is not an assignment" in result.stdout
+    assert (
+        "left alone: topic u: ZooKeeper node /consumers/c/assignments/u is not an assignment" in result.stdout
+    )
     assert "doubt: Consul says there are none" in result.stdout
     assert {c["state"] for c in printed(world)["consumers"]} == {"unknown"}
 

@@ -14,15 +14,13 @@ from muster.edges.consul import WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
-from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
+from tests.support.runs import Topics, coordinator, run, settle, settled_world, state_of
 from tests.support.simulated import Node, World
 
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
+    world = settled_world()
     world.store.writes = 0
     return world
 
@@ -147,7 +145,7 @@ def test_rubbish_in_a_node_leaves_that_topic_alone(world: World) -> None:
     world.store.nodes["t"] = Node(b"{not json", 99)
     world.consumers["b"].alive = False
     report = coordinator(world, KAFKA).advance(60)
-    assert "ZooKeeper node t is not an assignment" in report.errors["t"]
+    assert "ZooKeeper node /consumers/c/assignments/t is not an assignment" in report.errors["t"]
     assert {change.topic for change in report.changes} == {"u"}
     assert world.store.nodes["t"].data == b"{not json"
 

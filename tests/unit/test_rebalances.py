@@ -100,7 +100,7 @@ def muster_history(world: World, *args: str) -> Result:
 
 def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> None:
     lever = Lever(9.0, "ann", "pin", "has the cache", "command line", {"topic": "t", "partitions": "3"})
-    world.store.records = log(lever, *A_REBALANCE)
+    world.store.record(log(lever, *A_REBALANCE))
     shown = muster_history(world)
     assert shown.exit_code == 0
     assert shown.output == (
@@ -127,7 +127,7 @@ def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> 
 def test_limit_reads_on_until_a_rebalance_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PAGE", 2)
     later = [(at + 100, each) for at, each in A_REBALANCE]
-    world.store.records = log(*A_REBALANCE, *later)
+    world.store.record(log(*A_REBALANCE, *later))
     found = json.loads(muster_history(world, "--limit", "1", "--json").output)["events"]
     assert [(event["began"][:19], event["moved"], event["whole"]) for event in found] == [
         ("1970-01-01T00:01:50", 1, True)
@@ -142,7 +142,7 @@ def test_since_and_topic_choose(world: World) -> None:
         (now - 60, step(INITIAL, STARTING, topic="u")),
         (now - 50, step(STARTING, STABLE, 10, topic="u")),
     ]
-    world.store.records = log(*old, *other)
+    world.store.record(log(*old, *other))
 
     def topics(*args: str) -> list[str]:
         return [

@@ -13,16 +13,14 @@ from typing import Any
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import AdvanceReport, PlanReport
-from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State
 from muster.core.wire import WireError
 from muster.edges.status import StatusFailure
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.faults.fuzz.memory_zookeeper import MemoryClient, MemoryStore
 from tests.faults.model.consul import Api, Servers, Service, SimulatedDiscovery
-from tests.support.simulated import Node, SimulatedConsumer
+from tests.support.simulated import SimulatedConsumer, SimulatedStore
 
 CLUSTER = "c"
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
@@ -46,17 +44,6 @@ class _Lister:
         return self.racks
 
 
-class _Obeyed:
-    """The topic nodes as consumers see them."""
-
-    def __init__(self, client: MemoryClient) -> None:
-        root = wire.assignments_path(CLUSTER)
-        data = client.data()
-        self.nodes = {
-            topic: Node(data[f"{root}/{topic}"]) for topic in client.children(root) if data[f"{root}/{topic}"]
-        }
-
-
 class Cluster:
     """`topics` maps names to numbers of partitions; `good` are those that have to become Stable."""
 
@@ -69,12 +56,12 @@ class Cluster:
     ) -> None:
         self.good = tuple(good)
         self.topics = dict(topics)
-        self.client = MemoryClient()
-        self.store = MemoryStore(self.client, CLUSTER)
+        self.store = SimulatedStore(cluster=CLUSTER)
+        self.zookeeper = self.store.zookeeper
         self.servers = Servers()
         self.discovery = SimulatedDiscovery(Api(self.servers))
         self.now = 1_700_000_000.0
-        self.client.clock = lambda: self.now
+        self.store.clock = lambda: self.now
         self.incarnations: dict[str, str] = {}
         self.consumers: dict[str, SimulatedConsumer] = {}
         self.racks: dict[str, dict[int, str]] = {}
@@ -118,9 +105,8 @@ class Cluster:
 
     def pause(self, seconds: float) -> None:
         self.now += seconds
-        seen: Any = _Obeyed(self.client)
         for consumer in self.consumers.values():
-            consumer.obey(seen)
+            consumer.obey(self.store)
 
     def poll(
         self, consumers: Iterable[Consumer], timeout: float, topics: object = None

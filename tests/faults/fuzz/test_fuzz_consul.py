@@ -124,7 +124,7 @@ def test_rotten_words_on_coordination(keys: list[tuple[str, bytes]], paused: byt
         cluster.key(f"coordination/{name}", value)
         count("Consul key")
     asked = cluster.servers.keys.get("muster/c/coordination/rebalance")
-    before = cluster.client.data()
+    before = cluster.zookeeper.data()
     cluster.join("c")
     cluster.run()
     read = cluster.discovery.decisions()
@@ -140,7 +140,7 @@ def test_rotten_words_on_coordination(keys: list[tuple[str, bytes]], paused: byt
     elif cluster.plan.planning_error:
         told(cluster.plan.planning_error, "chosen instead of clusters.yaml's")
     if cluster.plan.held or cluster.plan.planning_error:
-        assert cluster.client.data() == before, "nothing is written"
+        assert cluster.zookeeper.data() == before, "nothing is written"
     assert cluster.discovery.resume() == (paused is not None)
     assert cluster.discovery.clear_assignor() == any(name == "assignor" for name, _ in keys)
     cluster.settles()

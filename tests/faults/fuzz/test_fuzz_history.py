@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from muster.cli.main import main
 from muster.cluster.last_rebalance import last_rebalance
-from muster.core.history import HistoryPage, Lever, Unreadable, entry_name, history_path
+from muster.core.history import HistoryPage, Lever, Unreadable, entry_name, entry_prefix, history_path
 from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import timeline
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
 from tests.faults.fuzz.rubbish import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
+from tests.support.memory_zookeeper import Operation
 from tests.support.sources import opener
 
 ROOT = history_path(CLUSTER)
@@ -84,9 +85,8 @@ def shown(cluster: Cluster, *options: str) -> str:
 def test_rotten_entries_cost_themselves(rotten: list[bytes], topic: str | None) -> None:
     cluster = Cluster({}, good=())
     first = cluster.store.append_history(GOOD)
-    for number, data in enumerate(rotten, first + 1):
-        cluster.client.put(f"{ROOT}/{entry_name(number)}", data)
-        cluster.client.numbered = number + 1
+    for data in rotten:
+        cluster.zookeeper.write(Operation("create numbered", entry_prefix(CLUSTER), data))
         count("history entry")
     last = cluster.store.append_history(GOOD)
     page = cluster.store.history()
@@ -125,7 +125,7 @@ def strictly(text: str) -> Any:
 def test_no_entry_steers_the_terminal(field: str, text: str) -> None:
     cluster = Cluster({}, good=())
     data = {**LEVER, field: f"\x1b[31m{text}\u202e"}
-    cluster.client.put(f"{ROOT}/{entry_name(0)}", json.dumps(data).encode())
+    cluster.zookeeper.put(f"{ROOT}/{entry_name(0)}", json.dumps(data).encode())
     count("history entry")
     lines = shown(cluster).replace("\n", "")
     assert "\\x1b[31m" in lines
@@ -138,11 +138,13 @@ def test_no_entry_steers_the_terminal(field: str, text: str) -> None:
 def test_nodes_that_are_no_entries_are_left_alone(children: list[str], data: bytes) -> None:
     cluster = Cluster({}, good=())
     for child in children:
-        cluster.client.put(f"{ROOT}/{child}", data)
+        cluster.zookeeper.put(f"{ROOT}/{child}", data)
         count("history entry")
     number = cluster.store.append_history(GOOD)
     page: HistoryPage = cluster.store.history()
     assert [record.number for record in page.records] == [number]
     assert cluster.store.prune_history(keep_seconds=1e12, keep_entries=0, keep_bytes=10**9) == 1
     assert cluster.store.history().records == ()
-    assert {f"{ROOT}/{child}" for child in children} <= cluster.client.data().keys(), "they may be somebody's"
+    assert {f"{ROOT}/{child}" for child in children} <= cluster.zookeeper.data().keys(), (
+        "they may be somebody's"
+    )

@@ -17,11 +17,11 @@ from muster.core import wire
 from muster.core.model import TopicAssignment, TopicSnapshot
 from muster.core.wire import WireError, check_id
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
-from tests.faults.fuzz.memory_zookeeper import SETTINGS, MemoryClient
 from tests.faults.fuzz.rubbish import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.fuzz.told import told
 from tests.faults.fuzz.znodes import ASSIGNMENT, STATE
+from tests.support.memory_zookeeper import SETTINGS, MemoryClient, MemoryZooKeeper
 
 ROOT, STATES = wire.assignments_path(CLUSTER), wire.states_path(CLUSTER)
 RACKS = f"/consumers/{CLUSTER}/racks"
@@ -45,19 +45,19 @@ def test_rotten_topics_are_left_alone_and_the_others_go_on(
 ) -> None:
     topics = {"good-1": 3, "good-2": 2} | {f"rotten-{number}": 2 for number in range(len(rotten))}
     cluster = Cluster(topics, good=("good-1", "good-2"))
-    client = cluster.client
+    zookeeper = cluster.zookeeper
     for number, (assignment, state, racks) in enumerate(rotten):
         topic = f"rotten-{number}"
-        client.put(f"{ROOT}/{topic}", assignment)
-        client.put(f"{ROOT}/{topic}/0")
+        zookeeper.put(f"{ROOT}/{topic}", assignment)
+        zookeeper.put(f"{ROOT}/{topic}/0")
         if state is not None:
-            client.put(f"{STATES}/{topic}", state)
+            zookeeper.put(f"{STATES}/{topic}", state)
             count("znode, coordinator")
         if racks is not None:
-            client.put(f"{RACKS}/{topic}", racks)
+            zookeeper.put(f"{RACKS}/{topic}", racks)
             count("racks node")
         count("znode, coordinator")
-    before = client.data()
+    before = zookeeper.data()
     read = cluster.store.snapshots()
     refused = {topic: found for topic, found in read.items() if isinstance(found, WireError)}
     elsewhere = {
@@ -74,7 +74,7 @@ def test_rotten_topics_are_left_alone_and_the_others_go_on(
         told(str(error), f"/{topic}")
         told(cluster.errors[topic], f"/{topic}")
         for path in (f"{ROOT}/{topic}", f"{ROOT}/{topic}/0", f"{STATES}/{topic}"):
-            assert client.data().get(path) == before.get(path), f"{path} was written over"
+            assert zookeeper.data().get(path) == before.get(path), f"{path} was written over"
     for topic in elsewhere:
         told(cluster.errors[topic], f"topic {topic} is read at")
 
@@ -98,17 +98,17 @@ def means_what_it_says(found: TopicSnapshot) -> None:
 )
 def test_topics_and_partitions_with_impossible_names(children: list[str], topics: list[str]) -> None:
     cluster = Cluster({"good": 3, "t": 2}, good=("good",))
-    cluster.client.put(f"{ROOT}/t", json.dumps(ASSIGNMENT).encode())
+    cluster.zookeeper.put(f"{ROOT}/t", json.dumps(ASSIGNMENT).encode())
     for child in children:
-        cluster.client.put(f"{ROOT}/t/{child}", b"something")
+        cluster.zookeeper.put(f"{ROOT}/t/{child}", b"something")
         count("partition child")
     for topic in topics:
-        cluster.client.put(f"{ROOT}/{topic}", b"")
+        cluster.zookeeper.put(f"{ROOT}/{topic}", b"")
         count("partition child")
-    before = cluster.client.data()
+    before = cluster.zookeeper.data()
     read = cluster.store.snapshots()
     cluster.settles()
-    after = cluster.client.data()
+    after = cluster.zookeeper.data()
     for topic in {*topics, "t"}:
         if isinstance(found := read[topic], WireError):
             told(str(found), f"{ROOT}/{topic}")
@@ -126,17 +126,18 @@ def below(path: str, nodes: dict[str, bytes]) -> dict[str, bytes]:
 @examples(1000)
 @given(st.lists(st.tuples(mangled(ASSIGNMENT), mangled(ASSIGNMENT)), min_size=1, max_size=2))
 def test_a_consumer_keeps_what_it_has_of_a_rotten_topic(rotten: list[tuple[bytes, bytes]]) -> None:
-    client = MemoryClient()
+    zookeeper = MemoryZooKeeper()
+    client = MemoryClient(zookeeper)
     good: dict[str, Any] = {**ASSIGNMENT, "assignments": {"0": "a", "1": "a"}}
     for topic in ("good", *(f"rotten-{number}" for number in range(len(rotten)))):
-        client.put(f"{ROOT}/{topic}", json.dumps(good).encode())
+        zookeeper.put(f"{ROOT}/{topic}", json.dumps(good).encode())
     agent = Agent("a")
     watch = AssignmentWatch(SETTINGS, CLUSTER, agent, 5.0)
     watch.look(client, full=True)
     for turn in range(2):
         before = agent.view()
         for number, texts in enumerate(rotten):
-            client.put(f"{ROOT}/rotten-{number}", texts[turn])
+            zookeeper.put(f"{ROOT}/rotten-{number}", texts[turn])
             count("znode, consumer")
         watch.look(client, full=True)
         view = agent.view()

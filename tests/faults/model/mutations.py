@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -25,17 +25,18 @@ from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.core import ownership, positions, state_machine, wire
 from muster.core.decisions import NOTHING_DECIDED, Decisions
-from muster.core.model import ConsumerStatus, Owners, TopicState
+from muster.core.model import ConsumerStatus, Owners, TopicSnapshot, TopicState, Transition
 from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
+from muster.edges import zookeeper_transitions
 from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_coordination import CoordinationKeys
 from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import Outcome
+from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
 from tests.faults.model.process import ending
-from tests.faults.model.zookeeper import Ensemble
 
 Mutation = Callable[[MonkeyPatch], None]
 
@@ -49,7 +50,26 @@ def ignore_the_epoch(patch: MonkeyPatch) -> None:
 
 
 def forget_the_version_check(patch: MonkeyPatch) -> None:
-    patch.setattr(Ensemble, "_unchanged", lambda ensemble, before: True)
+    original = TopicStore.apply
+
+    def apply(self: TopicStore, transitions: Sequence[Transition]) -> list[bool]:
+        read = TopicStore.snapshots(self)
+        found = [(t, read[t.topic]) for t in transitions]
+        return original(
+            self,
+            [
+                replace(
+                    t,
+                    before=replace(
+                        t.before, assignment_version=now.assignment_version, state_version=now.state_version
+                    ),
+                )
+                for t, now in found
+                if isinstance(now, TopicSnapshot)
+            ],
+        )
+
+    patch.setattr(TopicStore, "apply", apply)
 
 
 def trust_an_empty_list(patch: MonkeyPatch) -> None:
@@ -93,7 +113,7 @@ def give_at_once_what_an_absent_owner_had(patch: MonkeyPatch) -> None:
 
 def forget_who_is_closing_when_restarted(patch: MonkeyPatch) -> None:
     original = wire.format_state
-    patch.setattr(wire, "format_state", lambda state: original(_without_to_close(state)))
+    patch.setattr(zookeeper_transitions, "format_state", lambda state: original(_without_to_close(state)))
 
 
 def _without_to_close(state: TopicState) -> TopicState:
@@ -304,11 +324,11 @@ def forget_to_close_what_vanished(patch: MonkeyPatch) -> None:
 
 
 def delete_partitions_that_others_found(patch: MonkeyPatch) -> None:
-    original = Ensemble.set_partitions
+    original = TopicStore.set_partitions
     patch.setattr(
-        Ensemble,
+        TopicStore,
         "set_partitions",
-        lambda store, topic, partitions, known, writer: original(store, topic, partitions, None, writer),
+        lambda store, topic, partitions, known: original(store, topic, partitions, None),
     )
 
 

@@ -126,9 +126,10 @@ class Watchman:
         if self.broken is not None:
             raise self.broken
         self._note_who_is_live()
-        contacts = {p.incarnation for p in self.world.processes if self.in_contact(p)}
+        living = [p for p in self.world.processes if p.alive]
+        contacts = {p.incarnation for p in living if self.in_contact(p)}
         self.were_in_contact = contacts
-        self.taken_up |= contacts | {p.incarnation for p in self.world.processes if self._passes(p)}
+        self.taken_up |= contacts | {p.incarnation for p in living if self._passes(p)}
         holders: dict[TopicPartition, Process] = {}
         for process in self.world.processes:
             if not process.alive:
@@ -356,17 +357,17 @@ class Watchman:
     # -- writes -----------------------------------------------------------------------------------------------
 
     def written(
-        self, transitions: Sequence[Transition], writer: CoordinatorProcess | None, read_at: int
+        self, transitions: Sequence[Transition], before: int, writer: CoordinatorProcess | None, read_at: int
     ) -> None:
-        """These are about to be written by `writer`, None if it waits for them no more, which began its last reading
-        of Consul at the moment `read_at`."""
+        """These were written after the write `before` by `writer`, None if it waits for them no more, which began its
+        last reading of Consul at the moment `read_at`."""
         owners = any(
             t.assignment.owners != t.before.assignment.owners for t in transitions if t.before.assignment
         )
         if owners and writer is not None and not writer.discovery.trusted:
             self.fail(f"{writer.name} writes, but its last reading of Consul failed or is in doubt")
         for transition in transitions:
-            self._check_write(transition, read_at)
+            self._check_write(transition, before, read_at)
         for transition in transitions:
             self.world.say(
                 f"  written: topic {transition.topic}: {transition.state.state}, epoch "
@@ -375,22 +376,23 @@ class Watchman:
             )
 
     def removes(self, topic: str, partitions: frozenset[int], writer: CoordinatorProcess) -> None:
-        """These partitions are about to be removed."""
+        """These partitions were removed."""
         known = writer.store.seen.get(topic, frozenset())
         if unknown := partitions & (writer.lister.listed.get(topic, frozenset()) | (partitions - known)):
             self.fail(f"{writer.name} removes {topic} {sorted(unknown)}, and cannot know that they vanished")
 
     def removes_topic(self, snapshot: TopicSnapshot) -> None:
-        """All nodes of a topic are about to be removed by a coordinator."""
+        """All nodes of a topic were removed by a coordinator."""
         topic = snapshot.topic
         held = [p.incarnation for p in self.world.processes if self.in_contact(p) and topic in _topics(p)]
         if held:
             self.fail(f"topic {topic} is removed, but {held} hold partitions of it")
 
-    def _check_write(self, transition: Transition, read_at: int) -> None:
+    def _check_write(self, transition: Transition, last: int, read_at: int) -> None:
         topic, zookeeper = transition.topic, self.world.zookeeper
-        before = zookeeper.tree[topic]
-        after = transition.assignment
+        stood = zookeeper.snapshot(topic, last)
+        assert stood is not None and stood.assignment is not None
+        before, after = stood.assignment, transition.assignment
         to_close = by_partition(transition.state.to_close)
         to_start = by_partition(transition.state.to_start)
         if after.epoch < before.epoch or (after.owners != before.owners and after.epoch == before.epoch):
@@ -403,7 +405,7 @@ class Watchman:
             if old == new:
                 continue
             key = (topic, partition)
-            self.owner_since[key] = zookeeper.last + 1
+            self.owner_since[key] = zookeeper.written(topic)
             if transition.before.state is None or after.epoch > before.epoch + 1:
                 # The nodes do not say who holds it, so consumers were asked.
                 self._must_be_held(key, new, read_at)

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable
 from functools import cache, wraps
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +75,8 @@ def _unreliable(name: str, fails: Callable[[], bool]) -> Assignor:
             raise KeyError("zone")
         return assignor.assign(*arguments, **further)
 
+    # Every plan looks at the signature, and to find it behind `wraps` takes long.
+    vars(assign)["__signature__"] = signature(assignor.assign)
     found: Any = SimpleNamespace(name=name, assign=assign)
     if hasattr(assignor, "standbys"):
         found.standbys = assignor.standbys
@@ -185,7 +188,8 @@ class World:
         port = 1000 * (ord(consumer) - ord("a") + 1) + self._started[consumer]
         if place == "same" and before is not None and not before.alive:
             port, host = before.port, before.host
-        view = self.zookeeper.last if server == "current" else max(0, self.zookeeper.last - int(server))
+        last = self.zookeeper.zxid
+        view = last if server == "current" else max(0, last - int(server))
         topics = "u" if consumer == self.only_u else ""
         process = Process(self, consumer, self._started[consumer], host, port, view, topics)
         process.faults.lags = server != "current"
@@ -320,7 +324,7 @@ class World:
     def delete_node(self, topic: str, which: str) -> None:
         """A person deletes a topic's 'state' node, or 'both' nodes."""
         self.now += BY_HAND
-        if topic in self.zookeeper.tree:
+        if self.zookeeper.snapshot(topic) is not None:
             self.zookeeper.delete(topic) if which == "both" else self.zookeeper.delete_state(topic)
 
     def restore(self, writes: str) -> None:
@@ -370,9 +374,9 @@ class World:
 
     def late_writes(self) -> None:
         """Writes that nobody knew of any more happen now."""
-        for transitions, read_at, sent in self.zookeeper.delayed:
+        for write, sent in self.zookeeper.delayed:
             if self.now - sent <= SESSION:
-                self.zookeeper.apply(transitions, None, read_at)
+                write()
         self.zookeeper.delayed.clear()
 
     def time(self, seconds: str) -> None:
@@ -464,10 +468,9 @@ class World:
         ids = {p.id for p in self.processes if self._impaired(p) and self.consul.live(p.id)}
         found: set[TopicPartition] = set()
         for topic, partitions in self.kafka.topics.items() if ids else ():
-            node = self.zookeeper.tree.get(topic)
-            snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last) if node is not None else None
+            snapshot = self.zookeeper.snapshot(topic)
             if (
-                not isinstance(snapshot, TopicSnapshot)
+                snapshot is None
                 or snapshot.assignment is None
                 or snapshot.state is None
                 or self._went_back(snapshot)
@@ -505,7 +508,7 @@ class World:
                 held.setdefault(key, []).append(process.id if key in process.running else "")
         wanted = self._wanted()
         for topic in self.kafka.topics:
-            if topic not in self.zookeeper.tree:
+            if self.zookeeper.snapshot(topic) is None:
                 return f"topic {topic} is unknown"
             left_alone = self._of_another_group(topic) and not self._kept(topic)
             if not left_alone and not any(topic == t for t, _ in concerned) and not self._at_rest(topic):
@@ -532,34 +535,33 @@ class World:
 
     def _kept(self, topic: str) -> frozenset[int]:
         """The partitions of a topic that ZooKeeper knows, if it is still the same topic in Kafka."""
-        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last)
-        assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+        snapshot = self.zookeeper.snapshot(topic)
+        assert snapshot is not None and snapshot.assignment is not None
         same = snapshot.assignment.topic_id in {"", self.kafka.ids[topic]}
         return snapshot.partitions if same else frozenset()
 
     def _of_another_group(self, topic: str) -> bool:
         """Whether a topic is read for another group than the settings name."""
-        node = self.zookeeper.tree.get(topic)
-        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last) if node is not None else None
-        found = isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
-        return found and snapshot.assignment.group_id != self._group  # type: ignore[union-attr]
+        snapshot = self.zookeeper.snapshot(topic)
+        assignment = None if snapshot is None else snapshot.assignment
+        return assignment is not None and assignment.group_id != self._group
 
     def _closes(self, key: TopicPartition) -> bool:
         return any(key in p.held and self.zookeeper.owner(*key) != p.id for p in self.processes if p.alive)
 
     def _at_rest(self, topic: str) -> bool:
-        snapshot = self.zookeeper.snapshot(topic, self.zookeeper.last)
-        state = snapshot.state if isinstance(snapshot, TopicSnapshot) else None
+        snapshot = self.zookeeper.snapshot(topic)
+        state = None if snapshot is None else snapshot.state
         return state is not None and state.state is State.STABLE and not state.missing
 
     def _unrest(self) -> bool:
         """Whether a coordinator run still finds something to write."""
-        before = self.zookeeper.last
+        before = self.zookeeper.zxid
         for name in COORDINATORS:
             if self.coordinators[name].under_way:
                 self.coordinate(name, "end")
             self.coordinate(name, "end")
-        return self.zookeeper.last != before
+        return self.zookeeper.zxid != before
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}
@@ -567,8 +569,8 @@ class World:
             if process.alive and not self._impaired(process):
                 process.work()
         for key in self._wanted() - self._concerned():
-            snapshot = self.zookeeper.snapshot(key[0], self.zookeeper.last)
-            assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+            snapshot = self.zookeeper.snapshot(key[0])
+            assert snapshot is not None and snapshot.assignment is not None
             record = self.kafka.record(key, snapshot.assignment.group_id)
             if self.kafka.stands(record) <= before.get(record, 0):
                 self.watchman.fail(f"all is Stable, but {key} does not flow")

@@ -6,7 +6,7 @@ import httpx
 
 from tests.faults.real.faults import Fault
 from tests.faults.real.jobs import frozen
-from tests.faults.real.world import CONSUMERS_DAG, LONGEST, World
+from tests.faults.real.world import CONSUMERS_DAG, World
 
 SOON = 20.0
 """Seconds until a consumer whose task is cleared has to hear of it, on a machine that is busy with other things."""
@@ -77,7 +77,7 @@ def roll(world: World) -> int:
             world.eventually(
                 f"consumer {number} is back",
                 lambda job=job, before=before: job.incarnation != before and world.even(),  # type: ignore[misc]
-                LONGEST,
+                world.longest,
             )
     return len(world.numbers())
 

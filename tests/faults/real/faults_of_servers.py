@@ -6,7 +6,7 @@ from itertools import cycle
 
 from muster.core.model import State
 from tests.faults.real.faults import Fault
-from tests.faults.real.world import LONGEST, World
+from tests.faults.real.world import World
 from tests.faults.real.zookeeper_proxy import Moment, Trap
 
 FEWEST_WRITES = 3
@@ -35,12 +35,12 @@ def kill_zookeeper_and_its_leader(world: World) -> int:
     world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
     world.stack.ensemble.kill()
     world.stack.ensemble.start()
-    world.eventually("the rebalance is done", lambda: world.settled(1), LONGEST)
+    world.eventually("the rebalance is done", lambda: world.settled(1), world.longest)
     leader = world.eventually("a leader", world.stack.ensemble.leader)
     world.restore(1)
     world.eventually("the next one has begun", lambda: world.state() is not State.STABLE)
     leader.kill()
-    world.eventually("all have their share again", world.even, LONGEST)
+    world.eventually("all have their share again", world.even, world.longest)
     leader.start()
     return 2
 
@@ -77,7 +77,7 @@ def kill_scheduler(world: World) -> None:
     world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
     world.stack.airflow.scheduler.kill()
     world.stack.airflow.scheduler.start()
-    world.eventually("the rebalance is done", lambda: world.settled(3), LONGEST)
+    world.eventually("the rebalance is done", lambda: world.settled(3), world.longest)
     world.restore(3)
 
 
@@ -94,7 +94,7 @@ def kill_at_writes(world: World) -> int:
         world.eventually(
             f"killed {moment} write {written + 1}, or done",
             lambda trap=trap: trap.sprung.is_set() or (world.settled(1) and not trap.seen),  # type: ignore[misc]
-            LONGEST,
+            world.longest,
         )
         if not trap.sprung.is_set():
             break

@@ -10,10 +10,10 @@ import os
 
 import pytest
 
-from tests.faults.real import faults_of_consumers, faults_of_servers, matrix
+from tests.faults.real import faults_of_consumers, faults_of_servers
 from tests.faults.real.faults import Fault
 from tests.faults.real.stack import PARTITIONS
-from tests.faults.real.world import LONGEST, World
+from tests.faults.real.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -34,15 +34,15 @@ def test_all_flows_again_after(world: World, fault: Fault) -> None:
 
 
 def test_every_number_is_accounted_for(world: World) -> None:
-    world.eventually("all is well after the last fault", world.even, LONGEST)
+    world.eventually("all is well after the last fault", world.even, world.longest)
     produced = world.producer.stop()
     world.eventually("all is committed", lambda: world.commits.committed() == produced)
     found = world.in_sink()
     lost = {p: set(range(produced[p])) - set(found[p]) for p in range(PARTITIONS)}
-    rows = world.rows(lost)
-    matrix.write(rows)
+    score = world.score(lost)
+    score.write()
     print(f"{sum(produced.values())} numbers")
     assert not any(lost.values()), f"lost: { {p: sorted(numbers)[:20] for p, numbers in lost.items()} }"
     assert {p: len(offsets) for p, offsets in found.items()} == produced, "the sink has each number once"
     assert not world.commits.steps_back
-    assert matrix.good(rows), matrix.last_line(rows)
+    assert score.good, score.last_line()

@@ -1,48 +1,35 @@
-"""The stack with all that looks at it, and what faults have in common: one is done, is over, and all flows again."""
+"""The stack with all that looks at it, and what faults do to it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
-import psutil
 import pyarrow.parquet as pq
-from confluent_kafka import KafkaException
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
-from devstack.errors import DevstackError
 from muster.core.model import State, TopicSnapshot
-from muster.edges.consul import ConsulError, Discovery
-from muster.edges.kafka import KafkaError
-from muster.edges.zookeeper import ZooKeeperError
+from muster.edges.consul import Discovery
 from muster.settings.clusters import ClusterSettings
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.deliveries import Journal
 from tests.faults.real.jobs import Job
-from tests.faults.real.matrix import Row
 from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, FaultStack
-from tests.faults.real.window import Window
-
-T = TypeVar("T")
+from tests.support.fault_score import Score
+from tests.support.fault_world import NOT_YET, FaultWorld
 
 CONSUMERS_DAG, COORDINATOR_DAG = f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"
-NOT_YET = (
-    *(AssertionError, ConsulError, DevstackError),
-    *(KafkaError, KafkaException, ZooKeeperError, psutil.Error),
-)
-LONGEST = 240.0
-"""Seconds until all partitions must flow again."""
 
 
 @dataclass
-class World:
+class World(FaultWorld):
     """What a fault can be done to, and what is seen of it."""
 
     stack: FaultStack
@@ -53,24 +40,6 @@ class World:
     producer: NumberProducer
     commits: CommitLog
     journal: Journal
-    windows: list[Window] = field(default_factory=list)
-    unwell: str = ""
-    mending: bool = False
-    """Whether the fault before is still being mended, and the next one comes on top of it."""
-
-    def eventually(self, what: str, condition: Callable[[], T], timeout: float = 60.0) -> T:
-        """The condition's first true value. An error of an edge that is away counts as "not yet"."""
-        deadline = time.monotonic() + timeout
-        while True:
-            failure: BaseException | None = None
-            try:
-                if value := condition():
-                    return value
-            except NOT_YET as error:
-                failure = error
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {timeout:g} s: {what}; {self.describe()}") from failure
-            time.sleep(0.1)
 
     # -- what is there
 
@@ -97,10 +66,7 @@ class World:
         """The status page of consumer `number`."""
         there = self.discovery.members().registered.get(f"{CLUSTER}-{number}")
         assert there is not None, f"consumer {number} is not registered"
-        try:
-            answer = httpx.get(f"http://{there.address}:{there.port}/status", timeout=5, trust_env=False)
-        except httpx.HTTPError as error:
-            raise AssertionError(f"consumer {number} does not answer: {error}") from error
+        answer = httpx.get(f"http://{there.address}:{there.port}/status", timeout=5, trust_env=False)
         return dict(answer.json())
 
     def state(self) -> State:
@@ -117,6 +83,9 @@ class World:
             and len(self.view.live()) == CONSUMERS
         )
 
+    def well(self) -> bool:
+        return self.even()
+
     def describe(self) -> str:
         """How things stand, for messages."""
         try:
@@ -130,43 +99,14 @@ class World:
 
     # -- what is done
 
-    @contextmanager
-    def fault(self, name: str, planned: bool, mended: bool) -> Iterator[Window]:
-        """One injection, which is over at the end of the block; then everything has to flow again, and if it is to be
-        `mended` before the next one, to be even."""
-        assert not self.unwell, self.unwell
-        try:
-            if not self.mending:
-                self.eventually("all is well before the fault", self.even, LONGEST)
-        except AssertionError as error:
-            self.unwell = f"not tried, because the stack has not recovered from an earlier fault: {error}"
-            raise
-        self.mending = False
-        window = Window(name, planned, time.time())
-        self.windows.append(window)
-        try:
-            yield window
-            over = time.time()
-            window.flowed = self.flows(window.began)
-            self.flows(over)
-            if mended:
-                self.eventually("all is well after the fault", self.even, LONGEST)
-            self.mending = not mended
-        finally:
-            self._restore_all()
-            window.ended = time.time()
-            window.doubled = self.journal.doubled(window.began, window.ended)
-            print(
-                f"{name}: flowed again after {window.seconds:.1f} s, "
-                f"{window.doubled} delivered twice, {window.ended - window.began:.1f} s in all"
-            )
-
     def flows(self, since: float, partitions: Collection[int] = range(PARTITIONS)) -> float:
         """Wait until what was produced at `since` or later is committed in all `partitions`; returns when it was."""
         when: list[float] = []
         for partition in partitions:
             what = f"partition {partition} flows"
-            when.append(self.eventually(what, partial(self._reached, partition, since), LONGEST) or since)
+            when.append(
+                self.eventually(what, partial(self._reached, partition, since), self.longest) or since
+            )
         return max(when)
 
     def flows_on(self, seconds: float, partitions: Collection[int] = range(PARTITIONS)) -> None:
@@ -186,7 +126,7 @@ class World:
         """The same, back."""
         assert self.discovery.restore(f"{CLUSTER}-{number}")
 
-    def _restore_all(self) -> None:
+    def restore_all(self) -> None:
         """Whatever a fault that failed has left isolated would spoil all later ones."""
         with suppress(*NOT_YET):
             for consumer in self.discovery.isolated():
@@ -234,30 +174,17 @@ class World:
 
     # -- what comes of it
 
-    def rows(self, lost: dict[int, set[int]]) -> list[Row]:
-        """The matrix. `lost` are the numbers that never arrived, by partition."""
-        rows = []
-        for name in dict.fromkeys(window.fault for window in self.windows):
-            of_it = [window for window in self.windows if window.fault == name]
-            rows.append(
-                Row(
-                    name,
-                    sum(window.times for window in of_it),
-                    sum(self._lost_in(window, lost) for window in of_it),
-                    sum(window.doubled for window in of_it),
-                    sum(self.commits.went_back(window.began, window.ended) for window in of_it),
-                    round(max(window.seconds for window in of_it), 1),
-                    of_it[0].planned,
-                )
-            )
-        return rows
+    def doubled(self, since: float, until: float) -> int:
+        return self.journal.doubled(since, until)
 
-    def _lost_in(self, window: Window, lost: dict[int, set[int]]) -> int:
+    def went_back(self, since: float, until: float) -> int:
+        return self.commits.went_back(since, until)
+
+    def score(self, lost: dict[int, set[int]]) -> Score:
+        """Of all faults so far. `lost` are the numbers that never arrived, by partition."""
         times = self.producer.times
-        return sum(
-            window.began <= times[partition][number] < window.ended
-            for partition, numbers in lost.items()
-            for number in numbers
+        return Score(
+            "faults", self.rows([times[p][number] for p, numbers in lost.items() for number in numbers])
         )
 
     def in_sink(self) -> dict[int, list[int]]:
