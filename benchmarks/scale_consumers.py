@@ -54,12 +54,12 @@ class Assigned:
         """What the page of `consumer` says, of the topics `asked` or of all."""
         known = self.topics
         topics = {name: known[name] for name in asked & known.keys()} if asked else known
-        told = ", ".join(
+        shown = ", ".join(
             json.dumps({name: _topic(epoch, sorted(held[consumer]))})[1:-1] if consumer in held else nothing
             for name, (epoch, held, nothing) in topics.items()
         )
         head = {"consumer": consumer, "incarnation": f"{consumer}-1", "epochs": True, "leaving": False}
-        return f'{json.dumps(head)[:-1]}, "topics": {{{told}}}}}'.encode()
+        return f'{json.dumps(head)[:-1]}, "topics": {{{shown}}}}}'.encode()
 
 
 def _topic(epoch: int, held: list[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One DAG a cluster of clusters.yaml that asks whom to isolate: `muster_stuck__[cluster]` (Airflow)."""
+"""One DAG a cluster of clusters.yaml that asks which consumer to isolate: `muster_stuck__[cluster]` (Airflow)."""
 
 from muster.airflow.dag_files import clusters_of
 from muster.airflow.stuck_dag import stuck_dag

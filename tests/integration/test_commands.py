@@ -158,7 +158,7 @@ def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
     start_client(client, zookeeper)
     client.set(f"/consumers/{cluster.name}/assignments/flights", b"rubbish")
     stop_client(client, 5.0)
-    with refused("the partitions of topic 'flights' cannot be told: "):
+    with refused("the partitions of topic 'flights' are unknown: "):
         pin(target, ANN, "flights", frozenset({0}), one)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,12 @@ LITERARY = re.compile(
     r"\b(nobody|somebody|whoever|whom|anew|lest|upon|for\s+ever|cannot\s+be\s+had|rubbish|offence|told|all\s+the\s+same)\b",
     re.IGNORECASE,
 )
+CODE = sorted(
+    path
+    for folder in ("include", "dags", "plugins", "sparkjobs", "config", "devstack", "benchmarks", "docs")
+    for ending in ("py",)
+    for path in (ROOT / folder).rglob(f"*.{ending}")
+)
 PLAIN = [page for page in PAGES if page.parent.name != "benchmarks" and page.name != "protocol.md"]
 """The protocol keeps its text: implementations in other languages were written by it."""
 
@@ -63,3 +71,22 @@ def test_page_uses_plain_words(page: Path) -> None:
         r"`[^`\n]*`|\([^)\s]*\)", "", page.read_text(encoding="utf-8")
     )  # names, and targets of links
     assert not [match[0] for match in LITERARY.finditer(text)]
+
+
+def _words_of(code: Path) -> str:
+    """What people read of a file: docstrings, comments and messages; of what is no Python, everything."""
+    text = code.read_text(encoding="utf-8")
+    if code.suffix != ".py":
+        return text
+    shown = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", None))
+    words = [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type in shown]
+    return "\n".join(re.sub(r"\{[^{}]*\}", "", each) for each in words)
+
+
+@pytest.mark.parametrize(
+    "package", sorted({code.parent for code in CODE}), ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_code_uses_plain_words(package: Path) -> None:
+    for code in CODE:
+        if code.parent == package:
+            assert not [match[0] for match in LITERARY.finditer(_words_of(code))], code

@@ -61,7 +61,7 @@ def only_move(
     ("snapshot", "membership", "cause", "text"),
     [
         (topic({}, 1, state=False), live("a"), Cause.FIRST, "first assignment"),
-        (topic({}, 1), live("a"), Cause.UNOWNED, "nobody held it"),
+        (topic({}, 1), live("a"), Cause.UNOWNED, "no consumer held it"),
         (topic({0: "a"}, 2), live("a"), Cause.NEW_PARTITION, "new partition"),
         (topic({0: "a", 1: "a"}, 1), live("a"), Cause.VANISHED, "partition vanished from Kafka"),
         (topic({0: "a", 1: "b"}), live("b"), Cause.LEFT, "consumer a left"),

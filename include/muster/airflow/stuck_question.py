@@ -139,7 +139,7 @@ class HoldUpTrigger(BaseTrigger):
             try:
                 obsolete = not await sync_to_async(still_holds_up)(self.cluster, self.consumer)
             except Exception as error:  # whatever is out of reach, the question stands
-                self.log.warning("whether %s still holds things up cannot be told: %s", self.consumer, error)
+                self.log.warning("whether %s still holds things up is unknown: %s", self.consumer, error)
                 obsolete = False
             if obsolete:
                 await self._close()

@@ -69,8 +69,8 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         _show("this machine", general)
         for name, checks in found.items():
             _show(f"cluster {name}", checks)
-        told = ", ".join(f"{count} {outcome}" for outcome, count in counts(everything).items())
-        console().print(f"doctor: {told}")
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in counts(everything).items())
+        console().print(f"doctor: {summary}")
     if failed(everything):
         sys.exit(FAILED)
 

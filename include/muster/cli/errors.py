@@ -2,7 +2,7 @@
 
 0: done. 1: a fault of Muster itself. 2: the question is wrong (unknown cluster, consumer, topic or option, or
 settings that cannot be used). 3: ZooKeeper or Consul is out of reach, or Consul's answer is not to be trusted. 4: the
-assignor cannot be had, failed, or returned something that cannot be obeyed. 5: `status --check` found
+assignor is unavailable, failed, or returned something that cannot be obeyed. 5: `status --check` found
 something, or a check of `doctor` failed.
 """
 

@@ -111,7 +111,7 @@ def _assignor(value: Mapping[str, Any]) -> NamedAssignor:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An override in force: `on` says by field what it is about, `override` what was decided, by whom and why."""
+    """An override in force: `on` says by field what it is about; `override` has its author and reason."""
 
     on: Mapping[str, Any]
     override: Decided

@@ -46,7 +46,7 @@ def check_partitions(target: Target, topic: str, partitions: frozenset[int]) -> 
         )
     snapshot = found[topic]
     if isinstance(snapshot, WireError):
-        raise CommandError(f"the partitions of topic {topic!r} cannot be told: {snapshot}")
+        raise CommandError(f"the partitions of topic {topic!r} are unknown: {snapshot}")
     if missing := partitions - snapshot.partitions:
         raise CommandError(
             f"topic {topic!r} has no partition(s) {format_partitions(missing)}; it has "

@@ -48,7 +48,7 @@ class ShadowReport:
         if self.error:
             return f"shadow: {self.assignor}: no plan to compare with: {self.error}"
         examples = "; ".join(
-            f"{d.topic} {d.partition} with {d.second or 'nobody'} instead of {d.first or 'nobody'}"
+            f"{d.topic} {d.partition} with {d.second or 'no consumer'} instead of {d.first or 'no consumer'}"
             for d in self.examples
         )
         more = "; ..." if self.different > len(self.examples) else ""

@@ -94,7 +94,7 @@ def _outcome(
 def _moves(plan: Preview) -> list[str]:
     groups: dict[tuple[str, str, str, str], list[int]] = {}
     for move in plan.moves:
-        key = (move.topic, move.source or "-", move.target or "nobody", move.reason.text)
+        key = (move.topic, move.source or "-", move.target or "no consumer", move.reason.text)
         groups.setdefault(key, []).append(move.partition)
     rows = [
         f"| {topic} | {format_partitions(partitions)} | {source} | {target} | {_cell(why)} |"

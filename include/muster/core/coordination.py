@@ -21,7 +21,7 @@ class Pause(Decided):
 class RebalanceRequest(Decided):
     """A person asked for a rebalance now. It stands until a coordinator run has carried it out.
 
-    Meanwhile no `rebalance_delay` is waited for, and assignors that keep something where it is on purpose are told
+    Meanwhile no `rebalance_delay` is waited for, and assignors that keep something where it is on purpose know it
     (`rebalance_now` of `muster.core.assignors.Circumstances`). `modified` is Consul's index of the key, to end this
     request and no later one.
     """

@@ -2,8 +2,8 @@
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
 which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`. So an offset of a topic that was deleted is not taken
-for one of the topic that has its name now, and two clusters with one group are told apart. Other metadata (none, or
-another tool's) says neither, and its offset is believed.
+for one of the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none,
+or another tool's) says neither, and its offset is believed.
 
 Definitions
 -----------

@@ -2,7 +2,7 @@
 
 What is plain from the facts is said at once: the partition is new, its owner left, does not take the topic, is kept
 from it; a person pinned it; the new owner just joined. What is left are moves between consumers that both might
-have it. Those are told by asking what would be planned otherwise: a move is put down to the first circumstance
+have it. Those are explained by planning otherwise: a move is put down to the first circumstance
 without which the same assignor would not make it (another assignor, changed attributes, pins and exclusions of other
 partitions, priorities, racks, measured load). A move that would still be made is made for balance, or by
 the assignor's own rule.
@@ -86,7 +86,7 @@ def explain(moves: Iterable[Difference], situation: Situation) -> list[Reason]:
         try:
             planned = other.planned()
         except AssignorError:
-            continue  # it cannot be told what would be planned then
+            continue  # what would be planned then is unknown
         for i in open_:
             if planned.get(asked[i].topic, {}).get(asked[i].partition) == asked[i].first:
                 reasons[i] = other.reason(asked[i])
@@ -128,7 +128,7 @@ def _beginning(snapshot: TopicSnapshot, situation: Situation) -> Reason:
         return Reason(Cause.FIRST, "first assignment")
     if situation.standing.get(snapshot.topic):
         return Reason(Cause.NEW_PARTITION, "new partition")
-    return Reason(Cause.UNOWNED, "nobody held it")
+    return Reason(Cause.UNOWNED, "no consumer held it")
 
 
 def _after_leaving(move: Difference, source: str, situation: Situation) -> Reason:

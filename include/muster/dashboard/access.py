@@ -20,17 +20,17 @@ class Visitor:
 
 
 class Access(Protocol):
-    """Three dependencies of FastAPI. Each gives a `Visitor`, or raises 401 for somebody who is not logged in, and 403
-    for somebody who may not."""
+    """Three dependencies of FastAPI. Each gives a `Visitor`, or raises 401 for a user who is not logged in, and 403
+    for one who may not."""
 
     @property
     def visitor(self) -> Callable[..., Any]:
-        """Somebody who may read DAGs at all."""
+        """A user who may read DAGs at all."""
 
     @property
     def reader(self) -> Callable[..., Any]:
-        """Somebody who may read the coordinator DAG of the cluster in the path (`cluster`)."""
+        """A user who may read the coordinator DAG of the cluster in the path (`cluster`)."""
 
     @property
     def editor(self) -> Callable[..., Any]:
-        """Somebody who may edit it."""
+        """A user who may edit it."""

@@ -19,7 +19,7 @@ from muster.dashboard.models import Freshness
 def conditional(request: Request, answer: BaseModel) -> Response:
     """`answer` as JSON, or a 304 if the caller has it already."""
     read_at = _read_at(answer)
-    # Ages are in the headers: whoever asks again only wants the body when it says something else.
+    # Ages are in the headers: a client that asks again only wants the body when it differs.
     tag = f'"{hashlib.sha256(_timeless(answer)).hexdigest()[:32]}"'
     headers = {
         "ETag": tag,

@@ -59,7 +59,7 @@ class Freshness(_Answer):
 
 
 class Health(StrEnum):
-    """Worst first: `critical` needs somebody now, `warning` a look; `rebalancing` passes by itself."""
+    """Worst first: `critical` needs a person now, `warning` a look; `rebalancing` passes by itself."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -125,7 +125,7 @@ class ClusterSummary(_Answer):
         None, description="Coordination is paused: nothing is planned until it is resumed."
     )
     rebalance_asked: Said | None = Field(
-        None, description="Somebody asked for a rebalance now, and it is not carried out yet."
+        None, description="A rebalance was requested now, and it is not carried out yet."
     )
     state: Literal["Stable", "Rebalancing", "Empty", "Unknown"] = Field(
         "Unknown",
@@ -141,7 +141,7 @@ class ClusterSummary(_Answer):
         default_factory=dict,
         description="Partitions by `muster.cluster.partitions.PartitionState`. Only those above 0.",
     )
-    pinned: int = Field(0, description="Partitions that somebody pinned.")
+    pinned: int = Field(0, description="Partitions pinned to it by a person.")
     consumers: ConsumerCounts = ConsumerCounts()
     lag: int | None = Field(
         None, description="Records not yet consumed, over the partitions where that is known."
@@ -290,7 +290,7 @@ class TopicAnswer(_Answer):
     """One topic with the matrix of its partitions, in columns: entry i of each is of the i-th partition.
 
     `partitions` are the numbers as ranges, so with [[0, 99]] entry 7 is partition 7. `owner`, `source` and `target`
-    are indices into `consumers`, -1 for nobody. `source` is who is to close it (state C), `target` who is to have it
+    are indices into `consumers`, -1 for none. `source` is to close it (state C), `target` is to have it
     when that is not the owner yet.
     """
 
@@ -327,7 +327,7 @@ class ConsumerRow(_Answer):
     expected: bool = Field(False, description="Airflow runs it for this cluster (clusters.yaml).")
     said: Said | None = Field(None, description="Who isolated it; None for others.")
     error: str = Field(
-        "", description="Its status could not be had, or what it reports to be wrong; '' if nothing."
+        "", description="Its status is unavailable, or what it reports to be wrong; '' if nothing."
     )
     doing: str = Field("", description="What it says it does: running, starting, leaving, isolated, ...")
     host: str = ""
@@ -368,7 +368,7 @@ class ConsumerTopic(_Answer):
     running: Ranges
     starting: Ranges
     closing: Ranges
-    unknown: Ranges = Field(description="Assigned, and it cannot be told whether it runs.")
+    unknown: Ranges = Field(description="Assigned; whether it runs is unknown.")
     standby: Ranges
     pinned: Ranges
     lag: int | None = None
@@ -397,8 +397,8 @@ class MoveEntry(_Answer):
 
     topic: str
     partitions: Ranges
-    source: str | None = Field(description="None: nobody had them.")
-    target: str | None = Field(description="None: nobody takes them.")
+    source: str | None = Field(description="None: no consumer had them.")
+    target: str | None = Field(description="None: no consumer takes them.")
     why: str
 
 
@@ -513,7 +513,7 @@ class Applicable(_Answer):
 
 
 class WhatIfAnswer(_Answer):
-    """A plan that nobody carries out. Lists are cut; the counts are of all."""
+    """A plan that is not carried out. Lists are cut; the counts are of all."""
 
     plan: str = Field(description="Names this very plan; `apply` refuses if it would be another one by then.")
     assignor: str

@@ -2,7 +2,7 @@
 
 A preview plans with the newest reading that everybody shares, by the same code as a coordinator run and
 `muster plan`. Assignors are chosen among those that `muster.settings.assignor_choice` allows: to take any dotted path
-from a request would be to let whoever may look run any code in Airflow's API server.
+from a request would let every user who may look run any code in Airflow's API server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _one_at_a_time = threading.Lock()
 MOST_SUPPOSED = 200_000
 """Partitions that all topics together may be supposed to have."""
 PATIENCE = 3.0
-"""Seconds that a preview waits for another one: whoever waits holds a thread of the API server."""
+"""Seconds that a preview waits for another one: it holds a thread of the API server meanwhile."""
 
 
 class NothingReadError(RuntimeError):
@@ -236,7 +236,7 @@ def _joining(consumer: JoiningConsumer) -> Joining:
 
 
 def _more(count: int, taken: Collection[str]) -> list[Joining]:
-    """So many new consumers, under names that nobody has."""
+    """So many new consumers, under names that are not taken."""
     found: list[Joining] = []
     number = 0
     while len(found) < count:

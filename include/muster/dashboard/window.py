@@ -1,4 +1,4 @@
-"""The part of a list that somebody asked for: filtered, sorted and cut. Pure."""
+"""The requested part of a list: filtered, sorted and cut. Pure."""
 
 from __future__ import annotations
 

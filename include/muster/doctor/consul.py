@@ -164,7 +164,7 @@ def _clock(part: Part, date: str, began: float, ended: float) -> Check:
         return part.warning(
             "clock",
             f"Consul's clock is {abs(skew):.0f} s {direction} this machine's",
-            "synchronise both with NTP; times of decisions and durations in states are else told wrongly",
+            "synchronise both with NTP; else times of decisions and durations in states are wrong",
         )
     return part.ok("clock", f"less than {SKEW:g} s apart")
 
@@ -172,7 +172,7 @@ def _clock(part: Part, date: str, began: float, ended: float) -> Check:
 def apart(server: float, began: float, ended: float) -> float:
     """Seconds that a server's clock is ahead at least, negative if it is behind, 0 if it may agree.
 
-    `server` is its time cut to whole seconds, told at some moment between `began` and `ended` of our own.
+    `server` is its time cut to whole seconds, read at some moment between `began` and `ended` of our own.
     """
     if server > ended:
         return server - ended

@@ -132,11 +132,11 @@ def _brokers(settings: KafkaSettings) -> str:
             future = admin.client.describe_cluster(request_timeout=admin.timeout)
             nodes = future.result(timeout=admin.timeout + GRACE).nodes
         except (KafkaException, concurrent.futures.TimeoutError) as error:
-            return f"brokers not told ({Failure.of(error).text})"
+            return f"brokers unknown ({Failure.of(error).text})"
         finally:
             admin.close()
     except KafkaError as error:
-        return f"brokers not told ({error})"
+        return f"brokers unknown ({error})"
     return f"{len(nodes)} broker{'s' if len(nodes) != 1 else ''}"
 
 
@@ -151,8 +151,8 @@ def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listi
         return part.failed(
             "topics",
             named(wrong),
-            f"create the topics, correct clusters.yaml, or let {_who(settings)} describe them: Kafka does not show "
-            "a topic to whoever may not",
+            f"create the topics, correct clusters.yaml, or let {_who(settings)} describe them: Kafka hides "
+            "a topic from users that may not",
             wrong,
         )
     found: Mapping[str, int] = {

@@ -5,8 +5,8 @@
 - `muster/[CLUSTER]/coordination/assignor`: the same and `name` and `options`, in the place of clusters.yaml's
 - `muster/[CLUSTER]/coordination/epochs`: `{TOPIC: EPOCH}`, the highest that was ever about to be written to ZooKeeper
 
-What cannot be read means the status quo: a pause is one whatever its key holds, with another assignor that cannot be
-told nothing is planned, and a rebalance is not made. Epochs are the exception: without them nothing shows that
+What cannot be read means the status quo: a pause is one whatever its key holds, with another assignor that is
+unknown nothing is planned, and a rebalance is not made. Epochs are the exception: without them nothing shows that
 ZooKeeper was restored from a backup but what consumers report.
 """
 

@@ -121,8 +121,8 @@ class _Found:
         if kind == TOPICS:
             self.whole["topics_in_doubt"] = True
             follows = (
-                "until it is corrected or deleted, topics are neither taken up nor let go, but where somebody "
-                "decided so by their name"
+                "until it is corrected or deleted, topics are neither taken up nor let go, except where a "
+                "person decided so by their name"
             )
         elif kind == COORDINATION and rest == ASSIGNOR:
             self.whole["assignor_error"] = (

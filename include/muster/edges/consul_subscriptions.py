@@ -53,7 +53,7 @@ def _encoded(pattern: str) -> str:
 
 
 def read_topic_decision(rest: str, key: Key) -> TopicDecision:
-    """The decision in `key`, whose name ends in `rest`. Raises `WireError` if it cannot be told what it is about."""
+    """The decision in `key`, whose name ends in `rest`. Raises `WireError` if what it is about is unknown."""
     parts = rest.split("/")
     if (
         len(parts) != _DEPTH
