@@ -24,7 +24,7 @@ from muster.cli.levers import (
 )
 from muster.cli.plan import plan
 from muster.cli.status import status
-from muster.cluster.sources import open_servers
+from muster.cluster.sources import open_sources
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,7 +40,7 @@ def main(context: click.Context) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
-    context.obj = context.obj or open_servers
+    context.obj = context.obj or open_sources
 
 
 LEVERS = (
