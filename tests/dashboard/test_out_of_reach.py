@@ -172,7 +172,7 @@ def test_many_clusters_that_do_not_answer_are_waited_for_together(
     begun: list[int] = []
     held = Held(dashboard.world)
 
-    def waited(_: object, __: float | None) -> None:
+    def waited(_: object, __: float | None = None) -> None:
         if threading.current_thread() is not threading.main_thread():
             held.let.wait(60)  # a source that waits for another
             return

@@ -212,7 +212,7 @@ def test_readings_are_shared_and_one_that_hangs_is_not_begun_again() -> None:
         first = latest.begin()
         now[0] = 100.0
         assert latest.begin() is first
-        late = latest.result()
+        late = latest.result(first)
         assert (late.current, late.seconds) == (None, 100.0)
         assert isinstance(late.error, LateError)
         assert late.why == "no answer in time"
@@ -247,13 +247,33 @@ def test_a_reading_that_is_expired_while_it_is_made_is_made_again() -> None:
         latest = Latest("it", read, pool)
         first = latest.begin()
         latest.expire()
-        assert latest.begin() is first
-        go.set()
-        first.result(10)
         second = latest.begin()
         assert second is not first
-        second.result(10)
         assert latest.begin() is second
+        assert not second.done()
+        go.set()
+        second.result(10)
+        assert first.done(), "one reading at a time"
+        assert latest.begin() is second
+
+
+def test_a_reading_that_another_request_begins_afterwards_makes_this_one_not_late() -> None:
+    go, now = threading.Event(), [0.0]
+    go.set()
+
+    def read() -> bool:
+        return go.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        latest = Latest("it", read, pool, monotonic=lambda: now[0])
+        first = latest.begin()
+        first.result(10)
+        go.clear()
+        now[0] = 100.0
+        second = latest.begin()
+        assert (latest.result(first).error, latest.result(first).current) == (None, True)
+        assert latest.result(second).why == "no answer in time"
+        go.set()
 
 
 def test_an_error_keeps_the_last_value_and_when_it_began() -> None:

@@ -11,7 +11,7 @@ from muster.cli.doctor import doctor
 from muster.cli.history import history
 from muster.cli.plan import plan
 from muster.cli.status import status
-from muster.cluster.sources import open_servers
+from muster.cluster.sources import open_sources
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +27,7 @@ def main(context: click.Context) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
-    context.obj = context.obj or open_servers
+    context.obj = context.obj or open_sources
 
 
 for command in (plan, status, history, doctor, *CLICK_COMMANDS):

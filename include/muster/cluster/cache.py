@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from muster.cluster.latest import Latest
-from muster.cluster.reader import Reader
+from muster.cluster.reader import Begun, Reader
 from muster.cluster.reading import Place, Reading
-from muster.cluster.sources import Servers, Sources
+from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.settings.clusters import ClusterSettings
 
@@ -82,14 +81,14 @@ class Watched:
             raise newest.error
         return newest.value
 
-    def begin_places(self, places: Collection[Place]) -> list[Future[Any]]:
+    def begin_places(self, places: Collection[Place]) -> Begun:
         """Begin to read what of `places` is not fresh, and do not wait for it."""
         self._asked = self._monotonic()
         return self._reader.begin(places)
 
-    def reading(self) -> Reading:
-        """What is known of each source now; one whose reading is under way has a `LateError`."""
-        return self._reader.result()
+    def reading(self, begun: Begun) -> Reading:
+        """What was read; a source whose reading is still under way has a `LateError`."""
+        return self._reader.result(begun)
 
     def expire(self) -> None:
         """Have the next request start a new reading: something was changed."""
@@ -116,7 +115,7 @@ class StateCache:
 
     def __init__(
         self,
-        open_sources: Callable[[ClusterSettings], Sources] = Servers,
+        open_sources: Callable[[ClusterSettings], Sources] = Sources,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

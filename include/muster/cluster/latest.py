@@ -53,14 +53,16 @@ class Latest(Generic[T]):
     ) -> Future[Source[T]]:
         """Begin a reading, unless one is under way or fresh. The future never raises what reading raised.
 
-        Fresh is one that began at most `least` seconds ago, or `share` times as long as it took. A new one waits for
-        `after`, which was submitted to the same pool before: so the pool never holds only threads that wait.
+        Fresh is one that began at most `least` seconds ago, or `share` times as long as it took (one that failed: at
+        most `FRESH` seconds ago). A new one waits for `after`, which was submitted to the same pool before: so the
+        pool never holds only threads that wait.
         """
         with self._lock:
-            if self._future is None or (self._future.done() and not self._fresh(least, share)):
+            running = self._future if self._future is not None and not self._future.done() else None
+            if self._future is None or self._expired or (running is None and not self._fresh(least, share)):
                 self._began, self._submitted = self._monotonic(), time.monotonic()
                 self._expired = False
-                self._future = self._pool.submit(self._run, after)
+                self._future = self._pool.submit(self._run, [each for each in (running, after) if each])
             return self._future
 
     def wait(self, patience: float | None = None) -> None:
@@ -70,27 +72,26 @@ class Latest(Generic[T]):
         if future is not None and not future.done():
             wait([future], None if patience is None else max(0.0, submitted + patience - time.monotonic()))
 
-    def result(self) -> Source[T]:
-        """The newest reading; while one is under way, the one before it with a `LateError`."""
-        with self._lock:
-            future, began = self._future, self._began
-            if future is None or future.done():
-                return self._newest
-        seconds = self._monotonic() - began
+    def result(self, begun: Future[Source[T]]) -> Source[T]:
+        """What the reading that was `begun` gave; while it is under way, what is known, with a `LateError`."""
+        if begun.done():
+            return begun.result()
+        seconds = self._monotonic() - self._began
         return replace(self._newest, error=LateError("no answer in time"), seconds=seconds)
 
     def expire(self) -> None:
-        """Have the next reading begun afresh, also after one that is under way now: something was changed."""
+        """Have the next reading begun from now on, and not share one that is under way: something was changed."""
         with self._lock:
             self._expired = True
 
     def _fresh(self, least: float, share: float) -> bool:
-        age = self._monotonic() - self._began
-        return not self._expired and age <= max(least, share * self._newest.seconds)
+        failed = self._newest.error is not None
+        return self._monotonic() - self._began <= (
+            FRESH if failed else max(least, share * self._newest.seconds)
+        )
 
-    def _run(self, after: Future[Any] | None) -> Source[T]:
-        if after is not None:
-            wait([after])
+    def _run(self, after: list[Future[Any]]) -> Source[T]:
+        wait(after)
         at, began = self._clock(), self._monotonic()
         try:
             value = self._read()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.cluster.lag import Offsets, Rates
-from muster.cluster.latest import FRESH, Latest
+from muster.cluster.latest import Latest
 from muster.cluster.reading import InConsul, PartialError, Place, Reading, Source, Statuses, Topics
 from muster.cluster.sources import Sources
 from muster.core.history import Record
@@ -29,11 +29,15 @@ HISTORY_READ = 100
 """Records of the history that are read."""
 
 
-class Reader:
-    """Reads one cluster in the threads of `pool`. Thread-safe: those that ask together share a reading.
+_AFTER = {Place.CONSUMERS: Place.CONSUL, Place.HISTORY: Place.ZOOKEEPER}
+"""Sources that are read with what another one has just said."""
 
-    A reading of the consumers waits for that of Consul, and one of the history for that of ZooKeeper.
-    """
+Begun = Mapping[Place, Future[Source[Any]]]
+"""The readings that were begun, or shared because they are under way or fresh."""
+
+
+class Reader:
+    """Reads one cluster in the threads of `pool`. Thread-safe: those that ask together share a reading."""
 
     def __init__(
         self,
@@ -55,51 +59,51 @@ class Reader:
 
         self._zookeeper: Latest[Topics] = latest(Place.ZOOKEEPER, sources.snapshots)
         self._consul: Latest[InConsul] = latest(Place.CONSUL, self._read_consul)
-        self._consumers: Latest[Statuses] = latest(Place.CONSUMERS, self._read_consumers)
-        self._kafka: Latest[Offsets] = latest(Place.KAFKA, self._read_kafka)
         self._history: Latest[tuple[Record, ...]] = latest(Place.HISTORY, self._read_history)
+        self._latest: dict[Place, Latest[Any]] = {
+            Place.ZOOKEEPER: self._zookeeper,
+            Place.CONSUL: self._consul,
+            Place.CONSUMERS: latest(Place.CONSUMERS, self._read_consumers),
+            Place.KAFKA: latest(Place.KAFKA, self._read_kafka),
+            Place.HISTORY: self._history,
+        }
 
-    def begin(self, places: Collection[Place], *, sparing: bool = False) -> list[Future[Any]]:
+    def begin(self, places: Collection[Place], *, sparing: bool = False) -> Begun:
         """Begin to read what of `places` is not fresh; `sparing` reads Kafka, which costs most, less often."""
-        least, share = (OFFSETS_LAST, OFFSETS_SHARE) if sparing else (FRESH, 0.0)
-        zookeeper = self._zookeeper.begin() if Place.ZOOKEEPER in places else None
-        consul = self._consul.begin() if Place.CONSUL in places else None
-        consumers = self._consumers.begin(after=consul) if Place.CONSUMERS in places else None
-        kafka = self._kafka.begin(least, share) if Place.KAFKA in places else None
-        history = self._history.begin(after=zookeeper) if Place.HISTORY in places else None
-        begun: list[Future[Any] | None] = [zookeeper, consul, consumers, kafka, history]
-        return [future for future in begun if future is not None]
+        begun: dict[Place, Future[Source[Any]]] = {}
+        for place, latest in self._latest.items():
+            if place not in places:
+                continue
+            if place is Place.KAFKA and sparing:
+                begun[place] = latest.begin(OFFSETS_LAST, OFFSETS_SHARE)
+            else:
+                after = begun.get(_AFTER[place]) if place in _AFTER else None
+                begun[place] = latest.begin(after=after)
+        return begun
 
-    def result(self) -> Reading:
-        """The newest reading; a source whose reading is under way has a `LateError`."""
+    def result(self, begun: Begun) -> Reading:
+        """What was read; a source whose reading is still under way has a `LateError`."""
         addresses = self._sources.addresses()
+        found: dict[str, Any] = {
+            place: replace(self._latest[place].result(future), address=addresses.get(place, ""))
+            for place, future in begun.items()
+        }
+        return Reading(**found)
 
-        def of(place: Place, latest: Latest[Any]) -> Source[Any]:
-            return replace(latest.result(), address=addresses.get(place, ""))
-
-        return Reading(
-            of(Place.ZOOKEEPER, self._zookeeper),
-            of(Place.CONSUL, self._consul),
-            of(Place.CONSUMERS, self._consumers),
-            of(Place.KAFKA, self._kafka),
-            of(Place.HISTORY, self._history),
-        )
-
-    def read(
-        self, places: Collection[Place], within: float | None = None, *, sparing: bool = False
-    ) -> Reading:
-        """Read `places` and return within `within` seconds, by default when all have answered or failed."""
-        wait(self.begin(places, sparing=sparing), within)
-        return self.result()
+    def read(self, places: Collection[Place], *, sparing: bool = False) -> Reading:
+        """Read `places`, and wait until all have answered or failed."""
+        begun = self.begin(places, sparing=sparing)
+        wait(begun.values())
+        return self.result(begun)
 
     def expire(self) -> None:
         """Read everything but Kafka again the next time: something was changed."""
-        for latest in (self._zookeeper, self._consul, self._consumers):
-            latest.expire()
+        for place in (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS):
+            self._latest[place].expire()
 
     def wait(self) -> None:
         """Wait for the readings under way."""
-        for latest in (self._zookeeper, self._consul, self._consumers, self._kafka, self._history):
+        for latest in self._latest.values():
             latest.wait()
 
     def _read_consul(self) -> InConsul:

@@ -7,9 +7,9 @@ settings up again, so that a corrected connection takes effect.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
+from typing import TypeVar
 
 from muster.cluster.lag import Offsets, TopicPartition
 from muster.core.decisions import Decisions
@@ -29,51 +29,8 @@ from muster.settings.connection_lookup import CONNECTIONS, Connections
 T = TypeVar("T")
 
 
-class Sources(Protocol):
-    """One cluster's servers. Each call raises the error of its edge, or `ConnectionSettingsError`."""
-
-    def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
-        """Read every topic from ZooKeeper."""
-
-    def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
-        """Read the racks of the partitions' leaders from ZooKeeper."""
-
-    def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
-        """Read part of the cluster's history from ZooKeeper, newest first."""
-
-    def members(self) -> Members:
-        """Read from Consul which consumers are registered, live and isolated."""
-
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        """Read from Consul which consumers a person isolated, and why."""
-
-    def decisions(self) -> Decisions:
-        """Read from Consul all that persons decided about the cluster."""
-
-    def poll(
-        self,
-        consumers: Iterable[Consumer],
-        timeout: float,
-        *,
-        topics: Mapping[str, Collection[str]] | None = None,
-    ) -> Mapping[str, StatusResult]:
-        """Ask consumers for their status, as `muster.coordinator.ports.StatusPoller`."""
-
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
-        """Read the offsets of the topics that the cluster `reads` from Kafka.
-
-        `groups` maps topics to the group that their assignment names, if that is not the one in the settings.
-        """
-
-    def addresses(self) -> Mapping[str, str]:
-        """Where each server is, as far as known, by the names of `muster.cluster.reading.Place`."""
-
-    def close(self) -> None:
-        """Close all connections."""
-
-
-class Servers:
-    """The real servers of `cluster`.
+class Sources:
+    """The servers of `cluster`. Each call raises the error of its edge, or `ConnectionSettingsError`.
 
     One reader reads each of them; racks and history may be asked for from any other thread at the same time.
     """
@@ -88,27 +45,27 @@ class Servers:
         self._opening = threading.Lock()
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
-        """As `Sources`."""
+        """Read every topic from ZooKeeper."""
         return self._zookeeper(lambda store: store.snapshots())
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
-        """As `Sources`."""
+        """Read the racks of the partitions' leaders from ZooKeeper."""
         return self._zookeeper(lambda store: store.racks(topics))
 
     def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
-        """As `Sources`."""
+        """Read part of the cluster's history from ZooKeeper, newest first."""
         return self._zookeeper(lambda store: store.history(limit=limit, before=before, since=since))
 
     def members(self) -> Members:
-        """As `Sources`."""
+        """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda discovery: discovery.members())
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
-        """As `Sources`."""
+        """Read from Consul which consumers a person isolated, and why."""
         return self._consul(lambda discovery: discovery.isolated())
 
     def decisions(self) -> Decisions:
-        """As `Sources`."""
+        """Read from Consul all that persons decided about the cluster."""
         return self._consul(lambda discovery: discovery.decisions())
 
     def poll(
@@ -118,11 +75,14 @@ class Servers:
         *,
         topics: Mapping[str, Collection[str]] | None = None,
     ) -> Mapping[str, StatusResult]:
-        """As `Sources`."""
+        """Ask consumers for their status, as `muster.coordinator.ports.StatusPoller`."""
         return poll_statuses(consumers, timeout, self._connections.token(self._cluster.status), topics)
 
     def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
-        """As `Sources`."""
+        """Read the offsets of the topics that the cluster `reads` from Kafka.
+
+        `groups` maps topics to the group that their assignment names, if that is not the one in the settings.
+        """
         if self._groups is None:
             settings = self._connections.kafka(self._cluster.kafka)
             self._addresses["kafka"] = settings.bootstrap_servers
@@ -135,11 +95,11 @@ class Servers:
             raise
 
     def addresses(self) -> Mapping[str, str]:
-        """As `Sources`."""
+        """Where each server is, as far as known, by the names of `muster.cluster.reading.Place`."""
         return dict(self._addresses)
 
     def close(self) -> None:
-        """As `Sources`."""
+        """Close all connections."""
         self._close_store()
         self._close_kafka()
 
@@ -186,17 +146,12 @@ class Servers:
 
 
 Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
-"""Opens the servers of a cluster; tests put simulated ones in their place."""
+"""Opens the servers of a cluster for a command."""
 
 
-@contextmanager
-def open_servers(cluster: ClusterSettings) -> Iterator[Sources]:
-    """The real servers of `cluster`, whose connections are closed at the end."""
-    servers = Servers(cluster)
-    try:
-        yield servers
-    finally:
-        servers.close()
+def open_sources(cluster: ClusterSettings) -> AbstractContextManager[Sources]:
+    """The servers of `cluster`, whose connections are closed at the end."""
+    return closing(Sources(cluster))
 
 
 def _read_offsets(groups: TopicGroups, reads: Callable[[str], bool], named: Mapping[str, str]) -> Offsets:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from muster.cluster.cache import StateCache, Watched
-from muster.cluster.sources import Servers, Sources
+from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, Outcome
@@ -69,7 +69,7 @@ class Answers:
     jumps."""
 
     settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
-    open_sources: Callable[[ClusterSettings], Sources] = Servers
+    open_sources: Callable[[ClusterSettings], Sources] = Sources
     open_target: OpenTarget = open_target
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
-from muster.cluster.sources import Servers
+from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.doctor.consul import LEVERS, NEEDED, check_consul
 from muster.doctor.consumers import check_consumers
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _Job = Callable[[], Iterator[Check]]
-_KafkaCheck = Callable[[Part, KafkaSettings, ClusterSettings], Iterator[Check]]
+_Named = tuple[str, _Job]
+"""The name of a part, and its checks."""
 
 
 def examine(cluster: ClusterSettings, connections: Connections, timeout: float) -> list[Check]:
@@ -104,41 +105,27 @@ class _Finder:
         return found
 
 
-def _jobs(cluster: ClusterSettings, found: _Found, connections: Connections) -> Iterator[tuple[str, _Job]]:
+def _jobs(cluster: ClusterSettings, found: _Found, connections: Connections) -> Iterator[_Named]:
     """What is to be looked at side by side, by part; what has no connection is skipped."""
     own = cluster.consumers
 
-    def zookeeper(name: str, settings: ZooKeeperSettings | None, writes: bool) -> tuple[str, _Job]:
+    def job(
+        name: str, settings: object | None, check: Callable[..., Iterator[Check]], *more: object
+    ) -> _Named:
         part = Part(name)
-        if settings is None:
-            return name, partial(_skipped, part)
-        return name, partial(check_zookeeper, part, settings, cluster.name, writes)
+        return name, partial(_skipped, part) if settings is None else partial(check, part, settings, *more)
 
-    def consul(
-        name: str, settings: ConsulSettings | None, needed: tuple[str, ...], levers: tuple[str, ...]
-    ) -> tuple[str, _Job]:
-        part = Part(name)
-        if settings is None:
-            return name, partial(_skipped, part)
-        return name, partial(check_consul, part, settings, cluster, needed, levers)
-
-    def kafka(settings: KafkaSettings | None, check: _KafkaCheck) -> tuple[str, _Job]:
-        part = Part("kafka")
-        if settings is None:
-            return part.name, partial(_skipped, part)
-        return part.name, partial(check, part, settings, cluster)
-
-    yield zookeeper("zookeeper", found.zookeeper, writes=True)
-    yield consul("consul", found.consul, NEEDED, LEVERS)
+    yield job("zookeeper", found.zookeeper, check_zookeeper, cluster.name, True)
+    yield job("consul", found.consul, check_consul, cluster, NEEDED, LEVERS)
     if own.kafka:
-        yield kafka(found.kafka, check_brokers)
-        yield kafka(found.jobs_kafka, check_group)
+        yield job("kafka", found.kafka, check_brokers, cluster)
+        yield job("kafka", found.jobs_kafka, check_group, cluster)
     else:
-        yield kafka(found.kafka, check_kafka)
+        yield job("kafka", found.kafka, check_kafka, cluster)
     if own.zookeeper:
-        yield zookeeper("consumers.zookeeper", found.jobs_zookeeper, writes=False)
+        yield job("consumers.zookeeper", found.jobs_zookeeper, check_zookeeper, cluster.name, False)
     if own.consul:
-        yield consul("consumers.consul", found.jobs_consul, (STOP, GENERATIONS), ())
+        yield job("consumers.consul", found.jobs_consul, check_consul, cluster, (STOP, GENERATIONS), ())
     yield "cluster", partial(_state_checks, cluster, found, connections)
 
 
@@ -150,7 +137,7 @@ def _state_checks(cluster: ClusterSettings, found: _Found, connections: Connecti
         return
     asked = cluster.status is None or found.token is not None
     places = (Place.CONSUL, Place.CONSUMERS) if asked else (Place.CONSUL,)
-    reading = read_once(cluster, Servers(cluster, connections), places)
+    reading = read_once(cluster, Sources(cluster, connections), places)
     state = ClusterState(cluster, reading, time.time())
     yield from check_decisions(decisions, state)
     yield from check_consumers(consumers, state) if asked else _skipped(consumers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -73,24 +73,26 @@ class Exporter:
             for name, settings in self._settings().clusters.items()
             if not clusters or name in clusters
         }
-        begun = [future for each in watched.values() for future in each.begin_places(places)]
-        wait([*begun, *beside], timeout=within)
+        begun = {name: each.begin_places(places) for name, each in watched.items()}
+        wait([*beside, *(future for of in begun.values() for future in of.values())], timeout=within)
         now = time.time()
         return {
-            name: ClusterState(each.settings, each.reading().current(), now) for name, each in watched.items()
+            name: ClusterState(each.settings, each.reading(begun[name]).current(), now)
+            for name, each in watched.items()
         }
 
     def _collect(self, clusters: Collection[str], partitions: bool, within: float) -> Iterator[Metric]:
         found = self._settings()
         runs = self._runs_of(name for name in found.clusters if not clusters or name in clusters)
-        states = self.states(clusters, SCRAPED, within, [each.begin() for each in runs.values()])
+        begun = {name: latest.begin() for name, latest in runs.items()}
+        states = self.states(clusters, SCRAPED, within, begun.values())
         scraped = {
-            name: Scraped(state, runs[name].result() if name in runs else Source())
+            name: Scraped(state, runs[name].result(begun[name]) if name in runs else Source())
             for name, state in states.items()
         }
         yield from exposition(scraped, len(found.errors), partitions)
 
-    def _runs_of(self, clusters: Iterator[str]) -> Mapping[str, Latest[Runs]]:
+    def _runs_of(self, clusters: Iterable[str]) -> Mapping[str, Latest[Runs]]:
         if self._read_runs is None:
             return {}
         found = {}
