@@ -146,7 +146,7 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
     assert (found.pins, found.exclusions, discovery.isolated()) == ({}, {}, {})
 
 
-def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
+def test_pin_refuses_topic_with_malformed_node(
     target: Target,
     discovery: Discovery,
     store: TopicStore,
@@ -162,7 +162,7 @@ def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
         pin(target, ANN, "flights", frozenset({0}), one)
 
 
-def test_a_live_consumer_that_does_not_take_the_topic_is_told_of(
+def test_pin_warns_of_live_consumer_without_subscription(
     target: Target,
     discovery: Discovery,
     store: TopicStore,

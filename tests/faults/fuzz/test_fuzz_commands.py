@@ -35,7 +35,7 @@ from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
 from muster.settings.clusters import ClusterSettings, SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import HUGE_TEXT, odd_texts, odd_values
+from tests.faults.fuzz.malformed import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
 from tests.support.sources import opener
 
