@@ -107,6 +107,10 @@ def _lines(cluster: str, found: Overview, limit: int | None) -> Iterator[str]:
     yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.left_alone.items()], limit)
     isolated = [f"{each.consumer} {each.why}" for each in found.consumers if each.state == "isolated"]
     yield from listed("isolated: ", isolated, limit)
+    drained = [
+        f"{each.consumer} {each.why}" for each in found.consumers if each.state != "isolated" and each.why
+    ]
+    yield from listed("drained: ", drained, limit)
     silent = [f"{each.consumer}: {each.answers}" for each in found.consumers if each.answers]
     yield from listed("no status: ", silent, limit)
     yield from listed("waiting: ", [str(waiting) for waiting in found.waiting], limit)

@@ -69,7 +69,7 @@ class View:
         }
         topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
         live = self.membership.live if self.membership is not None else {}
-        impossible = impossible_pins(pins, topics, live, decisions.excluded())
+        impossible = impossible_pins(pins, topics, live, decisions.excluded(), decisions.drained.keys())
         unobeyed = (
             decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
             for topic, snapshot in self._decided()
@@ -119,7 +119,9 @@ class View:
 
     def _decided(self) -> list[tuple[str, TopicSnapshot]]:
         staying = self.snapshots.keys() - self.leaving.keys()
-        return [(topic, self.snapshots[topic]) for topic in sorted(self.known.decisions.topics() & staying)]
+        decisions = self.known.decisions
+        decided = staying if decisions.drained else decisions.topics() & staying
+        return [(topic, self.snapshots[topic]) for topic in sorted(decided)]
 
 
 def _under_way(snapshot: TopicSnapshot) -> bool:

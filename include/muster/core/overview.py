@@ -36,7 +36,7 @@ class ConsumerLine:
 
     `state` is `live`, `isolated`, `not passing` (registered, but its check fails), `gone` (named in an assignment and
     not registered) or `unknown` (Consul cannot be trusted). `answers` says what was wrong with its status, '' if
-    nothing was or it was not asked. `why` says who isolated it and why.
+    nothing was or it was not asked. `why` says who isolated or drained it, and why.
     """
 
     consumer: str
@@ -153,6 +153,11 @@ def _topic(snapshot: TopicSnapshot, now: float) -> TopicLine:
     )
 
 
+def _drained(read: Reading, consumer: str) -> str:
+    drain = read.decisions.drained.get(consumer)
+    return "" if drain is None else f"by {drain.said()}"
+
+
 def _consumers(read: Reading) -> tuple[ConsumerLine, ...]:
     owned: Counter[str] = Counter()
     for snapshot in read.snapshots.values():
@@ -181,7 +186,7 @@ def _consumers(read: Reading) -> tuple[ConsumerLine, ...]:
                 priority=there.priority if there else None,
                 address=read.registered.get(name, ""),
                 answers=read.failures.get(name, ""),
-                why=read.isolated.get(name, ""),
+                why=read.isolated.get(name) or _drained(read, name),
             )
         )
     return tuple(lines)

@@ -196,8 +196,8 @@ def _obstacle(board: Board, topic: str, consumer: str) -> str:
     membership = consul.members.membership
     if (consumer, topic) in consul.decisions.exclusions:
         return f"consumer {consumer} is excluded from the topic"
-    if consumer in membership.isolated:
-        return f"consumer {consumer} is isolated"
+    if consumer in membership.isolated or consumer in consul.decisions.drained:
+        return f"consumer {consumer} is {'isolated' if consumer in membership.isolated else 'drained'}"
     there = membership.live.get(consumer)
     if there is None:
         return f"consumer {consumer} is not live"

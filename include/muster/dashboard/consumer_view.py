@@ -8,6 +8,7 @@ from muster.commands.offers import on_consumer
 from muster.core.model import ConsumerDetails
 from muster.dashboard.board import Board, Holding, ranges
 from muster.dashboard.cluster_view import exclusion_entries, freshness, said
+from muster.dashboard.commands import overrides_on
 from muster.dashboard.models import (
     ConsumerAnswer,
     ConsumerRow,
@@ -51,6 +52,7 @@ def consumer_row(board: Board, consumer: str, average: float | None) -> Consumer
         pinned=board.pinned_to.get(consumer, 0),
         topics=len(holding.topics),
         commands=on_consumer(board.decisions, consumer),
+        overrides=overrides_on(board.decisions, consumer),
         lag=holding.lag,
         rate=None if holding.rate is None else round(holding.rate, 1),
         share=round(line.partitions / line.weight / average, 2) if average and line.weight else None,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from muster.doctor.consul import LEVERS, NEEDED, check_consul
+from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
 from muster.doctor.consumers import check_consumers
 from muster.doctor.decisions import check_decisions
 from muster.doctor.findings import Check, Part
@@ -110,12 +110,12 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         return name, partial(check_zookeeper, part, short, cluster.name, writes)
 
     def consul(
-        name: str, settings: ConsulSettings | None, needed: tuple[str, ...], levers: tuple[str, ...]
+        name: str, settings: ConsulSettings | None, needed: tuple[str, ...], overrides: tuple[str, ...]
     ) -> tuple[str, _Job]:
         part = Part(name)
         if settings is None:
             return name, partial(_skipped, part)
-        return name, partial(check_consul, part, _quick(settings, timeout), cluster, needed, levers)
+        return name, partial(check_consul, part, _quick(settings, timeout), cluster, needed, overrides)
 
     def kafka(settings: KafkaSettings | None, check: _KafkaCheck) -> tuple[str, _Job]:
         part = Part("kafka")
@@ -125,7 +125,7 @@ def _jobs(cluster: ClusterSettings, found: _Found, timeout: float) -> Iterator[t
         return part.name, partial(check, part, short, cluster)
 
     yield zookeeper("zookeeper", found.zookeeper, writes=True)
-    yield consul("consul", found.consul, NEEDED, LEVERS)
+    yield consul("consul", found.consul, NEEDED, OVERRIDES)
     if own.kafka:
         yield kafka(found.kafka, check_brokers)
         yield kafka(found.jobs_kafka, check_group)

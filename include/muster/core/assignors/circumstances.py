@@ -26,6 +26,7 @@ class Circumstances:
     `unsettled`: the topics in mid-rebalance, or waiting for a missing consumer; there only partitions without a live
     owner are given one, and what would move for the sake of balance does not move yet. `rebalance_now`: a person asks
     for everything to go where it belongs, also what the assignor otherwise leaves where it is until a person asks.
+    `drained`: consumers that are given nothing, as those that leave.
     """
 
     pins: Mapping[str, Owners] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Circumstances:
     standbys: Standbys = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     rebalance_now: bool = False
+    drained: frozenset[str] = frozenset()
 
 
 NOTHING_FURTHER = Circumstances()
