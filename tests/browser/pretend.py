@@ -287,7 +287,10 @@ class Cluster:
             running=sum(cell.state == "R" for cell in cells),
             starting=sum(cell.state == "S" for cell in cells),
             topics=len({id(cell) for cell in cells}),
-            commands=["restore" if state == "isolated" else "isolate", "exclude"],
+            commands=["restore" if state == "isolated" else "isolate", "drain", "exclude"],
+            overrides=[OverrideEntry(command="isolate", on={"consumer": consumer}, said=self.said[consumer])]
+            if state == "isolated"
+            else [],
             lag=sum(cell.lag or 0 for cell in cells) if there else None,
             rate=sum(cell.rate or 0 for cell in cells) if there else None,
             share=len(cells) * max(1, len(self.consumers)) / total if total and state == "live" else None,

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.airflow
 FORMS = {
     "isolate": ["cluster", "consumer", "reason"],
     "restore": ["cluster", "consumer", "reason"],
+    "drain": ["cluster", "consumer", "reason"],
+    "undrain": ["cluster", "consumer", "reason"],
     "pin": ["cluster", "topic", "partitions", "consumer", "reason"],
     "unpin": ["cluster", "topic", "partitions", "reason"],
     "exclude": ["cluster", "consumer", "topic", "reason"],

@@ -30,6 +30,8 @@ CLUSTER = "permitted"
 BODIES: dict[str, dict[str, object]] = {
     "isolate": {"consumer": "nobody"},
     "restore": {"consumer": "nobody"},
+    "drain": {"consumer": "nobody"},
+    "undrain": {"consumer": "nobody"},
     "pin": {"topic": "t", "partitions": "0", "consumer": "nobody"},
     "unpin": {"topic": "t", "partitions": "0"},
     "exclude": {"consumer": "nobody", "topic": "t"},

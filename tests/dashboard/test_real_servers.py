@@ -164,6 +164,18 @@ def test_levers_are_obeyed_and_show(looking: Looking) -> None:
     assert {(topic, p): standing[topic][p] for topic, p in expected} == expected
     looking.post("levers/restore", consumer="b", reason="it is well")
     looking.rebalance()
+    looking.post("levers/drain", consumer="b", reason="new kernel")
+    looking.rebalance()
+    assert all("b" not in found.values() for found in owners(looking.site.store).values())
+    row = looking.get("/consumers/b")["row"]
+    assert (row["state"], row["partitions"], row["said"]) == ("live", 0, None)
+    assert row["commands"] == ["isolate", "undrain", "exclude"]
+    [override] = row["overrides"]
+    assert (override["command"], override["said"]["why"]) == ("drain", "new kernel")
+    assert looking.get()["overrides"] == [override]
+    assert not [p for p in looking.get()["problems"] if p["consumer"] == "b"], "nothing is suspected of it"
+    looking.post("levers/undrain", consumer="b", reason="it is back")
+    looking.rebalance()
     to = min({"a", "b", "c"} - {owners(looking.site.store)["t"][0]})
     looking.post("levers/pin", topic="t", partitions="0", consumer=to, reason="its cache is there")
     looking.rebalance()

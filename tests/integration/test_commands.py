@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from muster.commands.actions.draining import drain, undrain
 from muster.commands.actions.exclusions import exclude, include
 from muster.commands.actions.isolation import isolate, restore
 from muster.commands.actions.pins import pin, unpin
@@ -205,3 +206,29 @@ def test_a_consumer_is_isolated_and_restored(
     assert discovery.isolated() == {}
     with refused("is not isolated; isolated are: none"):
         restore(target, ANN, one)
+
+
+def test_a_consumer_is_drained_and_undrained(
+    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+) -> None:
+    outcome = drain(target, ANN, one)
+    assert outcome.values == {
+        "cluster": cluster.name,
+        "consumer": one,
+        "reason": "has the cache",
+        "who": "ann",
+        "at": 1700000000.0,
+    }
+    assert outcome.lines[0] == f"consumer {one} of cluster {cluster.name} is drained: has the cache (by ann)"
+    assert outcome.lines[-1].startswith("no other consumer is live that is not drained")
+    entry = discovery.decisions().drained[one]
+    assert (entry.by, entry.why, entry.at) == ("ann", "has the cache", 1700000000.0)
+    assert discovery.isolated() == {}
+    with refused("is drained already by ann: has the cache; undrain it first"):
+        drain(target, ANN, one)
+    with refused("has no consumer 'nobody'"):
+        drain(target, ANN, "nobody")
+    undrain(target, ANN, one)
+    assert discovery.decisions().drained == {}
+    with refused("is not drained; drained are: none"):
+        undrain(target, ANN, one)

@@ -98,8 +98,12 @@ Decide = Callable[[Discovery, str], object]
             lambda discovery, name: discovery.exclude(f"{name}-one", "t", by="ann", why="no GPU", at=1.0),
             "{name}-one excluded from topic t by ann: no GPU",
         ),
+        (
+            lambda discovery, name: discovery.drain(f"{name}-one", by="ann", why="new kernel", at=1.0),
+            "{name}-one drained by ann: new kernel",
+        ),
     ],
-    ids=["pin", "exclusion"],
+    ids=["pin", "exclusion", "drain"],
 )
 def test_a_decision_ends_the_long_poll_with_its_reason(
     coordinator: Coordinator, consul: ConsulSettings, decide: Decide, reason: str

@@ -60,6 +60,30 @@ def test_an_exclusion_is_planned(site: Site) -> None:
     assert site.json()["moves"] == []
 
 
+def test_a_drained_consumer_hands_everything_over_and_stays_registered(site: Site) -> None:
+    before = owners(site.store)
+    done = site.run("b", "--reason", "new kernel", "--by", "ann", command="drain")
+    assert done.returncode == 0, done.stderr
+    assert {move["why"] for move in site.json()["moves"] if move["from"] == "b"} == {"consumer b is drained"}
+    report = coordinator(site.write(), site.store, site.discovery).advance(20)
+    assert report.stable
+    assert {move.reason for change in report.changes for move in change.moves} == {
+        "b drained by ann: new kernel"
+    }
+    after = owners(site.store)
+    for topic, found in before.items():
+        assert "b" not in after[topic].values()
+        assert {p: c for p, c in found.items() if c != "b"}.items() <= after[topic].items()
+    membership = site.discovery.members().membership
+    assert membership is not None
+    assert "b" in membership.live
+    status = site.run(command="status").stdout
+    assert "drained: b by ann: new kernel" in status
+    assert site.run("b", "--reason", "it is back", command="undrain").returncode == 0
+    assert coordinator(site.write(), site.store, site.discovery).advance(20).stable
+    assert "b" in owners(site.store)["t"].values()
+
+
 @pytest.mark.parametrize(
     ("command", "args", "message"),
     [

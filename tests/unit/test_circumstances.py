@@ -9,7 +9,8 @@ import pytest
 
 from muster.coordinator.circumstances import LOADS_LAST
 from muster.coordinator.coordinator import Coordinator
-from muster.core.decisions import Decisions, Exclusion, Pin
+from muster.core.assignors import load_assignor
+from muster.core.decisions import Decisions, Drain, Exclusion, Pin
 from muster.core.model import Assignment, Consumer, State
 from muster.edges.kafka import KafkaError
 from tests.support.runs import Topics, coordinator, run, settled_world, state_of
@@ -89,6 +90,10 @@ def excluded(consumer: str, topic: str) -> Decisions:
     )
 
 
+def drained(*consumers: str) -> Decisions:
+    return Decisions(drained={c: Drain(c, by="ann", at=1.0, why="new kernel") for c in consumers})
+
+
 def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
     world: World, one: Coordinator, assignor: Obedient
 ) -> None:
@@ -117,6 +122,54 @@ def test_an_exclusion_moves_what_it_is_about_and_says_so(world: World, one: Coor
     assert one.advance(60).stable
     assert consumer not in world.owners("t").values()
     assert world.owners("u") == others
+
+
+def test_a_drained_consumer_hands_over_in_order_and_gets_nothing(world: World, one: Coordinator) -> None:
+    consumer = world.owners("t")[0]
+    kept = {topic: {p: c for p, c in world.owners(topic).items() if c != consumer} for topic in ("t", "u")}
+    mine = {p for p, c in world.owners("t").items() if c == consumer}
+    world.decided = drained(consumer)
+    plan = one.compute_assignment()
+    assert (plan.reasons, plan.warnings) == ([f"{consumer} drained by ann: new kernel"], [])
+    world.consumers[consumer].stuck = True
+    one.advance(0)
+    assert state_of(world, "t") is State.CLOSING
+    assert world.owners("t").keys().isdisjoint(mine), "what is not closed yet goes to no other consumer"
+    world.consumers[consumer].stuck = False
+    assert one.advance(60).stable
+    for topic in ("t", "u"):
+        assert consumer not in world.owners(topic).values()
+        assert kept[topic].items() <= world.owners(topic).items(), "what stays is not touched"
+    membership = world.members().membership
+    assert membership is not None
+    assert consumer in membership.live
+    assert not one.compute_assignment().needed
+    world.decided = Decisions()
+    one.assignor = load_assignor("sticky", {})
+    assert one.advance(60).stable
+    assert consumer in world.owners("t").values(), "it has its share again"
+
+
+def test_a_drain_where_no_other_consumer_takes_over_is_a_warning(world: World, one: Coordinator) -> None:
+    owners = world.owners("t")
+    world.decided = drained(*world.consumers)
+    plan = one.compute_assignment()
+    assert not plan.needed
+    assert any("drained by ann: new kernel, but keeps" in warning for warning in plan.warnings)
+    assert one.advance(5).changes == []
+    assert world.owners("t") == owners
+
+
+def test_a_pin_to_a_drained_consumer_waits(world: World, one: Coordinator) -> None:
+    target = elsewhere(world, "t", 0)
+    world.decided = Decisions(pinned(target).pins, drained=drained(target).drained)
+    plan = one.compute_assignment()
+    assert any("cannot be obeyed: the consumer is drained" in warning for warning in plan.warnings)
+    assert one.advance(60).stable
+    assert world.owners("t")[0] != target
+    world.decided = pinned(target)
+    assert one.advance(60).stable
+    assert world.owners("t")[0] == target
 
 
 def test_decisions_wait_while_the_topic_is_in_the_middle_of_a_rebalance(

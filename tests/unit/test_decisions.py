@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.core.decided import LONGEST_WHY
-from muster.core.decisions import Decisions, Exclusion, Pin
+from muster.core.decisions import Decisions, Drain, Exclusion, Pin
 
 DECIDED = Decisions(
     pins={
@@ -56,3 +56,18 @@ def test_an_exclusion_that_nobody_can_step_in_for_is_named() -> None:
         "consumer b excluded from topic t by ann: no GPU, but keeps 2 partition(s) of it: no other live"
     )
     assert DECIDED.unobeyed("t", {0: "b"}, {0: "a"}) == []
+
+
+DRAINED = Decisions(drained={"b": Drain("b", by="ann", at=5.0, why="new kernel")})
+
+
+def test_a_partition_that_leaves_a_drained_consumer_says_so() -> None:
+    assert DRAINED.reasons("t", {0: "b", 1: "a"}, {0: "a", 1: "c"}) == {0: "b drained by ann: new kernel"}
+
+
+def test_a_drain_that_no_other_consumer_can_step_in_for_is_named() -> None:
+    [line] = DRAINED.unobeyed("t", {0: "b", 1: "b"}, {})
+    assert line == (
+        "consumer b drained by ann: new kernel, but keeps 2 partition(s) of topic t: no other live consumer takes "
+        "the topic. Start one, or undrain it"
+    )

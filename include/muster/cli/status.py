@@ -66,6 +66,11 @@ def _isolated(each: ConsumerState) -> str:
     return f"by {each.isolation.by}: {each.isolation.why}" if each.isolation is not None else ""
 
 
+def _drained(found: ClusterState, consumer: str) -> str:
+    drain = found.decisions.drained.get(consumer)
+    return f"by {drain.said()}" if drain is not None else ""
+
+
 def _unreadable(found: ClusterState) -> list[str]:
     decisions = found.decisions
     return [*decisions.errors, *([decisions.assignor_error] if decisions.assignor_error else [])]
@@ -86,7 +91,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
             "priority": each.priority,
             "address": each.address,
             "answers": each.failure,
-            "why": _isolated(each),
+            "why": _isolated(each) or _drained(found, each.consumer),
         }
         for each in _consumers(found)
     ]
@@ -148,6 +153,8 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.unreadable.items()], limit)
     isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
+    drained = [f"{c} {_drained(found, c)}" for c in sorted(found.decisions.drained)]
+    yield from listed("drained: ", drained, limit)
     silent = [f"{each.consumer}: {each.failure}" for each in consumers if each.failure]
     yield from listed("no status: ", silent, limit)
     waiting = [str(each) for of_topic in found.waiting.values() for each in of_topic]

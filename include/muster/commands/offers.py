@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from muster.commands.command import Command
+from muster.commands.command import Command, Standing
 from muster.commands.table import COMMANDS
 from muster.core.decisions import Decisions
 
@@ -27,6 +27,18 @@ def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTE
 
 def _stands(command: Command, decided: Decisions, on: Mapping[str, Any]) -> bool:
     return any(each.on == on for each in command.standing(decided))
+
+
+def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standing]]:
+    """Return the overrides about `consumer` alone, with the commands that left them."""
+    on = {"consumer": consumer}
+    return [
+        (command, each)
+        for command in COMMANDS.values()
+        if command.subject == "consumer"
+        for each in command.standing(decided)
+        if each.on == on
+    ]
 
 
 def on_consumer(decided: Decisions, consumer: str) -> list[str]:

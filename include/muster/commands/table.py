@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from muster.commands.actions.assignor import plan_with
+from muster.commands.actions.draining import drain, undrain
 from muster.commands.actions.exclusions import exclude, include
 from muster.commands.actions.isolation import isolate, restore
 from muster.commands.actions.pausing import pause, rebalance_now, resume
@@ -33,6 +34,11 @@ ASSIGNOR = Field(
 
 def _isolations(decided: Decisions) -> Iterable[Standing]:
     for consumer, found in decided.isolated.items():
+        yield Standing({"consumer": consumer}, found)
+
+
+def _drains(decided: Decisions) -> Iterable[Standing]:
+    for consumer, found in decided.drained.items():
         yield Standing({"consumer": consumer}, found)
 
 
@@ -94,6 +100,36 @@ COMMANDS: Mapping[str, Command] = {
             run=restore,
             fields=(CONSUMER,),
             preview={"joining": [{"consumer": "{consumer}"}]},
+        ),
+        Command(
+            "drain",
+            label="Drain",
+            title="drain a consumer",
+            summary="Drain a consumer: its partitions are handed to the others in order, and it gets no more.",
+            question="Drain {consumer}?",
+            did="drained",
+            run=drain,
+            fields=(CONSUMER,),
+            undo="undrain",
+            override="drained",
+            standing=_drains,
+            documentation=(
+                "For maintenance, not for a consumer that misbehaves: each partition is closed and committed before "
+                "its new owner starts, so nothing is read twice.\n\n"
+                "The consumer stays live without partitions until it is undrained. Where no other consumer can take "
+                "over, it keeps what it has."
+            ),
+            preview={"without": ["{consumer}"]},
+        ),
+        Command(
+            "undrain",
+            label="Undrain",
+            title="undrain a consumer",
+            summary="Take the drain of a consumer back: it gets its share of partitions with the next rebalance.",
+            question="Undrain {consumer}?",
+            did="undrained",
+            run=undrain,
+            fields=(CONSUMER,),
         ),
         Command(
             "pin",

@@ -94,6 +94,7 @@ class CircumstancesReader:
         circumstances = Circumstances(
             pins=decisions.pinned(),
             exclusions=decisions.excluded(),
+            drained=frozenset(decisions.drained),
             racks=racks,
             loads=loads,
             rebalance_now=decisions.rebalance is not None,

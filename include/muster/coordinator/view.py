@@ -98,7 +98,8 @@ class View:
             if topic not in self.unreadable_topics and topic not in self.leaving
         }
         topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
-        impossible = impossible_pins(pins, topics, self.membership.live, decisions.excluded())
+        live = self.membership.live
+        impossible = impossible_pins(pins, topics, live, decisions.excluded(), decisions.drained.keys())
         unobeyed = (
             decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
             for topic, snapshot in self._decided()
@@ -191,7 +192,9 @@ class View:
 
     def _decided(self) -> list[tuple[str, TopicSnapshot]]:
         staying = self.snapshots.keys() - self.leaving.keys()
-        return [(topic, self.snapshots[topic]) for topic in sorted(self.known.decisions.topics() & staying)]
+        decisions = self.known.decisions
+        decided = staying if decisions.drained else decisions.topics() & staying
+        return [(topic, self.snapshots[topic]) for topic in sorted(decided)]
 
 
 def _under_way(snapshot: TopicSnapshot) -> bool:

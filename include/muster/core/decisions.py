@@ -1,9 +1,10 @@
 """What persons decided about a cluster, with who, when and why.
 
-A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic. Both stand until
-a person takes them back. The planner gets them as plain mappings (`muster.core.assignors.Circumstances`); here is
-who decided them, so that a partition which moves for one can say so. What is decided about coordination as a whole is
-in `muster.core.coordination`, which topics are read in `muster.core.subscription`.
+A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic, a *drain* from all.
+They stand until a person takes them back. The planner gets them as plain mappings
+(`muster.core.assignors.Circumstances`); here is who decided them, so that a partition which moves for one can say so.
+What is decided about coordination as a whole is in `muster.core.coordination`, which topics are read in
+`muster.core.subscription`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ class Exclusion(Decided):
 
 
 @dataclass(frozen=True, slots=True)
+class Drain(Decided):
+    """A person drains a consumer: its partitions are handed to the others in order, and it is given no more."""
+
+    consumer: str
+
+    def __str__(self) -> str:
+        return f"{self.consumer} drained by {self.said()}"
+
+
+@dataclass(frozen=True, slots=True)
 class IsolationEntry(Decided):
     """A person isolated a consumer: it gets no partitions."""
 
@@ -69,6 +80,7 @@ class Decisions:
     topics_in_doubt: bool = False
     epochs: Mapping[str, int] = field(default_factory=dict)
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
+    drained: Mapping[str, Drain] = field(default_factory=dict)
 
     def pinned(self) -> dict[str, Owners]:
         """Topic to partition to the consumer it is pinned to, as assignors take it."""
@@ -85,14 +97,14 @@ class Decisions:
         return {consumer: frozenset(topics) for consumer, topics in found.items()}
 
     def topics(self) -> frozenset[str]:
-        """The topics that something was decided about."""
+        """The topics that something was decided about by their names."""
         return frozenset({topic for topic, _ in self.pins} | {topic for _, topic in self.exclusions})
 
     def reasons(self, topic: str, owners: Owners, targets: Owners) -> dict[int, str]:
         """Why partitions of `topic` go from `owners` to `targets`, for those that go because of a decision.
 
         A partition that goes where it is pinned goes because of the pin; one that leaves a consumer that is
-        excluded from the topic goes because of the exclusion. All others have no entry.
+        excluded from the topic, or drained, goes because of that. All others have no entry.
         """
         found: dict[int, str] = {}
         for partition, target in targets.items():
@@ -100,24 +112,32 @@ class Decisions:
             if owner == target:
                 continue
             pin = self.pins.get((topic, partition))
-            exclusion = self.exclusions.get((owner, topic)) if owner is not None else None
+            kept_from = self._kept_from(owner, topic) if owner is not None else None
             if pin is not None and pin.consumer == target:
                 found[partition] = str(pin)
-            elif exclusion is not None:
-                found[partition] = str(exclusion)
+            elif kept_from is not None:
+                found[partition] = str(kept_from)
         return found
 
     def unobeyed(self, topic: str, owners: Owners, targets: Owners) -> list[str]:
-        """Describe the exclusions from `topic` that are not obeyed, because no other consumer can take over."""
+        """Describe the exclusions and drains that are not obeyed, because no other consumer can take over."""
         stranded: dict[str, int] = {}
         for partition, owner in owners.items():
-            if partition not in targets and (owner, topic) in self.exclusions:
+            if partition not in targets and self._kept_from(owner, topic) is not None:
                 stranded[owner] = stranded.get(owner, 0) + 1
-        return [
-            f"consumer {self.exclusions[owner, topic]}, but keeps {count} partition(s) of it: no other live consumer "
-            "takes the topic. Start one, or take the exclusion back"
-            for owner, count in sorted(stranded.items())
-        ]
+        return [self._stranded(owner, topic, count) for owner, count in sorted(stranded.items())]
+
+    def _stranded(self, consumer: str, topic: str, count: int) -> str:
+        exclusion = self.exclusions.get((consumer, topic))
+        which, undo = ("it", "take the exclusion back") if exclusion else (f"topic {topic}", "undrain it")
+        return (
+            f"consumer {self._kept_from(consumer, topic)}, but keeps {count} partition(s) of {which}: no other live "
+            f"consumer takes the topic. Start one, or {undo}"
+        )
+
+    def _kept_from(self, consumer: str, topic: str) -> Exclusion | Drain | None:
+        """What keeps `consumer` from `topic`."""
+        return self.exclusions.get((consumer, topic)) or self.drained.get(consumer)
 
 
 NOTHING_DECIDED = Decisions()

@@ -55,11 +55,15 @@ def plan(
 ) -> Plan:
     """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 
-    `consumers` are the live ones; those that are leaving get nothing. What stands in the snapshots themselves
-    (standbys, topics in mid-rebalance) is put into the circumstances here. Raises `AssignorError` if the assignor
-    fails or returns no valid assignment; the caller then leaves all topics as they are.
+    `consumers` are the live ones; those that are leaving or drained get nothing. What stands in the snapshots
+    themselves (standbys, topics in mid-rebalance) is put into the circumstances here. Raises `AssignorError` if the
+    assignor fails or returns no valid assignment; the caller then leaves all topics as they are.
     """
-    consumers = {name: consumer for name, consumer in consumers.items() if not consumer.leaving}
+    consumers = {
+        name: consumer
+        for name, consumer in consumers.items()
+        if not (consumer.leaving or name in circumstances.drained)
+    }
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}

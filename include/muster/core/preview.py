@@ -172,7 +172,12 @@ def preview(
         after=balance_of(owners, topics, consumers),
         under_way={t: s.name for t, s in read.items() if s.name in {State.STARTING, State.CLOSING}},
         impossible_pins=tuple(
-            map(str, impossible_pins(circumstances.pins, topics, consumers, circumstances.exclusions))
+            map(
+                str,
+                impossible_pins(
+                    circumstances.pins, topics, consumers, circumstances.exclusions, circumstances.drained
+                ),
+            )
         ),
         held=held,
     )

@@ -37,6 +37,7 @@ class Cause(StrEnum):
     STANDBY = "standby"
     SUBSCRIPTION = "subscription"
     EXCLUSION = "exclusion"
+    DRAIN = "drain"
     PIN = "pin"
     JOINED = "joined"
     ASSIGNOR = "assignor"
@@ -110,8 +111,10 @@ def _plain(move: Difference, situation: Situation) -> Reason | None:
 
 def _between_live(move: Difference, source: str, situation: Situation) -> Reason | None:
     known = situation.circumstances
-    if situation.consumers[source].leaving:
-        return Reason(Cause.LEFT, f"consumer {source} leaves")
+    drained = source in known.drained
+    if drained or situation.consumers[source].leaving:
+        how = (Cause.DRAIN, "is drained") if drained else (Cause.LEFT, "leaves")
+        return Reason(how[0], f"consumer {source} {how[1]}")
     if not situation.consumers[source].subscribes(move.topic):
         return Reason(Cause.SUBSCRIPTION, f"consumer {source} does not subscribe to topic {move.topic}")
     if move.topic in known.exclusions.get(source, ()):

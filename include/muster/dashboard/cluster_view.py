@@ -222,6 +222,8 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
         return f"consumer {consumer} is excluded from the topic"
     if consumer in state.membership.isolated:
         return f"consumer {consumer} is isolated"
+    if consumer in state.decisions.drained:
+        return f"consumer {consumer} is drained"
     there = state.live.get(consumer)
     if there is None:
         return f"consumer {consumer} is not live"

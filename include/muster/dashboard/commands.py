@@ -11,8 +11,8 @@ from itertools import islice
 
 from pydantic import create_model
 
-from muster.commands.command import Command, Field, Kind
-from muster.commands.offers import why_not
+from muster.commands.command import Command, Field, Kind, Standing
+from muster.commands.offers import standing_on, why_not
 from muster.commands.table import COMMANDS, DID
 from muster.commands.target import Target
 from muster.core.decisions import Decisions
@@ -99,8 +99,17 @@ def command_states(decided: Decisions) -> list[CommandState]:
 def override_entries(decided: Decisions) -> list[OverrideEntry]:
     """Return the overrides about consumers and topics, by command."""
     return [
-        OverrideEntry(command=command.name, on=dict(each.on), said=said(each.override))
+        _override(command, each)
         for command in COMMANDS.values()
         if command.subject in {"consumer", "topic"}
         for each in islice(command.standing(decided), MOST)
     ]
+
+
+def overrides_on(decided: Decisions, consumer: str) -> list[OverrideEntry]:
+    """Return the overrides about this consumer alone."""
+    return [_override(*found) for found in standing_on(decided, consumer)]
+
+
+def _override(command: Command, standing: Standing) -> OverrideEntry:
+    return OverrideEntry(command=command.name, on=dict(standing.on), said=said(standing.override))

@@ -12,6 +12,7 @@ from muster.commands.offers import on_consumer
 from muster.core.model import ConsumerDetails
 from muster.core.partition_list import ranges
 from muster.dashboard.cluster_view import exclusion_entries, freshness, said
+from muster.dashboard.commands import overrides_on
 from muster.dashboard.models import (
     ConsumerAnswer,
     ConsumerRow,
@@ -52,6 +53,7 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         pinned=state.pinned_to.get(consumer, 0),
         topics=len(holding.topics),
         commands=on_consumer(state.decisions, consumer),
+        overrides=overrides_on(state.decisions, consumer),
         lag=holding.lag,
         rate=None if holding.rate is None else round(holding.rate, 1),
         share=round(each.partitions / each.weight / average, 2) if average and each.weight else None,

@@ -342,6 +342,7 @@ class ConsumerRow(_Answer):
     pinned: int = 0
     topics: int = Field(0, description="Topics that it has partitions of.")
     commands: list[str] = Field(default_factory=list, description="Those that make sense on it now.")
+    overrides: list[OverrideEntry] = Field(default_factory=list, description="Those on it alone.")
     lag: int | None = Field(None, description="Over its partitions.")
     rate: float | None = Field(None, description="Records that arrive a second in its partitions.")
     share: float | None = Field(

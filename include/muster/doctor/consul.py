@@ -26,8 +26,8 @@ _NO_VERSION = 1
 
 NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs")
 """Keys that Muster's own DAGs write."""
-LEVERS = ("isolated", "pinned", "excluded", "coordination", "topics")
-"""Keys that only people write, through the levers."""
+OVERRIDES = ("isolated", "drained", "pinned", "excluded", "coordination", "topics")
+"""Keys that only people write, through commands."""
 
 
 def check_consul(
@@ -35,11 +35,11 @@ def check_consul(
     settings: ConsulSettings,
     cluster: ClusterSettings,
     needed: tuple[str, ...],
-    levers: tuple[str, ...],
+    overrides: tuple[str, ...],
 ) -> Iterator[Check]:
     """Every check of Consul. Each call takes at most the connection's `timeout` seconds.
 
-    `needed` are the kinds of key that must be writable, `levers` those whose refusal is but a warning.
+    `needed` are the kinds of key that must be writable, `overrides` those whose refusal is but a warning.
     """
     api = ConsulApi(settings)
     names = ["token", "services", "read keys", "write keys", "clock"]
@@ -68,7 +68,7 @@ def check_consul(
     yield _told(part, "services", lambda: _services(part, Discovery.of(settings, cluster)))
     prefix = key_prefix(cluster.name, cluster.consul_prefix)
     yield _told(part, "read keys", lambda: _readable(part, api, prefix))
-    yield _told(part, "write keys", lambda: _writable(part, api, prefix, needed, levers))
+    yield _told(part, "write keys", lambda: _writable(part, api, prefix, needed, overrides))
     yield _clock(part, response.headers.get("Date", ""), began, ended)
 
 
@@ -124,11 +124,11 @@ def _readable(part: Part, api: ConsulApi, prefix: str) -> Check:
 
 
 def _writable(
-    part: Part, api: ConsulApi, prefix: str, needed: tuple[str, ...], levers: tuple[str, ...]
+    part: Part, api: ConsulApi, prefix: str, needed: tuple[str, ...], overrides: tuple[str, ...]
 ) -> Check:
     own = f"doctor-{uuid.uuid4()}"
     refused: dict[str, str] = {}
-    for kind in (*needed, *levers):
+    for kind in (*needed, *overrides):
         path = f"/v1/kv/{prefix}{kind}/{own}"
         response = api.http.send("PUT", path, api.params([("cas", _NO_VERSION)]), "")
         if response.status_code == HTTPStatus.FORBIDDEN:
@@ -145,11 +145,11 @@ def _writable(
     if refused:
         return part.warning(
             "write keys",
-            f"may not write {', '.join(refused.values())}; the levers that need it are refused",
+            f"may not write {', '.join(refused.values())}; the commands that need it are refused",
             f"if they are to work with this connection, {step}",
             refused.values(),
         )
-    kinds = ", ".join(f"{kind}/" for kind in (*needed, *levers))
+    kinds = ", ".join(f"{kind}/" for kind in (*needed, *overrides))
     return part.ok("write keys", f"may write below {prefix}: {kinds}")
 
 

@@ -16,7 +16,7 @@ from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
-from muster.doctor.consul import LEVERS, NEEDED, check_consul
+from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
 from muster.doctor.consumers import check_consumers
 from muster.doctor.decisions import check_decisions
 from muster.doctor.findings import Check, Part
@@ -116,7 +116,7 @@ def _jobs(cluster: ClusterSettings, found: _Found, connections: Connections) -> 
         return name, partial(_skipped, part) if settings is None else partial(check, part, settings, *more)
 
     yield job("zookeeper", found.zookeeper, check_zookeeper, cluster.name, True)
-    yield job("consul", found.consul, check_consul, cluster, NEEDED, LEVERS)
+    yield job("consul", found.consul, check_consul, cluster, NEEDED, OVERRIDES)
     if own.kafka:
         yield job("kafka", found.kafka, check_brokers, cluster)
         yield job("kafka", found.jobs_kafka, check_group, cluster)

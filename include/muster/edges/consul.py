@@ -179,14 +179,17 @@ class Discovery(DecisionKeys):
         return incarnation in {each.incarnation for each in (found, *found.older)}
 
     def others_stay(self, consumer: str) -> bool:
-        """Whether another consumer is live that is not about to leave as well; False if that is unknown."""
+        """Whether another consumer is live, and neither drained nor about to leave; False if that is unknown."""
         only: Params = [
             ("filter", f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta")
         ]
         answer, registered = self._health(only)
         if answer.doubt:
             return False
-        live = to_membership(registered.values(), dict.fromkeys(self.isolated(), "")).live
+        decided = self.decisions()
+        live = to_membership(
+            registered.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")
+        ).live
         return any(other.id != consumer and not other.leaving for other in live.values())
 
     def own(self, consumer: str) -> Own:

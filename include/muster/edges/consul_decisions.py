@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.decisions import Decisions, Exclusion, IsolationEntry, Pin
+from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
 from muster.core.subscription import TopicDecision
 from muster.core.wire import WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_coordination import (
@@ -31,7 +31,16 @@ from muster.edges.consul_coordination import (
     read_pause,
     read_rebalance,
 )
-from muster.edges.consul_keys import ISOLATED, Key, iso, read_isolation, read_object, said
+from muster.edges.consul_keys import (
+    DRAINED,
+    ISOLATED,
+    Key,
+    iso,
+    read_drain,
+    read_isolation,
+    read_object,
+    said,
+)
 from muster.edges.consul_subscriptions import TOPICS, SubscriptionKeys, read_topic_decision
 
 PINNED = "pinned"
@@ -88,6 +97,7 @@ class _Found:
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
     exclusions: dict[tuple[str, str], Exclusion] = field(default_factory=dict)
     isolated: dict[str, IsolationEntry] = field(default_factory=dict)
+    drained: dict[str, Drain] = field(default_factory=dict)
     topics: list[TopicDecision] = field(default_factory=list)
     whole: dict[str, Any] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -103,6 +113,8 @@ class _Found:
                 self.exclusions[exclusion.consumer, exclusion.topic] = exclusion
             elif kind == ISOLATED:
                 self.isolated[rest] = read_isolation(rest, key)
+            elif kind == DRAINED:
+                self.drained[rest] = read_drain(rest, key)
             elif kind == TOPICS:
                 self.topics.append(read_topic_decision(rest, key))
             elif kind == COORDINATION and rest == PAUSED:
@@ -139,6 +151,7 @@ class _Found:
             tuple(sorted(self.errors)),
             subscriptions=tuple(self.topics),
             isolated=self.isolated,
+            drained=self.drained,
             **self.whole,
         )
 

@@ -1,6 +1,7 @@
 """What Muster keeps in Consul's KV about the consumers of a cluster; Consul's ACL says who may write it.
 
 - `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
+- `muster/[CLUSTER]/drained/[CONSUMER]`: the same; its partitions are handed to the others, and it is given no more
 - `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
 - `muster/[CLUSTER]/generations/[CONSUMER]`: `{"generation": 7, "incarnation": ...}`; how many processes had this id
   so far, and the newest of them
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from muster.core.decided import LAST_MOMENT
-from muster.core.decisions import IsolationEntry
+from muster.core.decisions import Drain, IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 from muster.edges.consul_members import MOST_GENERATIONS
@@ -65,7 +66,7 @@ class Generation:
     incarnation: str = ""
 
 
-STOP, ISOLATED, GENERATIONS = "stop", "isolated", "generations"
+STOP, ISOLATED, DRAINED, GENERATIONS = "stop", "isolated", "drained", "generations"
 TAKES = 10
 """How many times a number is tried to be taken while others take one as well."""
 
@@ -100,6 +101,15 @@ class Keys:
             if consumer:  # else the "folder" that Consul's UI creates
                 entries[consumer] = read_isolation(consumer, key)
         return entries
+
+    def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
+        """Drain a consumer. False if it already is: then who did it first, and why, stays."""
+        value = json.dumps({"who": by, "when": iso(at), "why": why})
+        return self._api.put_key(self._name(DRAINED, consumer), value, cas=0)
+
+    def undrain(self, consumer: str) -> bool:
+        """Let a drained consumer have partitions again; False if it is not drained."""
+        return self._remove(self._name(DRAINED, consumer))
 
     def request_stop(
         self, consumer: str, incarnation: str, by: str, why: str, at: float | None = None
@@ -273,8 +283,16 @@ def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
 
 def read_isolation(consumer: str, key: Key) -> IsolationEntry:
     """Return an isolation; a malformed key still isolates the consumer (fail safe)."""
-    value = read_object(key.value) or {"why": f"key {key.name} holds no JSON object"}
-    return IsolationEntry(**said(value), consumer=consumer)
+    return IsolationEntry(**_said_in(key), consumer=consumer)
+
+
+def read_drain(consumer: str, key: Key) -> Drain:
+    """Return a drain; a malformed key still drains the consumer. Raises `WireError` for what is no consumer's id."""
+    return Drain(**_said_in(key), consumer=check_id(consumer))
+
+
+def _said_in(key: Key) -> dict[str, Any]:
+    return said(read_object(key.value) or {"why": f"key {key.name} holds no JSON object"})
 
 
 def read_object(value: bytes) -> dict[str, Any] | None:

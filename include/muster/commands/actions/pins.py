@@ -78,6 +78,8 @@ def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
     if live is None:
         state = "isolated" if consumer in membership.isolated else "not live"
         return [f"consumer {consumer} is {state} now; the pin waits for it"]
+    if consumer in target.discovery.decisions().drained:
+        return [f"consumer {consumer} is drained now; the pin waits until it is undrained"]
     if not live.subscribes(topic):
         return [f"consumer {consumer} does not subscribe to topic {topic}; the pin waits until it does"]
     return []

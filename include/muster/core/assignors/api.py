@@ -46,6 +46,7 @@ class PlanningContext:
     `unsettled`: the topics in mid-rebalance, or waiting for a missing consumer; there only partitions without a live
     owner are given one, and what would move for the sake of balance does not move yet. `rebalance_now`: a person asks
     for everything to go where it belongs, also what the assignor otherwise leaves where it is until a person asks.
+    `drained`: consumers that are given nothing, as those that leave.
     """
 
     pins: Pins = field(default_factory=dict)
@@ -55,6 +56,7 @@ class PlanningContext:
     standbys: Standbys = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     rebalance_now: bool = False
+    drained: frozenset[str] = frozenset()
 
 
 EMPTY_CONTEXT = PlanningContext()

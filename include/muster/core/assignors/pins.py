@@ -1,13 +1,13 @@
 """Pins: a person fixes a partition to a consumer. Which can be obeyed, and how any assignor comes to obey them.
 
-A pin holds as long as its partition exists and its consumer is live, stays, subscribes to the topic and is not
-excluded from it. Otherwise it is impossible: the assignor does as if it were not there, and `impossible_pins`
-says why. It comes into force by itself as soon as it can be obeyed.
+A pin holds as long as its partition exists and its consumer is live, stays, is not drained, subscribes to the topic
+and is not excluded from it. Otherwise it is impossible: the assignor does as if it were not there, and
+`impossible_pins` says why. It comes into force by itself as soon as it can be obeyed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from muster.core.assignors.api import Pins
@@ -35,17 +35,19 @@ def impossible_pins(
     topics: Mapping[str, frozenset[int]],
     consumers: Mapping[str, Consumer],
     exclusions: Mapping[str, frozenset[str]] | None = None,
+    drained: Collection[str] = frozenset(),
 ) -> tuple[ImpossiblePin, ...]:
     """Return the pins that cannot be obeyed, each with its reason, in order of topic and partition.
 
     `topics` maps each topic to its partitions, `consumers` are the live ones by id, `exclusions` is consumer
-    to topics. Pins that can be obeyed are not in the result.
+    to topics, `drained` are consumers that are given nothing. Pins that can be obeyed are not in the result.
     """
     kept_from = exclusions or {}
     return tuple(
         ImpossiblePin(topic, partition, consumer, reason)
         for topic, partition, consumer in _each(pins)
-        if (reason := _hindrance(topic, partition, consumer, topics, consumers, kept_from)) is not None
+        if (reason := _hindrance(topic, partition, consumer, topics, consumers, kept_from, drained))
+        is not None
     )
 
 
@@ -55,7 +57,7 @@ def obeyable(
     """Return the pins that can be obeyed; topics without one are left out."""
     result: dict[str, dict[int, str]] = {}
     for topic, partition, consumer in _each(pins):
-        if _hindrance(topic, partition, consumer, topics, consumers, {}) is None:
+        if _hindrance(topic, partition, consumer, topics, consumers, {}, ()) is None:
             result.setdefault(topic, {})[partition] = consumer
     return result
 
@@ -93,6 +95,7 @@ def _hindrance(
     topics: Mapping[str, frozenset[int]],
     consumers: Mapping[str, Consumer],
     exclusions: Mapping[str, frozenset[str]],
+    drained: Collection[str],
 ) -> str | None:
     """Return why this pin cannot be obeyed, None if it can."""
     if topic not in topics:
@@ -103,6 +106,7 @@ def _hindrance(
         return "the consumer is not live (it has left, fails its check or is isolated)"
     hindrances = {
         "the consumer is leaving": live.leaving,
+        "the consumer is drained": consumer in drained,
         "the consumer does not subscribe to the topic": not live.subscribes(topic),
         "the consumer is excluded from the topic": topic in exclusions.get(consumer, frozenset()),
     }

@@ -41,6 +41,11 @@ export function isUndo(command) {
   return table.commands.some((one) => one.undo === command.name && one !== command);
 }
 
+/** An override in an adjective. @param {import("./types.js").OverrideEntry} entry */
+export function overrideOf(entry) {
+  return commandOf(entry.command)?.override ?? entry.command;
+}
+
 /** What somebody did, to complete "anna ...". @param {string | null} name as in the timeline */
 export function did(name) {
   return table.did[name ?? ""] ?? name ?? "";

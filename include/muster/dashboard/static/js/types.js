@@ -225,6 +225,7 @@
  * @property {number} pinned
  * @property {number} topics
  * @property {string[]} commands
+ * @property {OverrideEntry[]} overrides
  * @property {number | null} lag
  * @property {number | null} rate
  * @property {number | null} share

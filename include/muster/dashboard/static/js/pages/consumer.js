@@ -2,7 +2,7 @@
 
 import { age } from "../ages.js";
 import { of, read } from "../api.js";
-import { commandButton, consumerButtons } from "../commands.js";
+import { commandButton, consumerButtons, overrideOf } from "../commands.js";
 import { h } from "../dom.js";
 import { number, rate, short } from "../format.js";
 import { banner, chip, empty, figure, figures, pairText, panel, saidBy } from "../parts.js";
@@ -55,7 +55,7 @@ function ranges(id, label) {
 
 /** @param {ConsumerAnswer} answer */
 function why({ row, subscribes }) {
-  if (row.state === "isolated") return "It is isolated; restore it to have it take part again.";
+  if (row.overrides.length) return `It is ${row.overrides.map(overrideOf).join(" and ")}; take that back to have it take part again.`;
   if (row.state !== "live") return "It is not live, so nothing is given to it.";
   return subscribes ? `It takes only: ${subscribes.join(", ")}.` : "It gets some when the coordinator runs, if there are enough for all.";
 }
@@ -65,7 +65,7 @@ function drawn(answer, cluster, known) {
   const { row } = answer;
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => (value === "" || value === null ? null : h("div", {}, h("dt", { text: label }), h("dd", {}, value)));
   return [
-    row.said ? banner("info", "isolated", h("p", {}, h("b", { text: `${row.consumer} is isolated. ` }), saidBy(row.said, age(row.said.at)))) : null,
+    ...row.overrides.map((one) => banner("info", one.command, h("p", {}, h("b", { text: `${row.consumer} is ${overrideOf(one)}. ` }), saidBy(one.said, age(one.said.at))))),
     ...[...(row.error ? [row.error] : []), ...answer.errors.filter((one) => one !== row.error)].map((one, i) => banner(row.state === "live" ? "warning" : "critical", `error ${i}`, h("p", { text: one }))),
     h(
       "section", { class: "panel", data: { key: "consumer" }, "aria-label": `Consumer ${row.consumer}` },

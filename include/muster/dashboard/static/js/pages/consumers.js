@@ -2,7 +2,7 @@
 
 import { age } from "../ages.js";
 import { of } from "../api.js";
-import { consumerButtons } from "../commands.js";
+import { consumerButtons, overrideOf } from "../commands.js";
 import { h, setText } from "../dom.js";
 import { number, rate } from "../format.js";
 import { chip, empty } from "../parts.js";
@@ -24,7 +24,7 @@ export function consumersView(cluster, query, refresh) {
   /** @type {import("../table.js").Column<ConsumerRow>[]} */
   const columns = [
     { id: "consumer", label: "Consumer", by: true, class: "name", show: link((row) => row.consumer, (row) => href(cluster, "consumers", row.consumer)) },
-    { id: "state", label: "State", by: true, width: "8.5rem", show: (cell, row) => patchInside(cell, chip(row.state)) },
+    { id: "state", label: "State", by: true, width: "8.5rem", show: stateCell },
     { id: "partitions", label: "Partitions", by: true, class: "number", width: "6.5rem", show: partitionsCell },
     { id: "share", label: "Load", class: "wide", width: "7.5rem", hint: "Its partitions, by weight, over the average: 1 is its fair share", show: (cell, row) => patchInside(cell, share(row.share)) },
     { id: "lag", label: "Lag", by: true, class: "number", width: "6.5rem", hint: "Records not yet consumed", show: text((row) => number(row.lag)) },
@@ -33,8 +33,8 @@ export function consumersView(cluster, query, refresh) {
     { id: "version", label: "Version", class: "wide", width: "5rem", show: text((row) => row.version || "–") },
     { id: "incarnation", label: "Incarnation", class: "wide mono", width: "6.5rem", hint: "Which start of it this is", show: (cell, row) => { setText(cell, row.incarnation.slice(0, 8) || "–"); cell.title = row.incarnation; } },
     { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "7.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
-    { id: "error", label: "Error", class: "wide error-cell", width: "16%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
-    { id: "commands", label: "", class: "commands", width: "12rem", show: (cell, row) => patchInside(cell, ...consumerButtons(row, known, false)) },
+    { id: "error", label: "Error", class: "wide error-cell", width: "12%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
+    { id: "commands", label: "", class: "commands", width: "10.8rem", show: (cell, row) => patchInside(cell, ...consumerButtons(row, known, false)) },
   ];
   const list = new RemoteList({
     path: of(cluster, "consumers"), what: "consumers", one: "consumer", columns, key: (row) => row.consumer,
@@ -55,6 +55,12 @@ export function consumersView(cluster, query, refresh) {
     },
     query: (changed) => list.changed(changed),
   };
+}
+
+/** Its state, and what a person decided besides. @param {HTMLElement} cell @param {ConsumerRow} row */
+function stateCell(cell, row) {
+  const more = row.overrides.filter((one) => overrideOf(one) !== row.state);
+  patchInside(cell, chip(row.state), ...more.map((one) => h("span", { class: "chip is-quiet", text: overrideOf(one), title: `by ${one.said.by}: ${one.said.why}` })));
 }
 
 /** @param {HTMLElement} cell @param {ConsumerRow} row */

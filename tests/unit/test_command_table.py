@@ -1,0 +1,65 @@
+"""The table of commands: every entry is complete, and each surface can be made from it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from muster.cli.main import main
+from muster.commands.command import Command
+from muster.commands.offers import on_consumer, why_not
+from muster.commands.table import COMMANDS, DID
+from muster.core.coordination import Pause
+from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry
+
+BOTH = Decisions(
+    isolated={"a": IsolationEntry(consumer="a", by="ann", at=1.0, why="w")},
+    drained={"a": Drain("a", by="ann", at=1.0, why="w")},
+    exclusions={("b", "t"): Exclusion("b", "t", by="ann", at=1.0, why="w")},
+    paused=Pause(by="ann", at=1.0, why="w"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
+def test_entry_is_complete(command: Command) -> None:
+    parameters = list(inspect.signature(command.run).parameters)
+    assert parameters == ["target", "actor", *(each.name for each in command.fields)]
+    assert command.summary.endswith(".")
+    assert command.question.endswith("?")
+    assert set(re.findall(r"{(\w+)}", command.question)) <= {"cluster", *(f.name for f in command.fields)}
+    if command.undo:
+        undo = COMMANDS[command.undo]
+        assert command.override
+        assert {each.name for each in undo.fields} <= {each.name for each in command.fields}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
+def test_command_line_has_the_command(command: Command) -> None:
+    shown = CliRunner().invoke(main, [command.name, "--help"])
+    assert shown.exit_code == 0
+    for option in ("--cluster", "--reason", "--by", "--json"):
+        assert option in shown.output
+    assert " ".join(command.summary.split()) in " ".join(shown.output.split())
+
+
+def test_undo_is_offered_where_the_override_stands() -> None:
+    assert on_consumer(Decisions(), "a") == ["isolate", "drain", "exclude"]
+    assert on_consumer(BOTH, "a") == ["restore", "undrain", "exclude"]
+    assert on_consumer(BOTH, "b") == ["isolate", "drain", "exclude"]
+
+
+def test_commands_that_make_no_sense_say_why() -> None:
+    def reasons(decided: Decisions) -> dict[str, str]:
+        found = {name: why_not(COMMANDS[name], decided) for name in ("pause", "resume", "rebalance")}
+        return {name: reason for name, reason in found.items() if reason}
+
+    assert reasons(Decisions()) == {"resume": "not paused"}
+    assert reasons(BOTH) == {"pause": "paused already", "rebalance": "paused; resume it first"}
+    assert why_not(COMMANDS["drain"], BOTH, {"consumer": "a"}) == "drained already"
+
+
+def test_history_names_are_all_in_words() -> None:
+    assert DID.keys() == {*COMMANDS, "clear-assignor"}
