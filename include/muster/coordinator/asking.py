@@ -65,7 +65,7 @@ def ask(
 
     Where these or an answer show that ZooKeeper went back (`topics_ahead`), all consumers are asked about that topic.
     """
-    round_ = _Round(poll, membership, timeout, silence, kept.silent)
+    round_ = _Round(poll, membership, timeout, min(silence, timeout), kept.silent)
     behind = topics_ahead(snapshots, (), noted)
     round_.ask(_merged(kept.open_questions(snapshots, membership, behind), also))
     kept.take(round_.live_answers())
@@ -149,31 +149,27 @@ class Answers:
         return wanted <= of_topic.running and not state.to_close.get(consumer, frozenset()) & of_topic.held
 
 
+@dataclass
 class _Round:
-    """Answers by consumer, as they come in. `gone` are those whose process is certainly gone; `silent` grows by the
-    processes that are not live and did not answer."""
+    """Answers by consumer, as they come in.
 
-    def __init__(
-        self,
-        poll: StatusPoller,
-        membership: Membership,
-        timeout: float,
-        silence: float,
-        silent: set[Process],
-    ) -> None:
-        self._poll = poll
-        self._membership = membership
-        self._timeout = timeout
-        self._silence = min(silence, timeout)
-        self._silent = silent
-        self.answers: dict[str, ConsumerStatus] = {}
-        self.older: dict[str, list[ConsumerStatus]] = {}
-        self.failures: dict[str, str] = {}
-        self.gone: set[str] = set()
+    `gone` are the consumers whose process is certainly gone; `silent` grows by the processes that are not live and
+    did not answer within `silence` seconds.
+    """
+
+    poll: StatusPoller
+    membership: Membership
+    timeout: float
+    silence: float
+    silent: set[Process]
+    answers: dict[str, ConsumerStatus] = field(default_factory=dict)
+    older: dict[str, list[ConsumerStatus]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
     def ask(self, questions: Questions) -> None:
         """Ask about these topics: at first those that are not live, whose time is short."""
-        members = self._membership
+        members = self.membership
         away = {**members.failing, **members.outside}
         self._take(away, self._ask_away(away, questions), questions)
         older = {c: members.older[c] for c in sorted(questions.keys() & members.older.keys())}
@@ -182,11 +178,11 @@ class _Round:
             for consumer, answer in self._ask_away(once, questions).items():
                 if isinstance(answer, ConsumerStatus) and answer.incarnation == once[consumer].incarnation:
                     self.older.setdefault(consumer, []).append(answer)
-        self._take(members.live, self._ask(members.live, questions, self._timeout), questions)
+        self._take(members.live, self._ask(members.live, questions, self.timeout), questions)
 
     def live_answers(self) -> list[ConsumerStatus]:
         """What those answered that are live."""
-        return [answer for consumer, answer in self.answers.items() if consumer in self._membership.live]
+        return [answer for consumer, answer in self.answers.items() if consumer in self.membership.live]
 
     def all_answers(self) -> list[ConsumerStatus]:
         """What all answered, older incarnations too."""
@@ -212,17 +208,17 @@ class _Round:
     def _ask_away(self, consumers: Mapping[str, Consumer], questions: Questions) -> dict[str, StatusResult]:
         """Ask those that are not live; only briefly those that were silent before."""
         answers: dict[str, StatusResult] = {}
-        for before, silence in ((True, min(BRIEFLY, self._silence)), (False, self._silence)):
-            some = {c: found for c, found in consumers.items() if (_process(found) in self._silent) is before}
+        for before, silence in ((True, min(BRIEFLY, self.silence)), (False, self.silence)):
+            some = {c: found for c, found in consumers.items() if (_process(found) in self.silent) is before}
             answers |= self._ask(some, questions, silence)
-        self._silent |= {_process(consumers[c]) for c, a in answers.items() if isinstance(a, StatusFailure)}
+        self.silent |= {_process(consumers[c]) for c, a in answers.items() if isinstance(a, StatusFailure)}
         return answers
 
     def _ask(
         self, consumers: Mapping[str, Consumer], questions: Questions, timeout: float
     ) -> Mapping[str, StatusResult]:
         asked = {c: questions[c] for c in sorted(questions) if c in consumers}
-        return self._poll([consumers[c] for c in asked], timeout, topics=asked) if asked else {}
+        return self.poll([consumers[c] for c in asked], timeout, topics=asked) if asked else {}
 
 
 def _process(consumer: Consumer) -> Process:
