@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.core.assignors import Circumstances
-from muster.core.assignors.load import weight_of
-from muster.core.assignors.zones import Racks
+from muster.core.assignors.api import Racks
+from muster.core.assignors.balance import weight_of
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import Case, shuffled
 

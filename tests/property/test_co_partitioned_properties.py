@@ -12,10 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
-from muster.core.assignors.circumstances import Standbys
-from muster.core.assignors.groups import Grouping
-from muster.core.assignors.standbys import run_standbys
-from muster.core.assignors.tasks import tasks_of
+from muster.core.assignors.api import Standbys
+from muster.core.assignors.co_partitioned.tasks import Grouping, tasks_of
+from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     WEIGHTS,

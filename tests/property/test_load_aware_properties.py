@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import Circumstances, load_assignor, run_assignor
-from muster.core.assignors.measured import counted
+from muster.core.assignors.load_aware.partition_loads import partition_loads
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     Case,
@@ -57,7 +57,7 @@ def measured(cases: st.SearchStrategy[Case], **further: bool) -> st.SearchStrate
 
 def counts_of(situation: Situation) -> Mapping[str, Mapping[int, int]]:
     topics = {t: p for t, p in situation.case.topics.items() if situation.takers(t)}
-    found = counted(situation.circumstances.loads, topics)
+    found = partition_loads(situation.circumstances.loads, topics)
     assert found is not None
     return found.counts
 
@@ -132,7 +132,7 @@ def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, M
         for t, of in loads.items()
     }
     every = [v for of in good.values() for v in of.values()]
-    found = counted(loads, topics)
+    found = partition_loads(loads, topics)
     if not every:
         assert found is None
         return

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 
 from muster.core.assignors import AssignorError, load_assignor, run_assignor, validate
-from muster.core.assignors.mixed import mixed_shares
-from muster.core.assignors.pool import Pool
+from muster.core.assignors.sticky.mixed import mixed_shares
+from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.subscriptions import audiences
 from muster.core.model import Assignment, Consumer
 
@@ -151,12 +151,12 @@ class TestSticky:
         pools = [Pool.of(audience, count, before) for audience in audiences(count, live)]
         weights = dict.fromkeys(live, 1)
         none, every = (
-            mixed_shares(pools, weights, chain_budget=0, circle_budget=0),
+            mixed_shares(pools, weights, chain_budget=0, cycle_budget=0),
             mixed_shares(pools, weights),
         )
         assert none != every
         for budget in range(200):
-            assert mixed_shares(pools, weights, chain_budget=budget, circle_budget=0) in (none, every)
+            assert mixed_shares(pools, weights, chain_budget=budget, cycle_budget=0) in (none, every)
 
     def test_gives_back_what_moved_needlessly(self) -> None:
         """Loads are even either way, so nothing may move although another division is as good."""

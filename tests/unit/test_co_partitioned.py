@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
-from muster.core.assignors.circumstances import Standbys
-from muster.core.assignors.groups import Group, Grouping
-from muster.core.assignors.standbys import run_standbys
+from muster.core.assignors.api import Standbys
+from muster.core.assignors.co_partitioned.tasks import Group, Grouping
+from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer
 
 
@@ -336,7 +336,7 @@ class TestWhatAssignorsSay:
             ({"t": {0: ("gone",)}}, "standby 'gone' is not a live consumer"),
             ({"t": {0: ("u-only",)}}, "standby 'u-only' does not subscribe"),
             ({"t": {1: ("b", "a")}}, "partition 1: standby 'a' owns it"),
-            (KeyError("oh"), r"failed to say who stands by \(KeyError: 'oh'\)"),
+            (KeyError("oh"), r"failed to name standbys \(KeyError: 'oh'\)"),
         ],
     )
     def test_what_cannot_be_obeyed_is_refused_by_name(self, found: object, message: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.core.assignors.load import weight_of
+from muster.core.assignors.balance import weight_of
 from muster.core.model import Assignment, Consumer
 
 _PER_ONE = 10**6

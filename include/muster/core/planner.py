@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances, run_assignor
-from muster.core.assignors.circumstances import Standbys
-from muster.core.assignors.standbys import run_standbys
+from muster.core.assignors.api import Standbys
+from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot, by_partition
 
 

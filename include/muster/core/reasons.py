@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from muster.core.assignors import NOTHING_FURTHER, Assignor, AssignorError, Circumstances
-from muster.core.assignors.load import cost_of_next, weight_of
+from muster.core.assignors.balance import cost_of_next, weight_of
 from muster.core.comparison import Difference, partitions_by_consumer
 from muster.core.model import Assignment, Consumer, TopicSnapshot
 from muster.core.planner import plan

@@ -1,131 +1,36 @@
-"""Assignors: who reads which partition. Pure rules behind one interface, by name or by dotted path.
+"""Assignors: which consumer reads which partition. Pure rules behind one interface.
 
-`load_assignor` finds one, `run_assignor` runs it, `validate` checks what it returned. `docs/assignors.md` tells
-which one to choose and how to write one's own.
+`api` says what an assignor is, `loading` finds one by name or dotted path, `run` runs it and checks what it returned.
+The rules: `range`, `round_robin`, `sticky`, `failover`, `co_partitioned` and `load_aware`. What they share: `pins`,
+`subscriptions` (and exclusions from them), `balance`, `quota` and `zones`. `docs/assignors.md` says which one to
+choose and how to write one's own.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from types import MappingProxyType
-from typing import Any
-
-from muster.core.assignors.base import Assignor, AssignorError
-from muster.core.assignors.circumstances import NOTHING_FURTHER, Circumstances
-from muster.core.assignors.co_partitioned import CoPartitioned
-from muster.core.assignors.failover import Failover
-from muster.core.assignors.load_aware import LoadAware
+from muster.core.assignors.api import Assignor, AssignorError, HasStandbys, PlanningContext
+from muster.core.assignors.loading import BUILT_IN, load_assignor
 from muster.core.assignors.pins import ImpossiblePin, impossible_pins
-from muster.core.assignors.range import Range
-from muster.core.assignors.round_robin import RoundRobin
-from muster.core.assignors.running import run_assignor
-from muster.core.assignors.sticky import Sticky
+from muster.core.assignors.run import EMPTY_CONTEXT, run_assignor, run_standbys
 from muster.core.assignors.validation import validate
+
+Circumstances = PlanningContext
+NOTHING_FURTHER = EMPTY_CONTEXT
+"""The former names of `PlanningContext` and `EMPTY_CONTEXT`; they go with the next version."""
 
 __all__ = [
     "BUILT_IN",
+    "EMPTY_CONTEXT",
     "NOTHING_FURTHER",
     "Assignor",
     "AssignorError",
     "Circumstances",
+    "HasStandbys",
     "ImpossiblePin",
+    "PlanningContext",
     "impossible_pins",
     "load_assignor",
     "run_assignor",
+    "run_standbys",
     "validate",
 ]
-
-BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
-    {
-        assignor.name: assignor
-        for assignor in (
-            Range,
-            RoundRobin,
-            Sticky,
-            Failover,
-            CoPartitioned,
-            LoadAware,
-        )
-    }
-)
-"""The assignors that come with Muster, by name."""
-
-
-def load_assignor(name: str, options: Mapping[str, Any] | None = None) -> Assignor:
-    """Return the assignor `name`, made with `options`.
-
-    `name` is one of `BUILT_IN`, or the dotted path of a class that can be imported here and is called with the
-    options as keyword arguments. Raises `AssignorError` naming the assignor, what is wrong with it and what
-    there is: an unknown name, an import that fails, wrong options, or an object that is no assignor.
-    """
-    factory = BUILT_IN.get(name) or _imported(name)
-    assignor = _made(name, factory, dict(options or {}))
-    if not isinstance(getattr(assignor, "name", None), str) or not callable(
-        getattr(assignor, "assign", None)
-    ):
-        raise AssignorError(
-            f"assignor {name!r}: {type(assignor).__name__} needs a text attribute 'name' and a method "
-            "'assign(topics, consumers, previous)'"
-        )
-    if (problem := _mismatch(assignor.assign, ({}, {}, {}), {})) is not None:
-        raise AssignorError(
-            f"assignor {name!r}: its 'assign' must take topics, consumers and previous: {problem}"
-        )
-    made: Assignor = assignor
-    return made
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.rpartition(".")
-    if not module_name:
-        raise AssignorError(
-            f"assignor {name!r} is unknown; there are {', '.join(sorted(BUILT_IN))}, or give the dotted path of "
-            "a class of your own"
-        )
-    try:
-        module = import_module(module_name)
-    except (Exception, SystemExit) as error:  # importing runs the module, which may raise anything
-        raise AssignorError(
-            f"assignor {name!r}: module {module_name!r} cannot be imported ({type(error).__name__}: {error}); "
-            f"put it on the Python path, or take one of {', '.join(sorted(BUILT_IN))}"
-        ) from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        raise AssignorError(f"assignor {name!r}: module {module_name!r} has no class {attribute!r}")
-    found: Callable[..., Any] = factory
-    return found
-
-
-def _made(name: str, factory: Callable[..., Any], options: dict[str, Any]) -> Any:
-    if (problem := _mismatch(factory, (), options)) is not None:
-        raise AssignorError(f"assignor {name!r}: wrong options: {problem}; {_allowed(factory)}")
-    try:
-        return factory(**options)
-    except (Exception, SystemExit) as error:  # a constructor may refuse its options in any way it likes
-        raise AssignorError(
-            f"assignor {name!r}: options {options!r} were refused ({type(error).__name__}: {error}); "
-            f"{_allowed(factory)}"
-        ) from error
-
-
-def _mismatch(target: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> str | None:
-    """Why `target` cannot be called like this, or None; also None if Python cannot tell beforehand."""
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):
-        return None
-    try:
-        signature.bind(*args, **options)
-    except TypeError as error:
-        return str(error)
-    return None
-
-
-def _allowed(factory: Callable[..., Any]) -> str:
-    try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):
-        return "see its documentation"
-    return f"it takes the options {', '.join(parameters)}" if parameters else "it takes no options"

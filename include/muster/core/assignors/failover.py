@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from muster.core.assignors.pins import NO_PINS, Pins, with_pinned, without_pinned
+from muster.core.assignors.api import NOTHING, Pins, Racks
+from muster.core.assignors.pins import with_pinned, without_pinned
 from muster.core.assignors.sticky import Sticky
-from muster.core.assignors.subscriptions import audiences
-from muster.core.assignors.zones import NO_RACKS, Racks
+from muster.core.assignors.subscriptions import Audience, audiences
 from muster.core.model import Assignment, Consumer
 
 
@@ -46,11 +46,11 @@ class Failover:
         consumers: Mapping[str, Consumer],
         previous: Assignment,
         /,
-        pins: Pins = NO_PINS,
-        racks: Racks = NO_RACKS,
+        pins: Pins = NOTHING,
+        racks: Racks = NOTHING,
         rebalance_now: bool = False,
     ) -> Assignment:
-        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `Circumstances`."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
         active = _active(topics, consumers)
         pinned_above: dict[str, dict[int, str]] = {}
         kept = {} if self._give_back or rebalance_now else _held_by_lower_levels(topics, consumers, previous)
@@ -64,25 +64,31 @@ class Failover:
         return with_pinned(assignment, kept)
 
 
-def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
-    """The consumers, each subscribed only to the topics in whose active level it is."""
-    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+def _levels(
+    topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
+) -> Iterator[tuple[Audience, set[str]]]:
+    """Yield each audience with its consumers of the highest priority, its active level."""
     for audience in audiences(topics, consumers):
         highest = max(consumers[consumer].priority for consumer in audience.consumers)
-        for consumer in audience.consumers:
-            if consumers[consumer].priority == highest:
-                active[consumer].update(audience.topics)
+        yield audience, {c for c in audience.consumers if consumers[c].priority == highest}
+
+
+def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
+    """Return the consumers, each subscribed only to the topics in whose active level it is."""
+    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+    for audience, level in _levels(topics, consumers):
+        for consumer in level:
+            active[consumer].update(audience.topics)
     return {name: replace(consumers[name], topics=frozenset(active[name])) for name in consumers}
 
 
 def _held_by_lower_levels(
     topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
 ) -> dict[str, dict[int, str]]:
-    """What live, subscribed consumers below the active level hold."""
+    """Return what live, subscribed consumers below the active level hold."""
     held: dict[str, dict[int, str]] = {}
-    for audience in audiences(topics, consumers):
-        highest = max(consumers[consumer].priority for consumer in audience.consumers)
-        lower = {consumer for consumer in audience.consumers if consumers[consumer].priority < highest}
+    for audience, level in _levels(topics, consumers):
+        lower = set(audience.consumers) - level
         for topic in audience.topics if lower else ():
             owners = previous.get(topic, {})
             held[topic] = {p: c for p, c in owners.items() if c in lower and p in topics[topic]}

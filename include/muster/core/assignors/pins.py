@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from muster.core.model import Assignment, Consumer, Owners
-
-Pins = Mapping[str, Owners]
-"""Topic to partition to the consumer that a person fixed it to."""
-
-NO_PINS: Pins = {}
+from muster.core.assignors.api import Pins
+from muster.core.model import Assignment, Consumer
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heapreplace
 
-from muster.core.assignors.load import weight_of
+from muster.core.assignors.api import NOTHING, Racks
+from muster.core.assignors.balance import cost_of_next, weights_of
 from muster.core.assignors.subscriptions import audiences
-from muster.core.assignors.turns import WeightedTurns
-from muster.core.assignors.zones import NO_RACKS, Racks, swap_for_zones, useful_racks
+from muster.core.assignors.zones import Zones, swap_home, zones_that_matter
 from muster.core.model import Assignment, Consumer
 
-_Deal = Callable[[tuple[str, ...], int], list[str]]
-"""Who of the takers gets the next so many partitions."""
+_Turn = tuple[int, str]
+"""Where on the line, and whose."""
 
 
 class RoundRobin:
@@ -27,12 +28,11 @@ class RoundRobin:
     uneven. `previous` plays no part, so nearly everything moves when a consumer comes or goes.
 
     With different weights (which Kafka does not have) a consumer has turns in proportion to its `weight`
-    (`muster.core.assignors.turns`); with equal weights that is the circle.
+    (`WeightedTurns`); with equal weights that is the circle.
 
     Where leaders' racks are known and match some consumers' zones, consumers swap what they were dealt in the
     same round, if more of it is in its zone then; a round is as many partitions as there are consumers. So
-    everybody still gets one partition a round (in proportion to weight), only not always the one that
-    counting gives.
+    each still gets one partition a round (in proportion to weight), only not always the one that counting gives.
     """
 
     name = "round-robin"
@@ -43,19 +43,19 @@ class RoundRobin:
         consumers: Mapping[str, Consumer],
         _previous: Assignment,
         /,
-        racks: Racks = NO_RACKS,
+        racks: Racks = NOTHING,
     ) -> Assignment:
-        """See `Assignor.assign`; `racks` as in `Circumstances`."""
-        weights = {consumer: weight_of(consumers[consumer]) for consumer in sorted(consumers)}
-        deal: _Deal = Circle(weights).deal if len(set(weights.values())) <= 1 else WeightedTurns(weights).deal
+        """See `Assignor.assign`; `racks` as in `PlanningContext`."""
+        weights = weights_of(consumers)
+        turns = Circle(weights) if len(set(weights.values())) <= 1 else WeightedTurns(weights)
         subscribers = {
             topic: audience.consumers
             for audience in audiences(topics, consumers)
             for topic in audience.topics
         }
-        in_turn = {topic: deal(subscribers[topic], len(topics[topic])) for topic in sorted(subscribers)}
-        if known := useful_racks(racks, topics, consumers):
-            return _swapped(in_turn, topics, consumers, known)
+        in_turn = {topic: turns.deal(subscribers[topic], len(topics[topic])) for topic in sorted(subscribers)}
+        if zones := zones_that_matter(racks, topics, consumers):
+            return _swapped(in_turn, topics, consumers, zones)
         return {
             topic: dict(zip(sorted(topics[topic]), owners, strict=True)) for topic, owners in in_turn.items()
         }
@@ -78,19 +78,79 @@ class Circle:
         return dealt
 
 
+class WeightedTurns:
+    """Turns in proportion to weight: a consumer of weight 2 has two turns where one of weight 1 has one.
+
+    A consumer's turns stand at even distances on a line, turn n at `(2n + 1) / weight`
+    (`muster.core.assignors.balance`), and come in that order, those of the lower id first. With equal weights that
+    is `Circle`; with different ones, the turns of each are spread as evenly as they can be.
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        """`weights` are whole numbers of at least 1."""
+        self._weights = weights
+        self._last: _Turn = (-1, "")
+        self._takers: tuple[str, ...] = ()
+        self._next: list[_Turn] = []
+        self._number: dict[str, int] = {}
+
+    def deal(self, takers: tuple[str, ...], turns: int) -> list[str]:
+        """Give the next `turns` turns to `takers`, one or more; others are passed over."""
+        if takers != self._takers:
+            self._enter(takers)
+        dealt = []
+        for _ in range(turns):
+            self._last = self._next[0]
+            consumer = self._last[1]
+            dealt.append(consumer)
+            self._number[consumer] += 1
+            heapreplace(self._next, self._turn(consumer))
+        return dealt
+
+    def _enter(self, takers: Iterable[str]) -> None:
+        """Find each taker's first turn after the last one that was dealt."""
+        self._takers = tuple(takers)
+        self._number = {}
+        for consumer in self._takers:
+            number = self._guess(consumer)
+            self._number[consumer] = number
+            while self._turn(consumer) <= self._last:
+                self._number[consumer] += 1
+        self._next = [self._turn(consumer) for consumer in self._takers]
+        heapify(self._next)
+
+    def _guess(self, consumer: str) -> int:
+        """A turn of `consumer` that is not after its next one, and one or two before it at most."""
+        distance = cost_of_next(0, self._weights[consumer])
+        return max(0, (self._last[0] // distance - 1) // 2 - 1)
+
+    def _turn(self, consumer: str) -> _Turn:
+        return cost_of_next(self._number[consumer], self._weights[consumer]), consumer
+
+
 def _swapped(
     in_turn: Mapping[str, list[str]],
     topics: Mapping[str, frozenset[int]],
     consumers: Mapping[str, Consumer],
-    racks: Racks,
+    zones: Zones,
 ) -> dict[str, dict[int, str]]:
+    """Return what was dealt `in_turn`, with swaps within each round for the sake of zones."""
     dealt = [(topic, partition) for topic in in_turn for partition in sorted(topics[topic])]
     owners = [owner for of_topic in in_turn.values() for owner in of_topic]
     assignment: dict[str, dict[int, str]] = {topic: {} for topic in in_turn}
     for start in range(0, len(dealt), len(consumers)):
         one_round = dealt[start : start + len(consumers)]
         takers = owners[start : start + len(consumers)]
-        swap_for_zones(one_round, takers, consumers, racks)
+        _swap(one_round, takers, consumers, zones)
         for (topic, partition), owner in zip(one_round, takers, strict=True):
             assignment[topic][partition] = owner
     return assignment
+
+
+def _swap(
+    one_round: Sequence[tuple[str, int]], takers: list[str], consumers: Mapping[str, Consumer], zones: Zones
+) -> None:
+    def may_take(place: int, consumer: str) -> bool:
+        return consumers[consumer].subscribes(one_round[place][0])
+
+    swap_home(takers, [zones.rack(*place) for place in one_round], zones.of, may_take)

@@ -1,9 +1,9 @@
-"""Who may take what: topics grouped by the consumers that subscribe to them."""
+"""Who may take what: topics grouped by the consumers that subscribe to them, and exclusions from topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from muster.core.model import Consumer
@@ -42,3 +42,27 @@ def audiences(
         for numbers, group in groups.items()
         if numbers
     )
+
+
+def without_excluded(
+    consumers: Mapping[str, Consumer], exclusions: Mapping[str, frozenset[str]], topics: Iterable[str]
+) -> Mapping[str, Consumer]:
+    """Return `consumers` with what each one is excluded from taken out of its subscription.
+
+    A person keeps a consumer away from topics; to an assignor it looks as if the consumer did not subscribe.
+    `exclusions` is consumer to topics, `topics` are those there are. A consumer that is not excluded from
+    anything it would take stays as it is, one that takes everything goes on taking all of `topics` but those.
+    Exclusions of consumers or topics that do not exist have no effect.
+    """
+    if not exclusions:
+        return consumers
+    existing = frozenset(topics)
+    changed: dict[str, Consumer] = {}
+    for name, kept_from in exclusions.items():
+        consumer = consumers.get(name)
+        if consumer is None:
+            continue
+        wanted = existing if consumer.topics is None else consumer.topics
+        if wanted & kept_from & existing:
+            changed[name] = replace(consumer, topics=wanted - kept_from)
+    return {**consumers, **changed}

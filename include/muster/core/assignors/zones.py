@@ -7,69 +7,75 @@ assignor does exactly as it would without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from muster.core.assignors.api import Racks
 from muster.core.model import Consumer
 
-Racks = Mapping[str, Mapping[int, str]]
-"""Topic to partition to the rack of its leader; what is not known is absent."""
 
-NO_RACKS: Racks = {}
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The zone of each consumer, None where it has none, and the rack of each partition's leader, where known."""
+
+    of: Mapping[str, str | None]
+    racks: Racks
+
+    def rack(self, topic: str, partition: int) -> str | None:
+        """Return the rack of the partition's leader, None if it is not known."""
+        return self.racks.get(topic, {}).get(partition)
 
 
-def useful_racks(
+def zones_that_matter(
     racks: Racks, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
-) -> Racks:
-    """Return the racks of `topics`' partitions, empty if none of them is the zone of a consumer."""
-    zones = {consumer.zone for consumer in consumers.values()}
-    if not racks or zones <= {None}:
-        return NO_RACKS
+) -> Zones | None:
+    """Return the zones if that of some consumer is the rack of some partition of `topics`, else None."""
+    of = {name: consumer.zone for name, consumer in consumers.items()}
+    inhabited = set(of.values()) - {None}
+    if not racks or not inhabited:
+        return None
     known = {
         topic: {partition: rack for partition, rack in racks[topic].items() if partition in topics[topic]}
         for topic in topics
         if topic in racks
     }
-    return known if any(zones.intersection(of_topic.values()) for of_topic in known.values()) else NO_RACKS
+    if all(inhabited.isdisjoint(of_topic.values()) for of_topic in known.values()):
+        return None
+    return Zones(of, known)
 
 
-def swap_for_zones(
-    dealt: Sequence[tuple[str, int]],
+def swap_home(
     owners: list[str],
-    consumers: Mapping[str, Consumer],
-    racks: Racks,
+    wanted: Sequence[str | None],
+    zone_of: Mapping[str, str | None],
+    may_take: Callable[[int, str], bool] = lambda _place, _consumer: True,
 ) -> None:
-    """Swap `owners` of the partitions in `dealt`, so that more are read in their zone and no number changes.
+    """Swap `owners`, in place, so that more of them are in the zone that is `wanted` there; no number changes.
 
-    `owners` stand in the order of `dealt` and are changed in place. Two partitions are swapped if both
-    consumers subscribe to what they get and more partitions are in their zone after it. Where all of them
-    subscribe to everything, no further swap could gain anything: what is out of its zone then has no
+    `wanted` is the leader's zone of what each one reads, None where it is not known; `may_take` says whether a
+    consumer may read what stands at a place. Two owners are swapped if both may, and if more of what they read is in
+    its zone after it. Where all may, no further swap could gain anything: what is out of its zone then has no
     counterpart.
     """
-    rack_of = [racks.get(topic, {}).get(partition) for topic, partition in dealt]
-    zone_of = [consumers[owner].zone for owner in owners]
+    zones = [zone_of[owner] for owner in owners]
     waiting: dict[str, list[int]] = {}
-    for place, zone in enumerate(zone_of):
-        if zone is not None and rack_of[place] != zone:
+    for place, zone in enumerate(zones):
+        if zone is not None and wanted[place] != zone:
             waiting.setdefault(zone, []).append(place)
-    for place, rack in enumerate(rack_of):
-        if rack is None or rack == zone_of[place]:
+    for place, rack in enumerate(wanted):
+        left = zones[place]
+        if rack is None or rack == left:
             continue
         other = next(
-            (
-                o
-                for o in waiting.get(rack, ())
-                if consumers[owners[o]].subscribes(dealt[place][0])
-                and consumers[owners[place]].subscribes(dealt[o][0])
-            ),
+            (o for o in waiting.get(rack, ()) if may_take(place, owners[o]) and may_take(o, owners[place])),
             None,
         )
         if other is None:
             continue
-        left = zone_of[place]
         owners[place], owners[other] = owners[other], owners[place]
-        zone_of[place], zone_of[other] = rack, left
+        zones[place], zones[other] = rack, left
         waiting[rack].remove(other)
         if left is not None:
             waiting[left].remove(place)
-            if rack_of[other] != left:
+            if wanted[other] != left:
                 waiting[left].append(other)

@@ -1,6 +1,6 @@
 """Evening out measured load: where partitions stand, where new ones go, and which ones move.
 
-Loads are whole numbers (`muster.core.assignors.measured`), a consumer carries `load / weight`. What makes two of them
+Loads are whole numbers (`load_aware.partition_loads`), a consumer carries `load / weight`. What makes two of them
 most even is what makes the sum of `load² / weight` smallest; each move and each swap makes it smaller, so they end.
 That holds from plan to plan, too: what is moved is measured, as is everything else at both consumers, and counts the
 same in every plan. So under constant load it comes to rest, however late what has moved is measured again.
@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.core.assignors.load import weight_of
-from muster.core.assignors.measured import Counted
-from muster.core.assignors.pins import Pins
+from muster.core.assignors.api import Pins
+from muster.core.assignors.balance import cheapest, weight_of
+from muster.core.assignors.load_aware.partition_loads import PartitionLoads
 from muster.core.assignors.subscriptions import Audience
-from muster.core.assignors.zones import Racks
+from muster.core.assignors.zones import Zones
 from muster.core.model import Assignment, Consumer
 
 _Item = tuple[int, str, int]
 """What a partition counts, its topic and its number."""
 _PARTNERS = 8
 """How many consumers a swap is looked for with; a move is looked for with all."""
-_NOBODY = -1
+_NO_OWNER = -1
 
 
-class Evening:
+class LoadBalancer:
     """An assignment while load is evened out in it. Consumers and audiences go by their position.
 
     `owners` is the assignment, complete after `place`.
@@ -39,14 +39,14 @@ class Evening:
         self,
         groups: Sequence[Audience],
         consumers: Mapping[str, Consumer],
-        counted: Counted,
+        loads: PartitionLoads,
         tolerance: float,
     ) -> None:
-        """`counted` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
+        """`loads` is what each partition counts; `tolerance` a fraction of the average load for a weight."""
         self.owners: dict[str, dict[int, str]] = {}
-        self._counts = counted.counts
-        self._estimated = counted.estimated
-        self._average = counted.average
+        self._counts = loads.counts
+        self._estimated = loads.estimated
+        self._average = loads.average
         self._names = sorted({consumer for audience in groups for consumer in audience.consumers})
         self._position = {consumer: number for number, consumer in enumerate(self._names)}
         self._zones = [consumers[c].zone for c in self._names]
@@ -57,7 +57,7 @@ class Evening:
         self._audience = {topic: number for number, group in enumerate(groups) for topic in group.topics}
         # What each consumer may give away, by audience and in ascending order of load.
         self._holdings: list[dict[int, list[_Item]]] = [{} for _ in self._names]
-        total = sum(sum(of_topic.values()) for of_topic in counted.counts.values())
+        total = sum(sum(of_topic.values()) for of_topic in loads.counts.values())
         self._mean = total / max(1, sum(self._weights))
         self._allowed = tolerance * self._mean
         self._home: dict[tuple[str, int], int] = {}
@@ -71,7 +71,7 @@ class Evening:
         self._least = np.full(self._takes.shape, np.inf)
 
     def place(
-        self, topics: Mapping[str, frozenset[int]], previous: Assignment, pins: Pins, racks: Racks
+        self, topics: Mapping[str, frozenset[int]], previous: Assignment, pins: Pins, zones: Zones | None
     ) -> None:
         """Leave each partition of `topics` where it can stay, and give the others to who carries least."""
         unowned: list[_Item] = []
@@ -81,7 +81,7 @@ class Evening:
             before, pinned = previous.get(topic, {}), pins.get(topic, {})
             owners = self.owners[topic] = {}
             for partition in sorted(topics[topic]):
-                consumer = self._position.get(before.get(partition, ""), _NOBODY)
+                consumer = self._position.get(before.get(partition, ""), _NO_OWNER)
                 item = (counts[partition], topic, partition)
                 if consumer not in subscribers[audience]:
                     unowned.append(item)
@@ -91,7 +91,7 @@ class Evening:
                 if partition not in pinned:
                     self._holdings[consumer].setdefault(audience, []).append(item)
                     self._home[topic, partition] = consumer
-        self._place_unowned(unowned, racks)
+        self._place_unowned(unowned, zones)
         self._unmeasured = sorted(
             {self._position[self.owners[t][p]] for t, numbers in self._estimated.items() for p in numbers}
         )
@@ -101,35 +101,33 @@ class Evening:
                 self._least[audience, consumer] = items[0][0]
         self._carried = np.array(self._load, dtype=np.float64) / self._shares
 
-    def _place_unowned(self, unowned: list[_Item], racks: Racks) -> None:
-        lightest: dict[tuple[int, str | None], list[tuple[float, int, int]]] = {}
+    def _place_unowned(self, unowned: list[_Item], zones: Zones | None) -> None:
+        heaps: dict[tuple[int, str | None], list[tuple[tuple[float, int], int]]] = {}
         number = [sum(map(len, of_consumer.values())) for of_consumer in self._holdings]
         # Beside its load a partition costs something by itself: idle ones may wake up, and are spread, too.
         each = self._average // 10
 
-        def least(audience: int, zone: str | None) -> list[tuple[float, int, int]]:
-            """Those who may take it, who carries least on top; loads only grow, so what is on top is put right."""
-            if (heap := lightest.get((audience, zone))) is None:
-                takers = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
-                heap = lightest[audience, zone] = [entry(c) for c in takers]
-                heapify(heap)
-            while heap and heap[0] != (right := entry(heap[0][2])):
-                heapreplace(heap, right)
-            return heap
+        def carried(consumer: int) -> tuple[float, int]:
+            load = self._load[consumer] + number[consumer] * each + self._average
+            return load / self._weights[consumer], number[consumer]
 
-        def entry(consumer: int) -> tuple[float, int, int]:
-            carried = self._load[consumer] + number[consumer] * each + self._average
-            return (carried / self._weights[consumer], number[consumer], consumer)
+        def heap_of(audience: int, zone: str | None) -> list[tuple[tuple[float, int], int]]:
+            """Those of `zone` that may take it, or all; loads only grow, so `cheapest` finds the right one."""
+            if (heap := heaps.get((audience, zone))) is None:
+                takers = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
+                heap = heaps[audience, zone] = [(carried(c), c) for c in takers]
+                heapify(heap)
+            return heap
 
         unowned.sort(key=lambda item: (-item[0], item[1], item[2]))
         for item in unowned:
             count, topic, partition = item
-            audience, rack = self._audience[topic], racks.get(topic, {}).get(partition)
-            consumer = least(audience, None)[0][2]
-            if rack is not None and (near := least(audience, rack)):
-                neighbour = near[0][2]
-                carried = (self._load[neighbour] + count) / self._weights[neighbour]
-                consumer = neighbour if carried <= self._mean + self._allowed else consumer
+            audience, rack = self._audience[topic], zones.rack(topic, partition) if zones else None
+            consumer = cheapest(heap_of(audience, None), carried)[1]
+            if rack is not None and (near := heap_of(audience, rack)):
+                neighbour = cheapest(near, carried)[1]
+                with_it = (self._load[neighbour] + count) / self._weights[neighbour]
+                consumer = neighbour if with_it <= self._mean + self._allowed else consumer
             self.owners[topic][partition] = self._names[consumer]
             self._holdings[consumer].setdefault(audience, []).append(item)
             self._load[consumer] += count

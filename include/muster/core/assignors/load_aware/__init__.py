@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from muster.core.assignors.measured import NO_LOADS, Loads, counted
-from muster.core.assignors.pins import NO_PINS, Pins, with_pinned
+from muster.core.assignors.api import NOTHING, Loads, Pins, Racks
+from muster.core.assignors.load_aware.partition_loads import partition_loads
+from muster.core.assignors.pins import with_pinned
 from muster.core.assignors.sticky import Sticky
 from muster.core.assignors.subscriptions import audiences
-from muster.core.assignors.zones import NO_RACKS, Racks, useful_racks
+from muster.core.assignors.zones import zones_that_matter
 from muster.core.model import Assignment, Consumer
 
 Measure = Literal["rate", "lag"]
@@ -37,10 +38,10 @@ class LoadAware:
     a tenth of an average one beside its load, so that idle ones are spread as well.
 
     Where the load of no partition is known, it is sticky (`muster.core.assignors.sticky`). Otherwise a
-    partition of unknown load counts as the mean of those known of its topic, else of all (`measured`), and its
-    consumer is left out of 3, until it is known what it carries: so what has just moved is measured in its new
-    place before anything else moves on its account, and no plan undoes what the one before did because it
-    knows less. Under constant load it comes to rest.
+    partition of unknown load counts as the mean of those known of its topic, else of all
+    (`load_aware.partition_loads`), and its consumer is left out of 3, until it is known what it carries: so what has
+    just moved is measured in its new place before anything else moves on its account, and no plan undoes what the one
+    before did because it knows less. Under constant load it comes to rest.
 
     Options: `measure` says what the consumers are asked for, "rate" (records a second, at first) or "lag"
     (records); `tolerance` is a fraction, at first 0.2 (a fifth); `budget` is a number of partitions a
@@ -66,20 +67,20 @@ class LoadAware:
         consumers: Mapping[str, Consumer],
         previous: Assignment,
         /,
-        pins: Pins = NO_PINS,
-        racks: Racks = NO_RACKS,
-        loads: Loads = NO_LOADS,
+        pins: Pins = NOTHING,
+        racks: Racks = NOTHING,
+        loads: Loads = NOTHING,
     ) -> Assignment:
-        """See `Assignor.assign`; `racks` and `loads` as in `Circumstances`, `pins` those that can be obeyed."""
+        """See `Assignor.assign`; `racks` and `loads` as in `PlanningContext`, `pins` those that can be obeyed."""
         groups = audiences(topics, consumers)
         taken = {topic: topics[topic] for audience in groups for topic in audience.topics}
-        known = counted(loads, taken) if loads else None
+        known = partition_loads(loads, taken) if loads else None
         if known is None:
             return Sticky().assign(topics, consumers, previous, pins=pins, racks=racks)
         # With it comes numpy, and DAG files that only want the assignors' names stay light.
-        from muster.core.assignors.evening import Evening  # noqa: PLC0415
+        from muster.core.assignors.load_aware.load_balancer import LoadBalancer  # noqa: PLC0415
 
-        evening = Evening(groups, consumers, known, self.tolerance)
-        evening.place(taken, with_pinned(previous, pins), pins, useful_racks(racks, topics, consumers))
-        evening.even_out(self.budget)
-        return evening.owners
+        balancer = LoadBalancer(groups, consumers, known, self.tolerance)
+        balancer.place(taken, with_pinned(previous, pins), pins, zones_that_matter(racks, topics, consumers))
+        balancer.even_out(self.budget)
+        return balancer.owners

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heapreplace
 
-from muster.core.assignors.load import cost_of_next
+from muster.core.assignors.balance import cost_of_next
 
 
 def fair_shares(total: int, weights: Mapping[str, int], held: Mapping[str, int]) -> dict[str, int]:
@@ -34,4 +34,25 @@ def fair_shares(total: int, weights: Mapping[str, int], held: Mapping[str, int])
         consumer = cheapest[0][-1]
         shares[consumer] += 1
         heapreplace(cheapest, seat(consumer, shares[consumer]))
+    return shares
+
+
+def shares_above(
+    least: Mapping[str, int], total: int, weights: Mapping[str, int], held: Mapping[str, int]
+) -> dict[str, int]:
+    """Divide like `fair_shares`, but give each consumer its `least` at least; `total` is not smaller than their sum.
+
+    A consumer whose least is more than its fair share gets just that, and the others share the rest fairly, until
+    no consumer is below its least. That is the best there is: what those take too much makes the others' shares only
+    smaller, so that none that was set aside would get more than its least in the end.
+    """
+    shares: dict[str, int] = {}
+    sharing = dict(weights)
+    while sharing:
+        found = fair_shares(total - sum(shares.values()), sharing, held)
+        above = {c: least[c] for c in sharing if least.get(c, 0) > found[c]}
+        if not above:
+            return shares | found
+        shares |= above
+        sharing = {c: weight for c, weight in sharing.items() if c not in above}
     return shares

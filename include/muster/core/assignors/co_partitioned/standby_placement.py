@@ -6,12 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from muster.core.assignors.groups import Group
-from muster.core.assignors.tasks import Task
+from muster.core.assignors.balance import for_weight
+from muster.core.assignors.co_partitioned.tasks import Crowd, Task
 from muster.core.model import Consumer
 
-_SCALE = 10**24
-"""As in `muster.core.assignors.load`: different loads stay different when they are rounded down."""
 _Pressure = tuple[int, int]
 _LOOK_AHEAD = 16
 """How many consumers next in turn are looked at for one that is as little loaded as the least loaded one."""
@@ -36,33 +34,31 @@ class StandbyPlacement:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        tasks: Sequence[Task],
         weights: Mapping[str, int],
         consumers: Mapping[str, Consumer],
         wanted: int,
-        smallest: int,
         active: Counter[str],
     ) -> None:
-        """`weights` are in millionths (`weight_of`); no task holds fewer partitions than `smallest`; `active` is how
-        many partitions each consumer reads."""
+        """`weights` are in millionths (`weight_of`); `active` is how many partitions each consumer reads."""
         self.standing: dict[Task, list[str]] = {}
         self._owner: dict[Task, str] = {}
         self._wanted = wanted
-        self._smallest = smallest
+        self._smallest = min((task.size for task in tasks), default=1)
         self._weights = weights
         self._active = active
         self._promoted: Counter[tuple[str, str]] = Counter()
         self._zone = {name: consumer.zone for name, consumer in consumers.items()}
         self._load: Counter[str] = Counter()
         self._given: Counter[str] = Counter()
-        crowds = {group.consumers: None for group in groups}
-        self._crowds = [_Crowd(members, self._zone, self._pressure) for members in crowds]
-        number = {members: position for position, members in enumerate(crowds)}
-        self._crowd_of = [number[group.consumers] for group in groups]
-        self._crowds_with: dict[str, list[_Crowd]] = defaultdict(list)
-        for crowd in self._crowds:
-            for consumer in crowd.members:
-                self._crowds_with[consumer].append(crowd)
+        crowds = {task.crowd.number: task.crowd for task in tasks}
+        self._candidates = {
+            number: _Candidates(crowd, self._zone, self._pressure) for number, crowd in crowds.items()
+        }
+        self._candidates_with: dict[str, list[_Candidates]] = defaultdict(list)
+        for candidates in self._candidates.values():
+            for consumer in candidates.consumers:
+                self._candidates_with[consumer].append(candidates)
 
     def keep(self, task: Task, owner: str, previous: Sequence[str]) -> None:
         """Make `task` of `owner` known, and let those of `previous` stand by for it that may."""
@@ -96,16 +92,16 @@ class StandbyPlacement:
             return False
         present = standing[place]
         others = [consumer for consumer in standing if consumer != present]
-        crowd = self._crowds[self._crowd_of[task.group]]
+        candidates = self._candidates[task.crowd.number]
         clashes = self._clashes(self._zone[present], task, others)
-        load = self._load[present] * _SCALE // self._weights[present]
-        if not clashes and all(load <= self._least(crowd, zone, ())[0][0] for zone in crowd.zones):
+        load = for_weight(self._load[present], self._weights[present])
+        if not clashes and all(load <= self._least(candidates, zone, ())[0][0] for zone in candidates.zones):
             return False  # the common case
         best = self._best(task, others, {self._owner[task], *standing})
         if best is None:
             return False
         would_clash = self._clashes(self._zone[best], task, others)
-        after = (self._load[best] + task.size) * _SCALE // self._weights[best]
+        after = for_weight(self._load[best] + task.size, self._weights[best])
         if (would_clash, after) >= (clashes, load):
             return False
         standing[place] = best
@@ -115,10 +111,10 @@ class StandbyPlacement:
 
     def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
         """Return the best further standby of `task` beside `standing`, None if all are `taken`."""
-        crowd = self._crowds[self._crowd_of[task.group]]
+        candidates = self._candidates[task.crowd.number]
         found: list[tuple[int, _Pressure, str]] = []
-        for zone in crowd.zones:
-            pressure, consumer = self._least(crowd, zone, taken)
+        for zone in candidates.zones:
+            pressure, consumer = self._least(candidates, zone, taken)
             if consumer:
                 found.append((self._clashes(zone, task, standing), pressure, consumer))
         return min(found)[-1] if found else None
@@ -127,11 +123,11 @@ class StandbyPlacement:
         """Of `best` and those near in turn that are as good, whom the promotion of all that it stands by for of the
         owner of `task` would leave with least."""
         owner = self._owner[task]
-        crowd = self._crowds[self._crowd_of[task.group]]
+        candidates = self._candidates[task.crowd.number]
         clashes, load = self._clashes(self._zone[best], task, standing), self._pressure(best)[0]
         as_good = [
             consumer
-            for consumer in crowd.next_in_turn(owner, self._given[owner])
+            for consumer in candidates.next_in_turn(owner, self._given[owner])
             if consumer not in taken
             and self._pressure(consumer)[0] == load
             and self._clashes(self._zone[consumer], task, standing) == clashes
@@ -139,13 +135,15 @@ class StandbyPlacement:
 
         def promoted(consumer: str) -> int:
             reads = self._active[consumer] + self._promoted[owner, consumer] + task.size
-            return reads * _SCALE // self._weights[consumer]
+            return for_weight(reads, self._weights[consumer])
 
         return min([*as_good, best], key=promoted)
 
-    def _least(self, crowd: _Crowd, zone: str | None, taken: Collection[str]) -> tuple[_Pressure, str]:
+    def _least(
+        self, candidates: _Candidates, zone: str | None, taken: Collection[str]
+    ) -> tuple[_Pressure, str]:
         """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is none."""
-        heap = crowd.heaps[zone]
+        heap = candidates.heaps[zone]
         passed: list[tuple[_Pressure, str]] = []
         while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):
             entry = heappop(heap)
@@ -165,31 +163,32 @@ class StandbyPlacement:
 
     def _pressure(self, consumer: str) -> _Pressure:
         """What `consumer` would stand by for with one small task more, and what it reads, in proportion to weight."""
-        standing = (self._load[consumer] + self._smallest) * _SCALE // self._weights[consumer]
-        return standing, self._active[consumer] * _SCALE // self._weights[consumer]
+        weight = self._weights[consumer]
+        standing = for_weight(self._load[consumer] + self._smallest, weight)
+        return standing, for_weight(self._active[consumer], weight)
 
     def _carry(self, task: Task, consumer: str, partitions: int) -> None:
         self._load[consumer] += partitions
         self._promoted[self._owner[task], consumer] += partitions
-        for crowd in self._crowds_with[consumer]:
-            crowd.changed(consumer, self._pressure(consumer))
+        for candidates in self._candidates_with[consumer]:
+            candidates.changed(consumer, self._pressure(consumer))
 
 
-class _Crowd:
-    """The consumers that may stand by for the same groups, by zone and load.
+class _Candidates:
+    """The consumers that may stand by for the tasks of one crowd, by zone and load.
 
     A heap holds the present pressure of each consumer and some earlier ones, which are dropped on the way.
     """
 
     def __init__(
-        self, members: Sequence[str], zone: Mapping[str, str | None], pressure: Callable[[str], _Pressure]
+        self, crowd: Crowd, zone: Mapping[str, str | None], pressure: Callable[[str], _Pressure]
     ) -> None:
-        self.members = members
-        self.zones = sorted({zone[consumer] for consumer in members}, key=lambda name: name or "")
+        self.consumers = crowd.consumers
+        self.zones = sorted({zone[consumer] for consumer in self.consumers}, key=lambda name: name or "")
         self._zone = zone
-        self._seat = {consumer: seat for seat, consumer in enumerate(members)}
+        self._seat = {consumer: seat for seat, consumer in enumerate(self.consumers)}
         self.heaps: dict[str | None, list[tuple[_Pressure, str]]] = {name: [] for name in self.zones}
-        for consumer in members:
+        for consumer in self.consumers:
             self.heaps[zone[consumer]].append((pressure(consumer), consumer))
         for heap in self.heaps.values():
             heapify(heap)
@@ -200,6 +199,6 @@ class _Crowd:
 
     def next_in_turn(self, owner: str, given: int) -> list[str]:
         """The next few after `owner`, who has had `given` of its tasks stood by for; another start for each task."""
-        count = len(self.members)
+        count = len(self.consumers)
         start = self._seat.get(owner, 0) + 1 + given % max(1, count - 1)  # past the owner's own seat
-        return [self.members[(start + step) % count] for step in range(min(count, _LOOK_AHEAD))]
+        return [self.consumers[(start + step) % count] for step in range(min(count, _LOOK_AHEAD))]

@@ -29,6 +29,7 @@ class Quota:
                     self._extras -= 1
             self._open = frozenset(c for c, remainder in cut.items() if remainder == least)
         self._taken = dict.fromkeys(weights, 0)
+        self.consumers = tuple(weights)
 
     def room(self, consumer: str) -> int:
         """How many more `consumer` may take now; it never grows."""

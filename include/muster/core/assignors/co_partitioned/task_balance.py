@@ -1,7 +1,7 @@
 """Tasks of different sizes evened out over consumers, with hand-overs that each make it more even.
 
-What is looked for is what `muster.core.assignors.load` calls balance, the least sum of `partitions² / weight`. With
-tasks of unequal sizes the very least is out of reach (it is bin packing). So:
+What is looked for is balance as `muster.core.assignors.balance` defines it, the least sum of `partitions² / weight`.
+With tasks of unequal sizes the very least is out of reach (it is bin packing). So:
 
 1. tasks without an owner go, the largest first, to where they cost least;
 2. while handing one task from one consumer to another makes the sum smaller, the consumer under most pressure hands
@@ -19,14 +19,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
-from muster.core.assignors.groups import Group
-from muster.core.assignors.tasks import Task
-
-_SCALE = 10**24
-"""As in `muster.core.assignors.load`: different costs stay different when they are rounded down."""
+from muster.core.assignors.balance import cheapest, cost_of_next, for_weight
+from muster.core.assignors.co_partitioned.tasks import Group, Task
 
 _Kind = tuple[int, int]
-"""The size of a task, and the number of its crowd: the set of consumers that may take it."""
+"""`Task.kind`."""
 _Prepared = tuple[list[tuple[int, str]], dict[str, list[Task]]]
 """Consumers in a heap by cost, and the tasks that each of them stands by for."""
 
@@ -46,10 +43,7 @@ class TaskBalance:
         self.weights = weights
         self.owner: dict[Task, str] = {}
         self.load: Counter[str] = Counter(alone)
-        crowds = {group.consumers: None for group in groups}
-        self.crowds = list(crowds)
-        number = {consumers: position for position, consumers in enumerate(crowds)}
-        self.crowd_of = [number[group.consumers] for group in groups]
+        self.crowds = {task.crowd.number: task.crowd.consumers for task in tasks}
         counts = Counter(task.group for task in tasks)
         self.even_share = [counts[g] / len(group.consumers) for g, group in enumerate(groups)]
         self.smallest = min((task.size for task in tasks), default=1)
@@ -65,13 +59,13 @@ class TaskBalance:
         """Give away what has no owner: large tasks first, then those that few can take."""
         by_kind: dict[_Kind, list[Task]] = defaultdict(list)
         for task in free:
-            by_kind[self.kind(task)].append(task)
+            by_kind[task.kind].append(task)
         for kind in sorted(by_kind, key=lambda kind: (-kind[0], len(self.crowds[kind[1]]), kind[1])):
-            cheapest = self._receivers(kind)
+            heap = self._receivers(kind)
             for task in by_kind[kind]:
-                consumer = cheapest[0][1]
+                consumer = heap[0][1]
                 self.give(task, consumer)
-                heapreplace(cheapest, (self._cost_up(consumer, kind[0]), consumer))
+                heapreplace(heap, (self._cost_up(consumer, kind[0]), consumer))
 
     def even_out(
         self, movable: Iterable[Task], strays: Iterable[Task], standing: Mapping[Task, Iterable[str]]
@@ -83,7 +77,7 @@ class TaskBalance:
         """
         offered = self._offered(movable)
         for task in strays:
-            offered[self.owner[task]][self.kind(task)].append(task)
+            offered[self.owner[task]][task.kind].append(task)
         while self._once_round(offered, standing):
             pass
 
@@ -101,7 +95,7 @@ class TaskBalance:
                 for number, task in enumerate(sorted(tasks, key=lambda task: task.number))
             )
             for *_, task in ranked:
-                offered[consumer][self.kind(task)].append(task)
+                offered[consumer][task.kind].append(task)
         return offered
 
     def _once_round(
@@ -128,7 +122,7 @@ class TaskBalance:
                 if kind not in receivers:
                     receivers[kind] = self._receivers(kind)
                 cost, receiver = self._cheapest(receivers[kind], kind[0])
-                gain = self._cost_up(giver, kind[0], self.load[giver] - kind[0]) - cost
+                gain = self._saving(giver, kind[0]) - cost
                 if gain > 0 and (best is None or gain > best[0]):
                     best = (gain, kind, receiver)
             if best is None:
@@ -173,25 +167,21 @@ class TaskBalance:
             heappop(heap)
         return None
 
-    def kind(self, task: Task) -> _Kind:
-        """Tasks of one kind may change places: they are of one size, and the same consumers may take them."""
-        return task.size, self.crowd_of[task.group]
-
     def _receivers(self, kind: _Kind) -> list[tuple[int, str]]:
         heap = [(self._cost_up(consumer, kind[0]), consumer) for consumer in self.crowds[kind[1]]]
         heapify(heap)
         return heap
 
     def _cheapest(self, heap: list[tuple[int, str]], size: int) -> tuple[int, str]:
-        """Who takes a task of `size` at least cost; entries are brought up to date when they come to the top."""
-        while heap[0][0] != (cost := self._cost_up(heap[0][1], size)):
-            heapreplace(heap, (cost, heap[0][1]))
-        return heap[0]
+        return cheapest(heap, lambda consumer: self._cost_up(consumer, size))
 
-    def _cost_up(self, consumer: str, size: int, load: int | None = None) -> int:
-        """What `size` partitions more cost a consumer that has `load`, or as many as it has now."""
-        load = self.load[consumer] if load is None else load
-        return size * (2 * load + size) * _SCALE // self.weights[consumer]
+    def _cost_up(self, consumer: str, size: int) -> int:
+        """Return what `size` partitions more cost a consumer."""
+        return cost_of_next(self.load[consumer], self.weights[consumer], size)
+
+    def _saving(self, consumer: str, size: int) -> int:
+        """Return what `size` partitions less save a consumer."""
+        return cost_of_next(self.load[consumer] - size, self.weights[consumer], size)
 
     def _pressure(self, consumer: str) -> int:
-        return (2 * self.load[consumer] - self.smallest) * _SCALE // self.weights[consumer]
+        return for_weight(2 * self.load[consumer] - self.smallest, self.weights[consumer])

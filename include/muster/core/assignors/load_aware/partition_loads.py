@@ -6,17 +6,14 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-Loads = Mapping[str, Mapping[int, float]]
-"""Topic to partition to measured load, in records a second or records of lag; what is not known is absent."""
-
-NO_LOADS: Loads = {}
+from muster.core.assignors.api import Loads
 
 _PER_RECORD = 1000
 _LEAST, _MOST = 1.0, 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PartitionLoads:
     """What each partition counts, by topic, and on average; `estimated` are those whose load is not known."""
 
     counts: Mapping[str, Mapping[int, int]]
@@ -24,7 +21,7 @@ class Counted:
     average: int
 
 
-def counted(loads: Loads, topics: Mapping[str, Collection[int]]) -> Counted | None:
+def partition_loads(loads: Loads, topics: Mapping[str, Collection[int]]) -> PartitionLoads | None:
     """Return what each partition of `topics` counts, or None if the load of none of them is known.
 
     What a partition of known load counts depends on nothing but that load, and so is the same whatever else is known.
@@ -43,7 +40,7 @@ def counted(loads: Loads, topics: Mapping[str, Collection[int]]) -> Counted | No
     if not every:
         return None
     average = _mean(every)
-    return Counted(
+    return PartitionLoads(
         {topic: _of_topic(numbers, known.get(topic, {}), average) for topic, numbers in topics.items()},
         {
             topic: frozenset(numbers).difference(known.get(topic, ()))

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, MutableMapping
 
-from muster.core.assignors.circumstances import Standbys
-from muster.core.assignors.groups import Grouping
-from muster.core.assignors.load import weight_of
+from muster.core.assignors.api import NOTHING, Pins, Racks, Standbys
+from muster.core.assignors.balance import weights_of
+from muster.core.assignors.co_partitioned.standby_placement import StandbyPlacement
+from muster.core.assignors.co_partitioned.task_balance import TaskBalance
+from muster.core.assignors.co_partitioned.tasks import Grouping, Task, tasks_of
 from muster.core.assignors.pins import with_pinned
-from muster.core.assignors.standby_placement import StandbyPlacement
-from muster.core.assignors.task_balance import TaskBalance
-from muster.core.assignors.task_zones import bring_home
-from muster.core.assignors.tasks import Task, tasks_of
-from muster.core.assignors.zones import Racks
+from muster.core.assignors.zones import Zones, swap_home, zones_that_matter
 from muster.core.model import Assignment, Consumer
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class CoPartitioned:
@@ -26,7 +20,7 @@ class CoPartitioned:
 
     In this order:
 
-    1. Topics form groups (`muster.core.assignors.groups`). Partition n of every topic of a group, a task, goes to one
+    1. Topics form groups (`co_partitioned.tasks`). Partition n of every topic of a group, a task, goes to one
        consumer, which subscribes to the whole group. Where only some of the topics have a partition n, the task is
        those.
     2. A pin takes the whole task with it. Of several pins in one task the first in order of topic does whose consumer
@@ -36,7 +30,7 @@ class CoPartitioned:
     3. With `standbys: k`, each task whose owner is gone goes to the first of its standbys that is live. In a plan in
        which that happens nothing else moves that could stay; balance comes with the next plan.
     4. Otherwise as balanced as single hand-overs of tasks make it, by number of partitions over all groups and in
-       proportion to `weight` (`muster.core.assignors.task_balance`), and a task stays with who holds most of it
+       proportion to `weight` (`co_partitioned.task_balance`), and a task stays with who holds most of it
        unless it has to go for the sake of balance. Of consumers that might as well be given one, and of tasks that
        might as well go, those are taken of which the one stands by for the other.
 
@@ -44,8 +38,8 @@ class CoPartitioned:
     be, and only those without a live owner are given one.
 
     `zone` comes after all of this: tasks without an owner go to the zone that most of their leaders are in, where
-    that changes neither balance nor moves (`muster.core.assignors.task_zones`). Standbys are placed in another zone
-    than the owner's where there is one (`muster.core.assignors.standby_placement`).
+    that changes neither balance nor moves. Standbys are placed in another zone than the owner's where there is one
+    (`co_partitioned.standby_placement`).
     """
 
     name = "co-partitioned"
@@ -63,30 +57,27 @@ class CoPartitioned:
         previous: Assignment,
         /,
         *,
-        pins: Assignment = _NONE,
-        racks: Racks = _NONE,
-        standbys: Standbys = _NONE,
+        pins: Pins = NOTHING,
+        racks: Racks = NOTHING,
+        standbys: Standbys = NOTHING,
         unsettled: frozenset[str] = frozenset(),
     ) -> Assignment:
-        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `Circumstances`."""
+        """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
         groups = self._grouping.of(topics, consumers)
-        takers = [frozenset(group.consumers) for group in groups]
         held_still = [not unsettled.isdisjoint(group.topics) for group in groups]
         tasks = tasks_of(groups, topics)
-        pinned = {task: task.leader(pins, takers[task.group]) for task in tasks} if pins else {}
+        pinned = {task: task.leader(pins) for task in tasks} if pins else {}
         alone = [c for task, leader in pinned.items() for c in task.without_pinned_away(pins, leader)]
         tasks = [task for task in tasks if task.size]
-        standing = {
-            task: task.standing_by(standbys, takers[task.group]) if self._standbys else [] for task in tasks
-        }
-        balance = TaskBalance(tasks, groups, _weights(consumers), alone)
+        standing = {task: task.standing_by(standbys) if self._standbys else [] for task in tasks}
+        balance = TaskBalance(tasks, groups, weights_of(consumers), alone)
         free: list[Task] = []
         movable: list[Task] = []
         promoted = False
         for task in tasks:
             if (leader := pinned.get(task)) is not None:
                 balance.give(task, leader)
-            elif (holder := task.holder(previous, takers[task.group])) is not None:
+            elif (holder := task.holder(previous)) is not None:
                 balance.give(task, holder)
                 if not held_still[task.group]:
                     movable.append(task)
@@ -98,8 +89,8 @@ class CoPartitioned:
         balance.place(free)
         if not promoted:
             balance.even_out(movable, free, standing)
-        if racks:
-            bring_home(balance.owner, ((balance.kind(task), task) for task in free), racks, consumers)
+        if zones := zones_that_matter(racks, topics, consumers):
+            _bring_home(balance.owner, free, zones)
         return with_pinned(_partitions(balance.owner), pins)
 
     def standbys(
@@ -110,24 +101,21 @@ class CoPartitioned:
         previous_standbys: Standbys,
         /,
     ) -> Standbys:
-        """See `muster.core.assignors.standbys`."""
+        """See `HasStandbys.standbys`."""
         if not self._standbys:
             return {}
-        groups = self._grouping.of(topics, consumers)
-        takers = [frozenset(group.consumers) for group in groups]
-        tasks = tasks_of(groups, topics)
-        smallest = min((task.size for task in tasks), default=1)
+        tasks = tasks_of(self._grouping.of(topics, consumers), topics)
         active = Counter(owner for owners in assignment.values() for owner in owners.values())
-        placement = StandbyPlacement(groups, _weights(consumers), consumers, self._standbys, smallest, active)
+        placement = StandbyPlacement(tasks, weights_of(consumers), consumers, self._standbys, active)
         for task in tasks:
-            owner = task.leader(assignment, takers[task.group]) or task.leader(assignment, consumers)
+            owner = task.leader(assignment) or task.leader(assignment, consumers)
             if owner is not None:
-                placement.keep(task, owner, task.standing_by(previous_standbys, takers[task.group]))
+                placement.keep(task, owner, task.standing_by(previous_standbys))
         placement.fill()
         placement.even_out()
         result: dict[str, dict[int, tuple[str, ...]]] = {}
         for task, standing in placement.standing.items():
-            leader = task.leader(assignment, takers[task.group])
+            leader = task.leader(assignment)
             ready = standing if leader is None else [leader, *standing]
             for topic in task.topics:
                 # A person may have taken one partition out of the task.
@@ -146,5 +134,22 @@ def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
     return assignment
 
 
-def _weights(consumers: Mapping[str, Consumer]) -> dict[str, int]:
-    return {consumer: weight_of(consumers[consumer]) for consumer in sorted(consumers)}
+def _bring_home(owner: MutableMapping[Task, str], free: Iterable[Task], zones: Zones) -> None:
+    """Swap the owners of tasks that had to be given anyway, so that most are in the zone of their leaders.
+
+    Only tasks of one kind change places, which costs neither balance nor moves.
+    """
+    by_kind: dict[tuple[int, int], list[Task]] = defaultdict(list)
+    for task in free:
+        by_kind[task.kind].append(task)
+    for tasks in by_kind.values():
+        owners = [owner[task] for task in tasks]
+        swap_home(owners, [_zone(task, zones) for task in tasks], zones.of)
+        owner.update(zip(tasks, owners, strict=True))
+
+
+def _zone(task: Task, zones: Zones) -> str | None:
+    """Return the rack that most leaders of its partitions are in, in a tie the first in alphabetical order."""
+    racks = (zones.rack(topic, task.number) for topic in task.topics)
+    counts = Counter(rack for rack in racks if rack is not None)
+    return min(counts, key=lambda rack: (-counts[rack], rack), default=None)

@@ -13,41 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Protocol
+
+from muster.core.assignors.balance import cheapest
+from muster.core.assignors.sticky.exchange import Exchange
 
 
-class Exchange(Protocol):
-    """The numbers that are being worked out; consumers and pools go by their position."""
-
-    takers: list[list[int]]
-    pools_of: list[list[int]]
-    count: list[dict[int, int]]
-    load: list[int]
-
-    def cost_up(self, consumer: int, /) -> int:
-        """What one partition more would cost at `consumer`."""
-        ...
-
-    def cost_down(self, consumer: int, /) -> int:
-        """What one partition less would save at `consumer`."""
-        ...
-
-    def give(self, pool: int, consumer: int, partitions: int, /) -> None:
-        """Add to the partitions of `pool` at `consumer`."""
-        ...
-
-    def strays(self, pool: int, consumer: int, /) -> bool:
-        """Whether some partition of `pool` at `consumer` is not one that it had before."""
-        ...
-
-    def takes_new(self, pool: int, consumer: int, /) -> bool:
-        """Whether one more would be one that it did not have before."""
-        ...
+def hand_over_in_chains(exchange: Exchange, budget: int) -> bool:
+    """Balance as well as can be; False, and nothing is changed, if that takes more than `budget` steps."""
+    before = exchange.numbers()
+    if _Chains(exchange).carry_out(budget):
+        return True
+    exchange.restore(before)
+    return False
 
 
-class Chains:
+class _Chains:
     """The search; `looked_at` counts its steps."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -105,7 +87,7 @@ class Chains:
         while waiting:
             pool = waiting.popleft()
             self.looked_at += 1
-            if self._cheapest(pool)[0] < saving:
+            if cheapest(self.receivers[pool], exchange.cost_up)[0] < saving:
                 chain = []
                 while pool >= 0:
                     kind, before = came_from[pool]
@@ -137,7 +119,7 @@ class Chains:
             self._hand_over(pool, source, middle)
             source = middle
         last = chain[-1][0]
-        receiver = self._cheapest(last)[1]
+        receiver = cheapest(self.receivers[last], self.exchange.cost_up)[1]
         self._hand_over(last, source, receiver)
         self.exchange.load[giver] -= 1
         self.exchange.load[receiver] += 1
@@ -148,15 +130,7 @@ class Chains:
         return self.exchange.takes_new(taken, consumer) - self.exchange.strays(handed_on, consumer)
 
     def _hand_over(self, pool: int, source: int, target: int) -> None:
-        self.exchange.give(pool, source, -1)
-        self.exchange.give(pool, target, 1)
+        self.exchange.hand_over(pool, source, target)
         if not self.exchange.count[pool][source]:
             self.holders[self.kind_of[source]][pool].discard(source)
         self.holders[self.kind_of[target]][pool].add(target)
-
-    def _cheapest(self, pool: int) -> tuple[int, int]:
-        """The taker that bears one more most cheaply; entries are brought up to date when they come to the top."""
-        heap = self.receivers[pool]
-        while heap[0][0] != (cost := self.exchange.cost_up(heap[0][1])):
-            heapreplace(heap, (cost, heap[0][1]))
-        return heap[0]

@@ -76,8 +76,16 @@ class Pool:
         """
         self._release({c: count - shares.get(c, 0) for c, count in self.held.items()})
         room = {c: shares.get(c, 0) - self.held[c] for c in self.audience.consumers}
-        self._deal({consumer: places for consumer, places in room.items() if places > 0})
-        return self.owners
+        return self.deal({consumer: places for consumer, places in room.items() if places > 0})
+
+    def release(self, topic: str, partitions: Iterable[int]) -> None:
+        """Take `partitions` of `topic` from their owners."""
+        owners = self.owners[topic]
+        free = self.free.setdefault(topic, [])
+        for partition in partitions:
+            self.held[owners.pop(partition)] -= 1
+            free.append(partition)
+        free.sort()
 
     def _release(self, excess: Mapping[str, int]) -> None:
         """Free as many partitions as each consumer has in excess: of the topics of which it has most above an
@@ -92,15 +100,11 @@ class Pool:
             for topic, count in above.most(consumer, excess[consumer], turns).items():
                 going[topic][consumer] = count
                 turns.move_to_end(topic)
-            self.held[consumer] -= excess[consumer]
         for topic, counts in going.items():
-            released = _last_of_each(counts, self.owners[topic])
-            for partition in released:
-                del self.owners[topic][partition]
-            self.free[topic] = sorted([*self.free.get(topic, ()), *released])
+            self.release(topic, _last_of_each(counts, self.owners[topic]))
 
-    def _deal(self, room: Mapping[str, int]) -> None:
-        """Give the free partitions to the consumers with `room`, topic by topic.
+    def deal(self, room: Mapping[str, int]) -> dict[str, dict[int, str]]:
+        """Give the free partitions to the consumers with `room`, topic by topic, and return the owners by topic.
 
         Each consumer's places are spread evenly over the whole deal, so that every topic meets all consumers in
         proportion to their room. A consumer that already has its share of a topic is passed over as long as
@@ -129,6 +133,7 @@ class Pool:
                 owners[partition] = consumer
                 has[consumer] += 1
         self.free.clear()
+        return self.owners
 
 
 @dataclass(frozen=True, slots=True)
