@@ -8,10 +8,10 @@ choose and how to write one's own.
 
 from __future__ import annotations
 
-from muster.core.assignors.api import Assignor, AssignorError, HasStandbys, PlanningContext
+from muster.core.assignors.api import EMPTY_CONTEXT, Assignor, AssignorError, HasStandbys, PlanningContext
 from muster.core.assignors.loading import BUILT_IN, load_assignor
 from muster.core.assignors.pins import ImpossiblePin, impossible_pins
-from muster.core.assignors.run import EMPTY_CONTEXT, run_assignor, run_standbys
+from muster.core.assignors.run import run_assignor, run_standbys
 from muster.core.assignors.validation import validate
 
 Circumstances = PlanningContext

@@ -57,6 +57,10 @@ class PlanningContext:
     rebalance_now: bool = False
 
 
+EMPTY_CONTEXT = PlanningContext()
+"""No pin, no exclusion, nothing measured."""
+
+
 class AssignorError(RuntimeError):
     """An assignor is unavailable, or what it returned cannot be obeyed; the message names it and the reason."""
 

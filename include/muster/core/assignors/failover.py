@@ -1,4 +1,21 @@
-"""Failover: everything to the consumers of the highest priority; the others take over when those are gone."""
+"""Failover: everything to the consumers of the highest priority; the others take over when those are gone.
+
+Active and passive consumers, by `priority` in their Consul metadata (higher is preferred, 0 is normal). In this
+order:
+
+1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
+   its partitions go to the active level, however much that is for them; no other gets any.
+2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the partitions.
+   With `give_back: false` they do not: what a lower level holds stays where it is until its holder leaves or drops
+   the topic, or until a person asks for a rebalance now. What has no owner (new partitions, those of a consumer
+   that left) goes to the active level in either case.
+3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in proportion
+   to `weight`, then as few moves as possible.
+
+A pin is obeyed whatever the level of its consumer. What stays at a lower level, for the sake of a pin or of
+`give_back: false`, is not balanced, nor does it count in the balance. `weight` and `zone` never outweigh
+`priority`: they play their part among consumers of one level only, and there the same one as in sticky.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +30,9 @@ from muster.core.model import Assignment, Consumer
 
 
 class Failover:
-    """Active and passive consumers, by `priority` in their Consul metadata (higher is preferred, 0 is normal).
+    """Assigns by the rule of this module.
 
-    In this order:
-
-    1. Of the live consumers that subscribe to a topic, those with the highest priority make up its active level. All
-       its partitions go to the active level, however much that is for them; no other gets any.
-    2. When the last consumer of a level is gone, the next level takes over. When one comes back, so do the
-       partitions. With `give_back: false` they do not: what a lower level holds stays where it is until its holder
-       leaves or drops the topic, or until a person asks for a rebalance now. What has no owner (new partitions, those
-       of a consumer that left) goes to the active level in either case.
-    3. Within a level the rule of `muster.core.assignors.sticky` holds, over all topics together: balanced in
-       proportion to `weight`, then as few moves as possible.
-
-    A pin is obeyed whatever the level of its consumer. What stays at a lower level, for the sake of a pin or of
-    `give_back: false`, is not balanced, nor does it count in the balance.
-    `weight` and `zone` never outweigh `priority`: they play their part among consumers of one level only, and there
-    the same one as in sticky.
+    Option `give_back` (by default true): whether a level that is back gets its partitions back.
     """
 
     name = "failover"

@@ -94,7 +94,7 @@ def _hindrance(
     consumers: Mapping[str, Consumer],
     exclusions: Mapping[str, frozenset[str]],
 ) -> str | None:
-    """Why this pin cannot be obeyed, None if it can."""
+    """Return why this pin cannot be obeyed, None if it can."""
     if topic not in topics:
         return "there is no such topic in this cluster"
     if partition not in topics[topic]:

@@ -32,12 +32,12 @@ class Quota:
         self.consumers = tuple(weights)
 
     def room(self, consumer: str) -> int:
-        """How many more `consumer` may take now; it never grows."""
+        """Return how many more `consumer` may take now; it never grows."""
         one_more = self._extras > 0 and consumer in self._open
         return max(0, self._sure[consumer] + one_more - self._taken[consumer])
 
     def take(self, consumer: str, partitions: int) -> None:
-        """Note that `consumer` took as many, at most its `room`."""
+        """Count that `consumer` took so many, at most its `room`."""
         if not partitions:
             return
         self._taken[consumer] += partitions
@@ -45,7 +45,7 @@ class Quota:
             self._extras -= 1
 
     def blocks(self) -> list[tuple[str, int]]:
-        """Fill what is open, in order: who takes how many more; who takes none is left out."""
+        """Fill what is open, in order, and return how many more each consumer takes, if any."""
         sizes = []
         for consumer in self._taken:
             if room := self.room(consumer):

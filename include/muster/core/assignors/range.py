@@ -1,4 +1,32 @@
-"""Range: per topic, contiguous blocks of partitions in order of consumer id."""
+"""Range: per topic, contiguous blocks of partitions in order of consumer id.
+
+The rule of Kafka's `RangeAssignor` and of the old ZooKeeper consumer. For each topic on its own:
+
+1. Its subscribers stand in order of consumer id, its partitions in order of number.
+2. Each subscriber takes the next `partitions // subscribers` of them, and the first `partitions % subscribers`
+   subscribers take one more.
+
+So partition n of topics with equally many partitions and the same subscribers goes to the same consumer, and with
+many small topics the first consumers get more than the last. `previous` plays no part.
+
+With different weights (which Kafka does not have) the blocks are in proportion to `weight`, rounded by the largest
+remainder, with ties to the lower id; with equal weights that is the rule above.
+
+Where leaders' racks are known, blocks keep their sizes but are no longer contiguous. The rule is Kafka's since 3.5
+(KIP-881), with one difference: Kafka counts the racks of all replicas, because its consumers may fetch from
+followers; here only the leader's rack counts.
+
+1. A topic gains from zones if some subscriber's zone is the rack of some of its partitions, and not all of its
+   partitions have the same one. If no topic does, everything is as without zones.
+2. Topics with the same subscribers and the same partitions stay co-partitioned: partition n goes to the same
+   consumer in all of them. Partition by partition, the first consumer with room whose zone is the rack of partition
+   n in all of these topics takes it.
+3. In any other topic that gains, each subscriber in turn fills its block with partitions of its own zone.
+4. What is left then is dealt out in contiguous blocks to the consumers that still have room.
+
+A consumer without a zone stands in every zone. Which consumers get one partition more is not decided by id alone
+but by which of them fill their blocks first.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +41,7 @@ from muster.core.model import Assignment, Consumer
 
 
 class Range:
-    """The rule of Kafka's `RangeAssignor` and of the old ZooKeeper consumer.
-
-    For each topic on its own:
-
-    1. its subscribers stand in order of consumer id, its partitions in order of number;
-    2. each subscriber takes the next `partitions // subscribers` of them, and the first
-       `partitions % subscribers` subscribers take one more.
-
-    So partition n of topics with equally many partitions and the same subscribers goes to the same consumer,
-    and with many small topics the first consumers get more than the last. `previous` plays no part.
-
-    With different weights (which Kafka does not have) the blocks are in proportion to `weight`, rounded by
-    the largest remainder, with ties to the lower id; with equal weights that is the rule above.
-
-    Where leaders' racks are known, blocks keep their sizes but are no longer contiguous. The rule is Kafka's since
-    3.5 (KIP-881), with one difference: Kafka counts the racks of all replicas, because its consumers may fetch from
-    followers; here only the leader's rack counts.
-
-    1. A topic gains from zones if some subscriber's zone is the rack of some of its partitions, and not all of
-       its partitions have the same one. If no topic does, everything is as without zones.
-    2. Topics with the same subscribers and the same partitions stay co-partitioned: partition n goes to the same
-       consumer in all of them. Partition by partition, the first consumer with room whose zone is the rack of
-       partition n in all of these topics takes it.
-    3. In any other topic that gains, each subscriber in turn fills its block with partitions of its own zone.
-    4. What is left then is dealt out in contiguous blocks to the consumers that still have room.
-
-    A consumer without a zone stands in every zone. Which consumers get one partition more is not decided by id alone
-    but by which of them fill their blocks first.
-    """
+    """Assigns by the rule of this module. It has no options."""
 
     name = "range"
 

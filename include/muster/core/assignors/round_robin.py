@@ -1,4 +1,22 @@
-"""Round-robin: all topic-partitions dealt out in turn, across topics."""
+"""Round-robin: all topic-partitions dealt out in turn, across topics.
+
+The rule of Kafka's `RoundRobinAssignor`:
+
+1. All consumers sit in a circle in order of consumer id.
+2. All topic-partitions, in order of topic and number, are dealt out one each in turn, going on from one topic to
+   the next.
+3. A consumer that does not subscribe to the topic is passed over and loses that turn.
+
+With equal subscriptions no two consumers differ by more than one partition; with unequal ones it may be uneven.
+`previous` plays no part, so nearly everything moves when a consumer comes or goes.
+
+With different weights (which Kafka does not have) a consumer has turns in proportion to its `weight`
+(`WeightedTurns`); with equal weights that is the circle.
+
+Where leaders' racks are known and match some consumers' zones, consumers swap what they were dealt in the same
+round, if more of it is in its zone then; a round is as many partitions as there are consumers. So each still gets
+one partition a round (in proportion to weight), only not always the one that counting gives.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +31,11 @@ from muster.core.assignors.zones import Zones, swap_home, zones_that_matter
 from muster.core.model import Assignment, Consumer
 
 _Turn = tuple[int, str]
-"""Where on the line, and whose."""
+"""A place on the line, and the consumer whose turn it is there."""
 
 
 class RoundRobin:
-    """The rule of Kafka's `RoundRobinAssignor`.
-
-    1. All consumers sit in a circle in order of consumer id.
-    2. All topic-partitions, in order of topic and number, are dealt out one each in turn, going on from one
-       topic to the next.
-    3. A consumer that does not subscribe to the topic is passed over and loses that turn.
-
-    With equal subscriptions no two consumers differ by more than one partition; with unequal ones it may be
-    uneven. `previous` plays no part, so nearly everything moves when a consumer comes or goes.
-
-    With different weights (which Kafka does not have) a consumer has turns in proportion to its `weight`
-    (`WeightedTurns`); with equal weights that is the circle.
-
-    Where leaders' racks are known and match some consumers' zones, consumers swap what they were dealt in the
-    same round, if more of it is in its zone then; a round is as many partitions as there are consumers. So
-    each still gets one partition a round (in proportion to weight), only not always the one that counting gives.
-    """
+    """Assigns by the rule of this module. It has no options."""
 
     name = "round-robin"
 
@@ -120,7 +122,7 @@ class WeightedTurns:
         heapify(self._next)
 
     def _guess(self, consumer: str) -> int:
-        """A turn of `consumer` that is not after its next one, and one or two before it at most."""
+        """Return a turn of `consumer` that is not after its next one, and one or two before it at most."""
         distance = cost_of_next(0, self._weights[consumer])
         return max(0, (self._last[0] // distance - 1) // 2 - 1)
 

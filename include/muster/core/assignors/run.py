@@ -14,14 +14,11 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
-from muster.core.assignors.api import Assignor, AssignorError, HasStandbys, PlanningContext
+from muster.core.assignors.api import EMPTY_CONTEXT, Assignor, AssignorError, HasStandbys, PlanningContext
 from muster.core.assignors.pins import obeyable, with_pinned, without_pinned
 from muster.core.assignors.subscriptions import without_excluded
 from muster.core.assignors.validation import validate, validate_standbys
 from muster.core.model import Assignment, Consumer
-
-EMPTY_CONTEXT = PlanningContext()
-"""No pin, no exclusion, nothing measured."""
 
 
 def run_assignor(

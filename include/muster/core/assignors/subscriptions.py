@@ -1,4 +1,4 @@
-"""Who may take what: topics grouped by the consumers that subscribe to them, and exclusions from topics."""
+"""Which consumers may take which topics: subscriptions, less what a person excluded a consumer from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,28 @@
-"""Co-partitioned: partition n of every topic in a group goes to the same consumer."""
+"""Co-partitioned: partition n of every topic in a group goes to the same consumer.
+
+What Kafka Streams' `StreamsPartitionAssignor` does with tasks, for consumers that join topics by key. In this
+order:
+
+1. Topics form groups (`tasks`). Partition n of every topic of a group, a task, goes to one consumer, which
+   subscribes to the whole group. Where only some of the topics have a partition n, the task is those.
+2. A pin takes the whole task with it. Of several pins in one task, that of the first topic in order counts whose
+   consumer subscribes to the whole group; each other one is obeyed for its own partition alone, and takes that out
+   of the task: it counts as its consumer's in the balance, and the task's owner, to which it returns, is the first
+   to stand by for it.
+3. With `standbys: k`, each task whose owner is gone goes to the first of its standbys that is live. In a plan in
+   which that happens nothing else moves that could stay; balance comes with the next plan.
+4. Otherwise as balanced as single hand-overs of tasks make it, by number of partitions over all groups and in
+   proportion to `weight` (`task_balance`), and a task stays with the consumer that holds most of it unless it has
+   to go for the sake of balance. Of consumers that might as well be given one, and of tasks that might as well go,
+   those are taken of which the one stands by for the other.
+
+A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to be,
+and only those without a live owner are given one.
+
+`zone` comes after all of this: tasks without an owner go to the zone that most of their leaders are in, where that
+changes neither balance nor moves. Standbys are placed in another zone than the owner's where there is one
+(`standby_placement`).
+"""
 
 from __future__ import annotations
 
@@ -16,30 +40,10 @@ from muster.core.model import Assignment, Consumer
 
 
 class CoPartitioned:
-    """What Kafka Streams' `StreamsPartitionAssignor` does with tasks, for consumers that join topics by key.
+    """Assigns by the rule of this module.
 
-    In this order:
-
-    1. Topics form groups (`co_partitioned.tasks`). Partition n of every topic of a group, a task, goes to one
-       consumer, which subscribes to the whole group. Where only some of the topics have a partition n, the task is
-       those.
-    2. A pin takes the whole task with it. Of several pins in one task the first in order of topic does whose consumer
-       subscribes to the whole group; each other one is obeyed for its own partition alone, and takes that out of the
-       task: it counts as its consumer's in the balance, and the task's owner is the first to stand by for it, who is
-       the one that it goes back to.
-    3. With `standbys: k`, each task whose owner is gone goes to the first of its standbys that is live. In a plan in
-       which that happens nothing else moves that could stay; balance comes with the next plan.
-    4. Otherwise as balanced as single hand-overs of tasks make it, by number of partitions over all groups and in
-       proportion to `weight` (`co_partitioned.task_balance`), and a task stays with who holds most of it
-       unless it has to go for the sake of balance. Of consumers that might as well be given one, and of tasks that
-       might as well go, those are taken of which the one stands by for the other.
-
-    A group moves as a whole: while one of its topics is in mid-rebalance, its tasks stay where they are or are to
-    be, and only those without a live owner are given one.
-
-    `zone` comes after all of this: tasks without an owner go to the zone that most of their leaders are in, where
-    that changes neither balance nor moves. Standbys are placed in another zone than the owner's where there is one
-    (`co_partitioned.standby_placement`).
+    Options: `groups`, a list of lists of topics or patterns (`tasks.Grouping`), by default topics that are alike;
+    `standbys`, how many consumers stand by for each partition, by default 0.
     """
 
     name = "co-partitioned"
@@ -126,7 +130,7 @@ class CoPartitioned:
 
 
 def _partitions(owner: Mapping[Task, str]) -> dict[str, dict[int, str]]:
-    """Who has which partition when `owner` has which task."""
+    """Return the owner of each partition from that of each task."""
     assignment: dict[str, dict[int, str]] = {}
     for task, consumer in owner.items():
         for topic in task.topics:

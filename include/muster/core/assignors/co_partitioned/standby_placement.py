@@ -1,4 +1,4 @@
-"""Who stands by for each task: not its owner, rather in another zone, evenly, and with as few changes as possible."""
+"""Place the standbys of each task: in another zone than its owner, evenly, with as few changes as possible."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _LOOK_AHEAD = 16
 class StandbyPlacement:
     """The standbys of all tasks while they are worked out. The rule, in order:
 
-    1. `keep`: who stood by and still can, does, in the order in which it stood.
+    1. `keep`: a consumer that stood by and still can stays, in the order in which it stood.
     2. `fill`: what then is missing of `wanted` standbys a task is taken from the consumers that subscribe to the
-       whole group: in another zone than the owner and the other standbys, as far as there is one; then who stands by
-       for the fewest partitions in proportion to weight; then whom the promotion of all that it stands by for of that
-       owner, which happens at one moment, would leave with the fewest partitions in proportion to weight.
+       whole group: in another zone than the owner and the other standbys, as far as there is one; then the one that
+       stands by for the fewest partitions in proportion to weight; then the one that would read the fewest, in
+       proportion to weight, if all that it stands by for of that owner were promoted, which happens at one moment.
     3. `even_out`: a standby is replaced, in its place, by one in a better zone, or by one in no worse zone that even
        then stands by for less than the replaced one does now.
 
-    At the end no replacement is possible any more, and whether one is depends on nothing but who stands by for what:
-    so the next planning changes nothing. Without zones, with equal weights and subscriptions, that means that two
-    consumers of which one does not take part in a task of the other differ by the size of a task at most.
-    Consumers without a `zone` are taken to be apart from everybody.
+    At the end no replacement is possible any more, and whether one is depends on nothing but the standbys of all
+    tasks: so the next planning changes nothing. Without zones, with equal weights and subscriptions, that means that
+    two consumers of which one does not take part in a task of the other differ by the size of a task at most.
+    A consumer without a `zone` counts as in a zone of its own.
     """
 
     def __init__(
@@ -120,8 +120,10 @@ class StandbyPlacement:
         return min(found)[-1] if found else None
 
     def _in_turn(self, task: Task, standing: Sequence[str], taken: Collection[str], best: str) -> str:
-        """Of `best` and those near in turn that are as good, whom the promotion of all that it stands by for of the
-        owner of `task` would leave with least."""
+        """Return, of `best` and those near in turn that are as good, the one that a promotion would leave with least.
+
+        The promotion is that of all that it stands by for of the owner of `task`.
+        """
         owner = self._owner[task]
         candidates = self._candidates[task.crowd.number]
         clashes, load = self._clashes(self._zone[best], task, standing), self._pressure(best)[0]
@@ -142,7 +144,7 @@ class StandbyPlacement:
     def _least(
         self, candidates: _Candidates, zone: str | None, taken: Collection[str]
     ) -> tuple[_Pressure, str]:
-        """Who of `zone` is under the least pressure and not `taken`, with that pressure; '' if there is none."""
+        """Return the consumer of `zone` with the least pressure that is not `taken`, with it; '' if there is none."""
         heap = candidates.heaps[zone]
         passed: list[tuple[_Pressure, str]] = []
         while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):
@@ -155,14 +157,14 @@ class StandbyPlacement:
         return least
 
     def _clashes(self, zone: str | None, task: Task, others: Sequence[str]) -> int:
-        """How much speaks against a standby in `zone`: the owner's zone most, then those of other standbys."""
+        """Return how much speaks against a standby in `zone`: the owner's zone most, then those of other standbys."""
         if zone is None:
             return 0
         same = sum(self._zone[consumer] == zone for consumer in others)
         return same + (self._wanted if self._zone[self._owner[task]] == zone else 0)
 
     def _pressure(self, consumer: str) -> _Pressure:
-        """What `consumer` would stand by for with one small task more, and what it reads, in proportion to weight."""
+        """Return what it stands by for, with one small task more, and what it reads, in proportion to weight."""
         weight = self._weights[consumer]
         standing = for_weight(self._load[consumer] + self._smallest, weight)
         return standing, for_weight(self._active[consumer], weight)
@@ -198,7 +200,7 @@ class _Candidates:
         heappush(self.heaps[self._zone[consumer]], (pressure, consumer))
 
     def next_in_turn(self, owner: str, given: int) -> list[str]:
-        """The next few after `owner`, who has had `given` of its tasks stood by for; another start for each task."""
+        """Return the next few after `owner`, of which `given` tasks have a standby; each task starts elsewhere."""
         count = len(self.consumers)
         start = self._seat.get(owner, 0) + 1 + given % max(1, count - 1)  # past the owner's own seat
         return [self.consumers[(start + step) % count] for step in range(min(count, _LOOK_AHEAD))]

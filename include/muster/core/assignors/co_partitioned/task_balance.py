@@ -1,4 +1,4 @@
-"""Tasks of different sizes evened out over consumers, with hand-overs that each make it more even.
+"""Balance tasks of different sizes over consumers, with hand-overs that each improve the balance.
 
 What is looked for is balance as `muster.core.assignors.balance` defines it, the least sum of `partitions² / weight`.
 With tasks of unequal sizes the very least is out of reach (it is bin packing). So:
@@ -7,10 +7,10 @@ With tasks of unequal sizes the very least is out of reach (it is bin packing). 
 2. while handing one task from one consumer to another makes the sum smaller, the consumer under most pressure hands
    over the one that does so most.
 
-At the end no single hand-over makes it more even. With equal weights and subscriptions that means: a consumer has at
-most as many partitions more than another one as its smallest task holds. Where all tasks are of one size and all
+At the end no single hand-over improves the balance. With equal weights and subscriptions that means: a consumer has
+at most as many partitions more than another one as its smallest task holds. Where all tasks are of one size and all
 consumers subscribe to the same topics, it is the exact optimum, with the fewest moves. With different subscriptions a
-chain of hand-overs could still make it more even, or save a move.
+chain of hand-overs could still improve it, or save a move.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Prepared = tuple[list[tuple[int, str]], dict[str, list[Task]]]
 
 
 class TaskBalance:
-    """Who has which task, while it is being worked out. `weights` are in millionths (`weight_of`)."""
+    """The owner of each task, while it is worked out. `weights` are in millionths (`weight_of`)."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TaskBalance:
         self.smallest = min((task.size for task in tasks), default=1)
 
     def give(self, task: Task, consumer: str) -> None:
-        """Let `consumer` have `task`, from any owner."""
+        """Give `task` to `consumer`, from any owner."""
         if (before := self.owner.get(task)) is not None:
             self.load[before] -= task.size
         self.owner[task] = consumer
@@ -70,10 +70,10 @@ class TaskBalance:
     def even_out(
         self, movable: Iterable[Task], strays: Iterable[Task], standing: Mapping[Task, Iterable[str]]
     ) -> None:
-        """Hand over tasks until no single hand-over makes it more even.
+        """Hand over tasks until no single hand-over improves the balance.
 
         `movable` may be handed over, at the cost of a move; `strays` are on the move anyway and go first.
-        `standing` says who stands by for a task: it is preferred where another hand-over would be no better.
+        `standing` are the standbys of a task: they are preferred where another hand-over would be no better.
         """
         offered = self._offered(movable)
         for task in strays:
@@ -82,8 +82,10 @@ class TaskBalance:
             pass
 
     def _offered(self, movable: Iterable[Task]) -> dict[str, dict[_Kind, list[Task]]]:
-        """What each consumer could hand over, by kind; the last goes first: what it has most above an even share
-        of, and not the same group at every consumer."""
+        """Return what each consumer could hand over, by kind, the first to go last in its list.
+
+        First goes what it has most above an even share of, and not the same group at every consumer.
+        """
         held: dict[str, dict[int, list[Task]]] = defaultdict(lambda: defaultdict(list))
         for task in movable:
             held[self.owner[task]][task.group].append(task)
@@ -143,7 +145,7 @@ class TaskBalance:
     def _prepared(
         self, tasks: Iterable[Task], kind: _Kind, standing: Mapping[Task, Iterable[str]]
     ) -> _Prepared:
-        """Who stands by for some of `tasks`, with what it would cost it, and for which."""
+        """Return the standbys of `tasks`, in a heap by what one would cost them, and the tasks of each."""
         tasks_for: dict[str, list[Task]] = defaultdict(list)
         for task in tasks:
             for consumer in standing.get(task, ()):

@@ -1,6 +1,6 @@
 """Which topics belong together, and what of them goes to one consumer as a whole.
 
-Topics form groups. Partition n of every topic of a group is a task; the word is Kafka Streams'. A task is as large as
+Topics form groups. Partition n of every topic of a group is a task, as in Kafka Streams. A task is as large as
 it has partitions: where the topics of a group have unequal counts, the higher numbers make smaller tasks.
 """
 
@@ -36,8 +36,8 @@ class Grouping:
     any other a regular expression that must match the whole name. A name goes before a pattern, then the first list
     wins.
 
-    Only who subscribes to every topic of a group can read it. Where no live consumer does, the group falls apart into
-    topics with the same subscribers, until one does.
+    Only a consumer that subscribes to every topic of a group can read it. While no live consumer does, the group
+    falls apart into topics with the same subscribers.
     """
 
     def __init__(self, groups: Any = None) -> None:
@@ -70,7 +70,7 @@ class Grouping:
         for by_subscribers in together.values():
             everywhere = frozenset.intersection(*map(frozenset, by_subscribers))
             if len(by_subscribers) == 1 or not everywhere:
-                groups.extend(Group(tuple(alike), who) for who, alike in by_subscribers.items())
+                groups.extend(Group(tuple(alike), takers) for takers, alike in by_subscribers.items())
             else:
                 members = [topic for alike in by_subscribers.values() for topic in alike]
                 groups.append(Group(tuple(sorted(members)), tuple(sorted(everywhere))))
@@ -102,7 +102,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crowd:
-    """The consumers that may take the tasks of some groups, in ascending order; `number` tells crowds apart."""
+    """The consumers that may take the tasks of some groups, in ascending order; `number` identifies the crowd."""
 
     number: int
     consumers: tuple[str, ...]
@@ -123,12 +123,12 @@ class Task:
 
     @property
     def size(self) -> int:
-        """How many partitions it holds."""
+        """Return how many partitions it holds."""
         return len(self.topics)
 
     @property
     def kind(self) -> tuple[int, int]:
-        """Its size and its crowd: tasks of one kind may change places."""
+        """Return its size and its crowd: tasks of one kind may change places."""
         return len(self.topics), self.crowd.number
 
     def holder(self, assignment: Assignment) -> str | None:
@@ -157,7 +157,7 @@ class Task:
         return next((consumer for consumer in self._owners(owners) if consumer in allowed), None)
 
     def without_pinned_away(self, pins: Assignment, leader: str | None) -> list[str]:
-        """Take out of it what `pins` give to others than `leader`, and return to whom, one entry a partition."""
+        """Take out of it what `pins` give to others than `leader`; return those, one entry a partition."""
         away = {
             topic: pins[topic][self.number] for topic in self.topics if self.number in pins.get(topic, {})
         }

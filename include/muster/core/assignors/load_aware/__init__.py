@@ -1,4 +1,26 @@
-"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky where no load is known."""
+"""Load-aware: evens out measured load within a tolerance and a budget of moves; sticky where no load is known.
+
+Known from Brooklin's load-based strategy and from lag-based assignors. In this order:
+
+1. A partition stays with a consumer that is live and subscribed, and a pinned one goes to its consumer.
+2. Partitions without an owner go, the one with most load first, each to the consumer that carries least for its
+   `weight`: within the zone of its leader as long as that keeps the consumer within the tolerance.
+3. As long as some consumer carries more or less than its proportional part of all load by more than `tolerance`,
+   partitions move between it and a consumer that carries less or more than it by more than that, each time the one
+   (or the swap of two) that makes these two most even. That ends when all are within the tolerance, when no move
+   (with any consumer) and no swap (with one of the few that differ most) makes it better, or when `budget`
+   partitions have moved that could have stayed. The rest follows with the next planning.
+
+So within the tolerance nothing moves, however load goes up and down. How many partitions a consumer has follows
+from their load; one that is idle counts as one record (a second, or of lag). In 2 each partition costs a tenth of
+an average one beside its load, so that idle ones are spread as well.
+
+Where the load of no partition is known, it is sticky (`muster.core.assignors.sticky`). Otherwise a partition of
+unknown load counts as the mean of those known of its topic, else of all (`partition_loads`), and its consumer is
+left out of 3 until it is known what it carries: so what has just moved is measured in its new place before anything
+else moves on its account, and no plan undoes what the one before did because it knows less. Under constant load it
+comes to rest.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +40,11 @@ Measure = Literal["rate", "lag"]
 
 
 class LoadAware:
-    """Known from Brooklin's load-based strategy and from lag-based assignors.
+    """Assigns by the rule of this module.
 
-    In this order:
-
-    1. A partition stays with a consumer that is live and subscribed, and a pinned one goes to its consumer.
-    2. Partitions without an owner go, the one with most load first, each to the consumer that carries least
-       for its `weight`: within the zone of its leader as long as that keeps the consumer within the
-       tolerance.
-    3. As long as some consumer carries more or less than its proportional part of all load by more than
-       `tolerance`, partitions move between it and a consumer that carries less or more than it by more than
-       that, each time the one (or the swap of two) that makes these two most even. That ends when all are
-       within the tolerance, when no move (with any consumer) and no swap (with one of the few that differ most)
-       makes it better, or when `budget` partitions have moved that could have stayed. The rest follows with the
-       next planning.
-
-    So within the tolerance nothing moves, however load goes up and down. How many partitions a consumer has
-    follows from their load; one that is idle counts as one record (a second, or of lag). In 2 each partition costs
-    a tenth of an average one beside its load, so that idle ones are spread as well.
-
-    Where the load of no partition is known, it is sticky (`muster.core.assignors.sticky`). Otherwise a
-    partition of unknown load counts as the mean of those known of its topic, else of all
-    (`load_aware.partition_loads`), and its consumer is left out of 3, until it is known what it carries: so what has
-    just moved is measured in its new place before anything else moves on its account, and no plan undoes what the one
-    before did because it knows less. Under constant load it comes to rest.
-
-    Options: `measure` says what the consumers are asked for, "rate" (records a second, at first) or "lag"
-    (records); `tolerance` is a fraction, at first 0.2 (a fifth); `budget` is a number of partitions a
-    planning, at first 20.
+    Options: `measure` says what the consumers are asked for, "rate" (records a second, the default) or "lag"
+    (records); `tolerance` is a fraction, by default 0.2 (a fifth); `budget` is a number of partitions a planning, by
+    default 20.
     """
 
     name = "load-aware"

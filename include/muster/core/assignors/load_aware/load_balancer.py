@@ -1,4 +1,4 @@
-"""Evening out measured load: where partitions stand, where new ones go, and which ones move.
+"""Balance measured load: where partitions stay, where new ones go, and which ones move.
 
 Loads are whole numbers (`load_aware.partition_loads`), a consumer carries `load / weight`. What makes two of them
 most even is what makes the sum of `load² / weight` smallest; each move and each swap makes it smaller, so they end.
@@ -30,7 +30,7 @@ _NO_OWNER = -1
 
 
 class LoadBalancer:
-    """An assignment while load is evened out in it. Consumers and audiences go by their position.
+    """An assignment while its load is balanced. Consumers and audiences go by their position.
 
     `owners` is the assignment, complete after `place`.
     """
@@ -62,9 +62,9 @@ class LoadBalancer:
         self._allowed = tolerance * self._mean
         self._home: dict[tuple[str, int], int] = {}
         self._carried: NDArray[np.float64] = np.zeros(len(self._names))
-        # Those who read something whose load is not known: what they carry is not known either.
+        # The consumers of partitions whose load is not known: what they carry is not known either.
         self._unmeasured: list[int] = []
-        # Who may take of each audience, and the least that it could give away of it.
+        # Which consumers may take of each audience, and the least that each could give away of it.
         self._takes = np.zeros((len(self._takers), len(self._names)), dtype=np.bool_)
         for number, takers in enumerate(self._takers):
             self._takes[number, takers] = True
@@ -73,7 +73,7 @@ class LoadBalancer:
     def place(
         self, topics: Mapping[str, frozenset[int]], previous: Assignment, pins: Pins, zones: Zones | None
     ) -> None:
-        """Leave each partition of `topics` where it can stay, and give the others to who carries least."""
+        """Leave each partition of `topics` where it can stay; the others go to the consumers that carry least."""
         unowned: list[_Item] = []
         subscribers = [frozenset(takers) for takers in self._takers]
         for topic in sorted(topics):
@@ -112,7 +112,7 @@ class LoadBalancer:
             return load / self._weights[consumer], number[consumer]
 
         def heap_of(audience: int, zone: str | None) -> list[tuple[tuple[float, int], int]]:
-            """Those of `zone` that may take it, or all; loads only grow, so `cheapest` finds the right one."""
+            # Of the zone, or all; loads only grow meanwhile, so `cheapest` finds the right one.
             if (heap := heaps.get((audience, zone))) is None:
                 takers = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
                 heap = heaps[audience, zone] = [(carried(c), c) for c in takers]
@@ -136,7 +136,7 @@ class LoadBalancer:
     def even_out(self, budget: int) -> None:
         """Move partitions until all carry their part within the tolerance; at most `budget` leave their home.
 
-        Who reads a partition whose load is not known neither gives nor takes any: how much it carries will show.
+        A consumer of a partition whose load is not known neither gives nor takes any until it is.
         """
         if not self._names:
             return
@@ -154,7 +154,7 @@ class LoadBalancer:
                 budget -= cost
 
     def _furthest_off(self, stuck: set[int]) -> tuple[int, bool] | None:
-        """The consumer furthest beyond the tolerance, and whether it carries too much; None if all are within."""
+        """Return the consumer furthest off, and whether it carries too much; None if all are within the tolerance."""
         off = np.abs(self._carried - self._mean)
         off[[*stuck, *self._unmeasured]] = 0
         consumer = int(off.argmax())
@@ -163,7 +163,10 @@ class LoadBalancer:
         return consumer, bool(self._carried[consumer] > self._mean)
 
     def _improve(self, consumer: int, gives: bool, budget: int) -> int | None:
-        """Move or swap what makes `consumer` and another one more even; how many moves it cost, None if nothing."""
+        """Move or swap what makes `consumer` and another one more even.
+
+        Returns how many moves it cost, None if there is nothing to move.
+        """
         for swap in (False, True):
             for partner in self._partners(consumer, gives, swap):
                 giver, taker = (consumer, partner) if gives else (partner, consumer)
@@ -179,7 +182,7 @@ class LoadBalancer:
         return None
 
     def _partners(self, consumer: int, gives: bool, swap: bool) -> list[int]:
-        """Whom it could give to or take from, who carries least (or most) first; only who differs enough.
+        """Return the consumers that it could give to or take from, least (or most) load first, if they differ enough.
 
         For a swap the first few of them; for a move all those for which some partition is small enough.
         """
@@ -197,13 +200,13 @@ class LoadBalancer:
         return [int(c) for c in first if gap[c] > self._allowed]
 
     def _common(self, giver: int, taker: int) -> Iterator[list[_Item]]:
-        """What `giver` holds that `taker` may take, one list an audience."""
+        """Yield what `giver` holds that `taker` may take, one list an audience."""
         for audience, items in sorted(self._holdings[giver].items()):
             if items and self._takes[audience, taker]:
                 yield items
 
     def _ideal(self, giver: int, taker: int) -> float:
-        """How much load from one to the other would make them even; anything up to twice as much is better."""
+        """Return how much load from one to the other would make them even; up to twice as much helps."""
         heavy, light = self._weights[giver], self._weights[taker]
         return (self._load[giver] * light - self._load[taker] * heavy) / (heavy + light)
 
@@ -235,7 +238,7 @@ class LoadBalancer:
         return [(best[1], giver, taker), (best[2], taker, giver)]
 
     def _cost(self, item: _Item, target: int) -> int:
-        """How many partitions more are away from home after this one went to `target`."""
+        """Return how many partitions more are away from home after this one went to `target`."""
         _, topic, partition = item
         home = self._home.get((topic, partition))
         if home is None:

@@ -1,4 +1,4 @@
-"""What each partition counts when measured load is evened out: thousandths of a record, in whole numbers."""
+"""What each partition counts when measured load is balanced: thousandths of a record, in whole numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""Sticky: as balanced as possible, then as few moves as possible. The default."""
+"""Sticky: as balanced as possible, then as few moves as possible. The default.
+
+What Kafka's `StickyAssignor` and `CooperativeStickyAssignor` aim at. In this order:
+
+1. As balanced as possible over all topics together, in proportion to each consumer's `weight`, within what
+   subscriptions allow (`muster.core.assignors.balance` defines it).
+2. As few partitions as possible move away from a consumer that is still live and subscribed.
+3. Where neither is at stake, partitions that move or are new go to consumers in the zone of their leader, and
+   consumers that have to give partitions away give those that are out of their zone.
+4. Where none of that is at stake, each topic is spread over the consumers.
+
+1 and 2 are exact where all consumers subscribe to the same topics, whatever the size (`shares`), and with mixed
+subscriptions up to a size at which searching on would take too long (`mixed`). Pinned partitions count in both. 3
+and 4 are done as far as one pass through the moving partitions goes (`zones`, `pool`).
+"""
 
 from __future__ import annotations
 
@@ -11,36 +25,22 @@ from muster.core.assignors.pins import with_pinned, without_pinned
 from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.sticky.shares import shares_above
-from muster.core.assignors.sticky.zones import ZoneDeal, ZoneRule
+from muster.core.assignors.sticky.zones import ZoneDeal, ZoneRule, swap_for_zones
 from muster.core.assignors.subscriptions import Audience, audiences
 from muster.core.assignors.zones import zones_that_matter
 from muster.core.model import Assignment, Consumer
 
 
 class Sticky:
-    """What Kafka's `StickyAssignor` and `CooperativeStickyAssignor` aim at.
-
-    In this order:
-
-    1. as balanced as possible over all topics together, in proportion to each consumer's `weight`, within what
-       subscriptions allow (`muster.core.assignors.balance` says what that means);
-    2. as few partitions as possible move away from a consumer that is still live and subscribed;
-    3. where neither is at stake, partitions that move or are new go to consumers in the zone of their leader,
-       and consumers that have to give partitions away give those that are out of their zone;
-    4. where none of that is at stake, each topic is spread over the consumers.
-
-    1 and 2 are exact where all consumers subscribe to the same topics, whatever the size (`sticky.shares`), and with
-    mixed subscriptions up to a size at which searching on would take too long (`sticky.mixed`). Pinned partitions
-    count in both. 3 and 4 are done as far as one pass through the moving partitions goes (`sticky.zones`,
-    `sticky.pool`).
+    """Assigns by the rule of this module.
 
     Options, both of which only matter where leaders' racks are known and match consumers' zones:
 
     - `rack_tolerance`: by what part of its balanced share a consumer may have more or less for the sake of zones;
-      0.1 is a tenth, rounded down to whole partitions. At first 0: too much to do delays every record of a
+      0.1 is a tenth, rounded down to whole partitions. By default 0: too much to do delays every record of a
       consumer, while reading from another zone costs a little time or money, so that is for a person to decide.
     - `rack_moves`: how many partitions that could stay may be moved in one planning for the sake of their zone.
-      At first 0: leaders change with every restart of a broker, and a partition that moves stands still meanwhile.
+      By default 0: leaders change with every restart of a broker, and a partition that moves stands still meanwhile.
     """
 
     name = "sticky"
@@ -72,7 +72,9 @@ class Sticky:
             deal = ZoneDeal(zones, weights, self._zone_rule, shares, pinned)
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(deal.dealt(pool, share))
-            deal.swap(assignment, [pool.audience for pool in pools], previous)
+            if self._zone_rule.moves:
+                groups = [pool.audience for pool in pools]
+                swap_for_zones(zones, self._zone_rule.moves, assignment, groups, previous)
         else:
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(pool.dealt(share))

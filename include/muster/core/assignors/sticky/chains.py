@@ -38,7 +38,7 @@ class _Chains:
         numbers: dict[tuple[int, ...], int] = {}
         self.kind_of = [numbers.setdefault(tuple(pools), len(numbers)) for pools in exchange.pools_of]
         self.pools_of_kind = list(numbers)
-        # Who of a kind has partitions of a pool.
+        # Which consumers of a kind have partitions of a pool.
         self.holders: list[dict[int, set[int]]] = [{pool: set() for pool in pools} for pools in numbers]
         self.kinds_of_pool: list[list[int]] = [[] for _ in exchange.takers]
         for kind, pools in enumerate(numbers):
@@ -54,7 +54,7 @@ class _Chains:
         self.closed: set[int] = set()
 
     def carry_out(self, budget: int) -> bool:
-        """Carry out chains until there is none left. False, half done, if that takes more than `budget` steps."""
+        """Carry out chains until there is none left; False, half done, if that takes more than `budget` steps."""
         exchange = self.exchange
         givers = [(-exchange.cost_down(c), c) for c, load in enumerate(exchange.load) if load]
         heapify(givers)
@@ -76,7 +76,7 @@ class _Chains:
         return True
 
     def _chain(self, giver: int) -> list[tuple[int, int]] | None:
-        """The pools of the shortest chain, each with the kind that hands over from it (-1: the giver itself)."""
+        """Return the pools of the shortest chain, each with the kind that hands over from it (-1: the giver)."""
         exchange = self.exchange
         saving = exchange.cost_down(giver)
         own = [p for p in exchange.pools_of[giver] if exchange.count[p].get(giver) and p not in self.closed]
@@ -112,7 +112,7 @@ class _Chains:
         return None
 
     def _pass_on(self, giver: int, chain: Sequence[tuple[int, int]]) -> int:
-        """Carry out one chain, and return who has one partition more in the end."""
+        """Carry out one chain, and return the consumer that has one partition more in the end."""
         source = giver
         for (pool, _), (further, kind) in pairwise(chain):
             middle = min(self.holders[kind][further], key=lambda c: (self._moves(pool, c, further), c))
@@ -126,7 +126,7 @@ class _Chains:
         return receiver
 
     def _moves(self, taken: int, consumer: int, handed_on: int) -> int:
-        """How many more moves it makes if `consumer` takes from one pool and hands on from another."""
+        """Return how many moves more it makes if `consumer` takes from one pool and hands on from another."""
         return self.exchange.takes_new(taken, consumer) - self.exchange.strays(handed_on, consumer)
 
     def _hand_over(self, pool: int, source: int, target: int) -> None:

@@ -65,7 +65,7 @@ class _Graph:
         self.looked_at = 0
 
     def arcs(self, node: int) -> Iterable[tuple[int, int]]:
-        """The arcs from `node`: where to, and how long."""
+        """Yield the arcs from `node`: where to, and how long."""
         exchange = self.exchange
         if node == self.hub:
             for consumer, load in enumerate(exchange.load):
@@ -82,7 +82,7 @@ class _Graph:
                 yield consumer, 1 if exchange.takes_new(pool, consumer) else 0
 
     def negative_cycles(self, budget: int) -> list[list[int]]:
-        """Some cycles of negative length that have no node in common; none at all if there is none.
+        """Return some cycles of negative length that have no node in common; none only if there is none.
 
         Bellman-Ford from all nodes at once. A cycle among the predecessors is of negative length, and it shows
         before the distances have settled. Gives up, with none, as soon as `looked_at` exceeds the budget.
@@ -122,7 +122,7 @@ class _Graph:
 
 
 def _cycles(predecessor: list[int]) -> list[list[int]]:
-    """The cycles in a graph in which each node has at most one predecessor (-1: none), each in forward order."""
+    """Return the cycles in a graph in which each node has one predecessor at most (-1: none), in forward order."""
     seen = [0] * len(predecessor)
     cycles = []
     for start in range(len(predecessor)):

@@ -67,7 +67,7 @@ def _place_unowned(exchange: Exchange) -> None:
 
 def _hand_over_directly(exchange: Exchange) -> None:
     """Hand over single partitions while that makes the sum smaller (step 2)."""
-    # Who gave may have become one that others can give to, so one round need not be the last.
+    # A consumer that gave may be one that others can give to now, so one round need not be the last.
     while _hand_over_once_round(exchange):
         pass
 

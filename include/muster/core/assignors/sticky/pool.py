@@ -1,4 +1,4 @@
-"""Partitions that the same consumers may take: who keeps what, and who gets what is left.
+"""Partitions that the same consumers may take: what each keeps, and what it gets of the rest.
 
 Two steps, with the shares decided in between: `Pool.of` keeps what can stay where it is, `Pool.dealt` brings every
 consumer to its share. How many partitions move follows from the shares alone. Which ones they are is free, and
@@ -66,7 +66,7 @@ class Pool:
 
     @property
     def total(self) -> int:
-        """How many partitions there are."""
+        """Return how many partitions there are."""
         return self.held.total() + self.unowned
 
     def dealt(self, shares: Mapping[str, int]) -> dict[str, dict[int, str]]:
@@ -79,7 +79,7 @@ class Pool:
         return self.deal({consumer: places for consumer, places in room.items() if places > 0})
 
     def release(self, topic: str, partitions: Iterable[int]) -> None:
-        """Take `partitions` of `topic` from their owners."""
+        """Take `partitions` of `topic`, one or more, from their owners."""
         owners = self.owners[topic]
         free = self.free.setdefault(topic, [])
         for partition in partitions:
@@ -88,8 +88,11 @@ class Pool:
         free.sort()
 
     def _release(self, excess: Mapping[str, int]) -> None:
-        """Free as many partitions as each consumer has in excess: of the topics of which it has most above an
-        even share, and of several such topics those that gave away partitions longest ago."""
+        """Free as many partitions as each consumer has in excess.
+
+        They are of the topics of which it has most above an even share, and of several such topics those that gave
+        away partitions longest ago.
+        """
         giving = sorted(consumer for consumer in excess if excess[consumer] > 0)
         if not giving:
             return
@@ -160,8 +163,10 @@ class _AboveEven:
         return cls(consumers, even, counts, highest)
 
     def most(self, consumer: str, wanted: int, turns: Iterable[str]) -> dict[str, int]:
-        """How many partitions of which topics are to go if `consumer` gives away as many as are `wanted`; topics of
-        which it has equally much go in the order of `turns`."""
+        """Return how many partitions of which topics are to go if `consumer` gives away as many as are `wanted`.
+
+        Topics of which it has equally much go in the order of `turns`.
+        """
         levels: defaultdict[int, list[str]] = defaultdict(list)
         for topic in turns:
             if count := self.counts[topic].get(consumer, 0):
@@ -181,7 +186,7 @@ class _AboveEven:
 
 
 def _last_of_each(counts: Mapping[str, int], owners: Mapping[int, str]) -> list[int]:
-    """The partitions with the highest numbers, as many of each consumer as `counts` says."""
+    """Return the partitions with the highest numbers, as many of each consumer as `counts` says."""
     left = dict(counts)
     found = []
     for partition in sorted(owners, reverse=True):
@@ -197,13 +202,13 @@ def _last_of_each(counts: Mapping[str, int], owners: Mapping[int, str]) -> list[
 
 
 def _whole_rounds(room: Mapping[str, int]) -> int:
-    """How often all consumers have their turn before only some have one more; 0 if they differ by more than that."""
+    """Return how often all have their turn before only some have one more; 0 if they differ by more than that."""
     least = min(room.values(), default=0)
     return least if max(room.values(), default=0) - least <= 1 else 0
 
 
 def _in_even_turns(room: Mapping[str, int]) -> list[str]:
-    """Each consumer as often as it has room, at even distances."""
+    """Return each consumer as often as it has room, at even distances."""
     if not room:
         return []
     if rounds := _whole_rounds(room):  # the common case: round after round, and no sorting

@@ -211,38 +211,6 @@ class ZoneDeal:
                 pool.free[topic] = left
         return in_zone
 
-    def swap(
-        self,
-        owners: Mapping[str, MutableMapping[int, str]],
-        audiences: Sequence[Audience],
-        previous: Assignment,
-    ) -> None:
-        """Swap what `owners` read out of its zone, as far as the rule allows moves.
-
-        Also between topics of different `audiences`, and first where both partitions come home.
-        """
-        if not self._rule.moves:
-            return
-        takes: dict[str, list[int]] = {}
-        for number, audience in enumerate(audiences):
-            for consumer in audience.consumers:
-                takes.setdefault(consumer, []).append(number)
-        taken = {consumer: frozenset(numbers) for consumer, numbers in takes.items()}
-        away: dict[_Kind, list[_TopicPartition]] = {}
-        for number, audience in enumerate(audiences):
-            for topic in audience.topics:
-                for partition, consumer in sorted(owners[topic].items()):
-                    zone, rack = self._zones.of[consumer], self._zones.rack(topic, partition)
-                    if rack != zone:
-                        kind = _Kind(zone, rack, number, taken[consumer])
-                        away.setdefault(kind, []).append((topic, partition))
-        moves = self._rule.moves
-        for kind, other in islice(_pairs(sorted(away, key=lambda kind: str(kind[:2]))), _PAIRS):
-            if not moves:
-                return
-            if away[kind] and away[other] and kind.audience in other.takes:
-                moves -= _swap_pairs(away[kind], away[other], owners, previous, moves)
-
 
 class _Kind(NamedTuple):
     """Partitions that are swapped alike: the zone they are read in, the rack of their leader, their audience, and the
@@ -252,6 +220,37 @@ class _Kind(NamedTuple):
     rack: str | None
     audience: int
     takes: frozenset[int]
+
+
+def swap_for_zones(
+    zones: Zones,
+    moves: int,
+    owners: Mapping[str, MutableMapping[int, str]],
+    audiences: Sequence[Audience],
+    previous: Assignment,
+) -> None:
+    """Swap what `owners` read out of its zone, in place, with at most so many moves of what could stay.
+
+    Also between topics of different `audiences`, and first where both partitions come home.
+    """
+    takes: dict[str, list[int]] = {}
+    for number, audience in enumerate(audiences):
+        for consumer in audience.consumers:
+            takes.setdefault(consumer, []).append(number)
+    taken = {consumer: frozenset(numbers) for consumer, numbers in takes.items()}
+    away: dict[_Kind, list[_TopicPartition]] = {}
+    for number, audience in enumerate(audiences):
+        for topic in audience.topics:
+            for partition, consumer in sorted(owners[topic].items()):
+                zone, rack = zones.of[consumer], zones.rack(topic, partition)
+                if rack != zone:
+                    kind = _Kind(zone, rack, number, taken[consumer])
+                    away.setdefault(kind, []).append((topic, partition))
+    for kind, other in islice(_pairs(sorted(away, key=lambda kind: str(kind[:2]))), _PAIRS):
+        if moves <= 0:
+            return
+        if away[kind] and away[other] and kind.audience in other.takes:
+            moves -= _swap_pairs(away[kind], away[other], owners, previous, moves)
 
 
 def _pairs(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
