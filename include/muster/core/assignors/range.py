@@ -81,7 +81,7 @@ def _gaining(groups: Sequence[Audience], topics: Mapping[str, frozenset[int]], z
     for audience in groups:
         inhabited = {zones.of[consumer] for consumer in audience.consumers} - {None}
         for topic in audience.topics:
-            racks = {zones.rack(topic, partition) for partition in topics[topic]}
+            racks = set(map(zones.racks_of(topic).get, topics[topic]))
             if len(racks) > 1 and racks & inhabited:
                 gaining.add(topic)
     return gaining
@@ -96,8 +96,9 @@ def _same_zone_everywhere(
     for consumer in reversed(position):
         waiting.setdefault(zones.of[consumer], []).append(consumer)
     owners: dict[int, str] = {}
+    racks_of = [zones.racks_of(topic) for topic in topics]
     for partition in sorted(partitions):
-        racks = {zones.rack(topic, partition) for topic in topics}
+        racks = {of_topic.get(partition) for of_topic in racks_of}
         first: list[str] = []
         for zone in {None, *racks} if len(racks) == 1 else {None}:
             queue = waiting.get(zone, [])
@@ -112,9 +113,10 @@ def _same_zone_everywhere(
 
 def _own_zone_first(partitions: frozenset[int], topic: str, zones: Zones, quota: Quota) -> dict[int, str]:
     """Let each consumer in turn fill its block with partitions of its own zone (rule 3)."""
+    racks = zones.racks_of(topic)
     by_rack: dict[str | None, list[int]] = {}
     for partition in sorted(partitions):
-        by_rack.setdefault(zones.rack(topic, partition), []).append(partition)
+        by_rack.setdefault(racks.get(partition), []).append(partition)
     owners: dict[int, str] = {}
     for consumer in quota.consumers:
         zone = zones.of[consumer]
@@ -122,7 +124,7 @@ def _own_zone_first(partitions: frozenset[int], topic: str, zones: Zones, quota:
         taken = near[: quota.room(consumer)]
         for partition in taken:
             owners[partition] = consumer
-            by_rack[zones.rack(topic, partition)].remove(partition)
+            by_rack[racks.get(partition)].remove(partition)
         quota.take(consumer, len(taken))
     return owners
 

@@ -21,9 +21,13 @@ class Zones:
     of: Mapping[str, str | None]
     racks: Racks
 
+    def racks_of(self, topic: str) -> Mapping[int, str]:
+        """Return the racks of the leaders of a topic's partitions, as far as they are known."""
+        return self.racks.get(topic, {})
+
     def rack(self, topic: str, partition: int) -> str | None:
         """Return the rack of the partition's leader, None if it is not known."""
-        return self.racks.get(topic, {}).get(partition)
+        return self.racks_of(topic).get(partition)
 
 
 def zones_that_matter(
@@ -32,16 +36,12 @@ def zones_that_matter(
     """Return the zones if that of some consumer is the rack of some partition of `topics`, else None."""
     of = {name: consumer.zone for name, consumer in consumers.items()}
     inhabited = set(of.values()) - {None}
-    if not racks or not inhabited:
-        return None
-    known = {
-        topic: {partition: rack for partition, rack in racks[topic].items() if partition in topics[topic]}
-        for topic in topics
-        if topic in racks
-    }
-    if all(inhabited.isdisjoint(of_topic.values()) for of_topic in known.values()):
-        return None
-    return Zones(of, known)
+    matter = any(
+        rack in inhabited and partition in partitions
+        for topic, partitions in topics.items()
+        for partition, rack in (racks.get(topic, {}).items() if inhabited else ())
+    )
+    return Zones(of, racks) if matter else None
 
 
 def swap_home(

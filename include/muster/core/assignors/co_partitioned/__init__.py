@@ -93,7 +93,7 @@ class CoPartitioned:
         balance.place(free)
         if not promoted:
             balance.even_out(movable, free, standing)
-        if zones := zones_that_matter(racks, topics, consumers):
+        if free and (zones := zones_that_matter(racks, topics, consumers)):
             _bring_home(balance.owner, free, zones)
         return with_pinned(_partitions(balance.owner), pins)
 
@@ -154,6 +154,6 @@ def _bring_home(owner: MutableMapping[Task, str], free: Iterable[Task], zones: Z
 
 def _zone(task: Task, zones: Zones) -> str | None:
     """Return the rack that most leaders of its partitions are in, in a tie the first in alphabetical order."""
-    racks = (zones.rack(topic, task.number) for topic in task.topics)
-    counts = Counter(rack for rack in racks if rack is not None)
-    return min(counts, key=lambda rack: (-counts[rack], rack), default=None)
+    counts = Counter(zones.racks_of(topic).get(task.number) for topic in task.topics)
+    del counts[None]
+    return min(counts, key=lambda rack: (-counts[rack], rack or ""), default=None)

@@ -133,7 +133,8 @@ class Task:
 
     def holder(self, assignment: Assignment) -> str | None:
         """Return which of its crowd holds most of it, in a tie the lowest id; None if none of them holds any."""
-        held = [owner for owner in self._owners(assignment) if owner in self.crowd.members]
+        members = self.crowd.members
+        held = [owner for owner in self._owners(assignment) if owner in members]
         if not held:
             return None
         if held.count(held[0]) == len(held):

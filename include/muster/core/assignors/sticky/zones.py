@@ -131,7 +131,10 @@ class ZoneDeal:
 
     def _waiting(self, pool: Pool) -> Counter[str | None]:
         """Return how many partitions are free in each rack."""
-        return Counter(self._zones.rack(topic, p) for topic, free in pool.free.items() for p in free)
+        waiting: Counter[str | None] = Counter()
+        for topic, free in pool.free.items():
+            waiting.update(map(self._zones.racks_of(topic).get, free))
+        return waiting
 
     def _release(self, pool: Pool, room: _Room) -> None:
         missing = self._room_by_zone(room)
@@ -190,8 +193,9 @@ class ZoneDeal:
         """Take from the pool what consumers with room can have in their zone, and return its owners."""
         free: dict[str, list[_TopicPartition]] = {}
         for topic in sorted(pool.free):
+            racks = self._zones.racks_of(topic)
             for partition in pool.free[topic]:
-                if (rack := self._zones.rack(topic, partition)) is not None:
+                if (rack := racks.get(partition)) is not None:
                     free.setdefault(rack, []).append((topic, partition))
         in_zone: dict[str, dict[int, str]] = {}
         for zone in sorted(free):
