@@ -6,14 +6,17 @@ hand-overs could make two consumers more equal. With different weights it is the
 Sainte-Laguë: each partition goes where `(2n + 1) / weight` is least, n being what the consumer has already.
 
 Costs are whole numbers, so that ties are ties: with floating point, a rounding error would cost a needless move.
+
+`CheapestFirst` finds the consumer that bears one more most cheaply; `hand_over_in_turn` makes a plan more balanced
+with single hand-overs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from heapq import heapreplace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Generic, TypeVar
 
 from muster.core.model import Consumer
 
@@ -52,12 +55,54 @@ def for_weight(load: int, weight: int) -> int:
     return load * _SCALE // weight
 
 
-def cheapest(heap: list[tuple[_Cost, _Taker]], cost: Callable[[_Taker], _Cost]) -> tuple[_Cost, _Taker]:
-    """Return the entry of `heap` whose taker costs least now.
+class CheapestFirst(Generic[_Taker, _Cost]):
+    """Takers by what one more would cost them now.
 
-    Entries are brought up to date when they come to the top. So costs may grow at any time; a taker whose cost falls
-    has to be pushed again.
+    Costs may grow at any time. A taker whose cost falls is found at its old cost until it is pushed again.
     """
-    while heap[0][0] != (now := cost(heap[0][1])):
-        heapreplace(heap, (now, heap[0][1]))
-    return heap[0]
+
+    def __init__(self, takers: Iterable[_Taker], cost: Callable[[_Taker], _Cost]) -> None:
+        self._cost = cost
+        self._heap = [(cost(taker), taker) for taker in takers]
+        heapify(self._heap)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def first(self) -> tuple[_Cost, _Taker]:
+        """Return the taker that costs least. Entries are brought up to date when they come to the top."""
+        heap, cost = self._heap, self._cost
+        while heap[0][0] != (now := cost(heap[0][1])):
+            heapreplace(heap, (now, heap[0][1]))
+        return heap[0]
+
+    def push(self, taker: _Taker) -> None:
+        """Enter `taker` with what it costs now."""
+        heappush(self._heap, (self._cost(taker), taker))
+
+    def drop_first(self) -> None:
+        """Remove the taker that `first` returned."""
+        heappop(self._heap)
+
+
+def hand_over_in_turn(
+    givers: Iterable[_Taker], pressure: Callable[[_Taker], int], hand_over: Callable[[_Taker], _Taker | None]
+) -> bool:
+    """Let the giver under most `pressure` hand over first, and report whether any did.
+
+    `hand_over` lets one giver hand over what improves the balance most, and returns the receiver, None if nothing
+    does. Giver and receiver then have their turn again. A receiver that became cheaper meanwhile may be missed, so
+    one round need not be the last.
+    """
+    handed_over = False
+    heap = [(-pressure(giver), giver) for giver in givers]
+    heapify(heap)
+    while heap:
+        entered, giver = heappop(heap)
+        if entered != (now := -pressure(giver)):
+            heappush(heap, (now, giver))
+        elif (receiver := hand_over(giver)) is not None:
+            handed_over = True
+            for consumer in (giver, receiver):
+                heappush(heap, (-pressure(consumer), consumer))
+    return handed_over

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
 
-from muster.core.assignors.balance import cheapest, cost_of_next, for_weight
+from muster.core.assignors.balance import CheapestFirst, cost_of_next, for_weight, hand_over_in_turn
 from muster.core.assignors.co_partitioned.tasks import Group, Task
 
 _Kind = tuple[int, int]
 """`Task.kind`."""
-_Prepared = tuple[list[tuple[int, str]], dict[str, list[Task]]]
-"""Consumers in a heap by cost, and the tasks that each of them stands by for."""
+_Prepared = tuple[CheapestFirst[str, int], dict[str, list[Task]]]
+"""Consumers by cost, and the tasks that each of them stands by for."""
 
 
 class TaskBalance:
@@ -61,11 +60,9 @@ class TaskBalance:
         for task in free:
             by_kind[task.kind].append(task)
         for kind in sorted(by_kind, key=lambda kind: (-kind[0], len(self.crowds[kind[1]]), kind[1])):
-            heap = self._receivers(kind)
+            receivers = self._cheapest_first(self.crowds[kind[1]], kind)
             for task in by_kind[kind]:
-                consumer = heap[0][1]
-                self.give(task, consumer)
-                heapreplace(heap, (self._cost_up(consumer, kind[0]), consumer))
+                self.give(task, receivers.first()[1])
 
     def even_out(
         self, movable: Iterable[Task], strays: Iterable[Task], standing: Mapping[Task, Iterable[str]]
@@ -105,77 +102,67 @@ class TaskBalance:
         offered: dict[str, dict[_Kind, list[Task]]],
         standing: Mapping[Task, Iterable[str]],
     ) -> bool:
-        handed_over = False
+        receivers: dict[_Kind, CheapestFirst[str, int]] = {}
         prepared: dict[tuple[str, _Kind], _Prepared] = {}
-        receivers: dict[_Kind, list[tuple[int, str]]] = {}
-        givers = [(-self._pressure(consumer), consumer) for consumer in offered]
-        heapify(givers)
-        while givers:
-            pressure, giver = heappop(givers)
-            if -pressure != self._pressure(giver):
-                heappush(givers, (-self._pressure(giver), giver))
-                continue
-            best: tuple[int, _Kind, str] | None = None
-            for kind in sorted(offered[giver]):
-                while (tasks := offered[giver][kind]) and self.owner[tasks[-1]] != giver:
-                    tasks.pop()  # was handed over out of turn
-                if not tasks:
-                    continue
-                if kind not in receivers:
-                    receivers[kind] = self._receivers(kind)
-                cost, receiver = self._cheapest(receivers[kind], kind[0])
-                gain = self._saving(giver, kind[0]) - cost
-                if gain > 0 and (best is None or gain > best[0]):
-                    best = (gain, kind, receiver)
-            if best is None:
-                continue
-            _, kind, receiver = best
+
+        def hand_over(giver: str) -> str | None:
+            if (best := self._best(giver, offered[giver], receivers)) is None:
+                return None
+            kind, receiver = best
             tasks = offered[giver][kind]
             if (giver, kind) not in prepared:
                 prepared[giver, kind] = self._prepared(tasks, kind, standing)
-            found = self._from_prepared(prepared[giver, kind], giver, kind, self._cost_up(receiver, kind[0]))
+            found = self._from_prepared(prepared[giver, kind], giver, self._cost_up(receiver, kind[0]))
             task, receiver = found or (tasks.pop(), receiver)
             self.give(task, receiver)
             offered[receiver][kind].append(task)
-            handed_over = True
-            for consumer in (giver, receiver):
-                heappush(givers, (-self._pressure(consumer), consumer))
-        return handed_over
+            return receiver
+
+        return hand_over_in_turn(offered, self._pressure, hand_over)
+
+    def _best(
+        self, giver: str, offered: Mapping[_Kind, list[Task]], receivers: dict[_Kind, CheapestFirst[str, int]]
+    ) -> tuple[_Kind, str] | None:
+        """Return the kind of which `giver` should hand a task over, and to which consumer; None if none helps."""
+        best: tuple[int, _Kind, str] | None = None
+        for kind in sorted(offered):
+            while (tasks := offered[kind]) and self.owner[tasks[-1]] != giver:
+                tasks.pop()  # was handed over out of turn
+            if not tasks:
+                continue
+            if kind not in receivers:
+                receivers[kind] = self._cheapest_first(self.crowds[kind[1]], kind)
+            cost, receiver = receivers[kind].first()
+            gain = self._saving(giver, kind[0]) - cost
+            if gain > 0 and (best is None or gain > best[0]):
+                best = (gain, kind, receiver)
+        return best and best[1:]
 
     def _prepared(
         self, tasks: Iterable[Task], kind: _Kind, standing: Mapping[Task, Iterable[str]]
     ) -> _Prepared:
-        """Return the standbys of `tasks`, in a heap by what one would cost them, and the tasks of each."""
+        """Return the standbys of `tasks`, by what one would cost them, and the tasks of each."""
         tasks_for: dict[str, list[Task]] = defaultdict(list)
         for task in tasks:
             for consumer in standing.get(task, ()):
                 tasks_for[consumer].append(task)
-        heap = [(self._cost_up(consumer, kind[0]), consumer) for consumer in tasks_for]
-        heapify(heap)
-        return heap, tasks_for
+        return self._cheapest_first(tasks_for, kind), tasks_for
 
-    def _from_prepared(
-        self, prepared: _Prepared, giver: str, kind: _Kind, cost: int
-    ) -> tuple[Task, str] | None:
+    def _from_prepared(self, prepared: _Prepared, giver: str, cost: int) -> tuple[Task, str] | None:
         """Return a task of `giver` and its standby, if one costs no more than `cost`."""
-        heap, tasks_for = prepared
-        while heap:
-            least, consumer = self._cheapest(heap, kind[0])
+        standbys, tasks_for = prepared
+        while standbys:
+            least, consumer = standbys.first()
             if least > cost:
                 return None
             while tasks := tasks_for[consumer]:
                 if self.owner[task := tasks.pop()] == giver:
                     return task, consumer
-            heappop(heap)
+            standbys.drop_first()
         return None
 
-    def _receivers(self, kind: _Kind) -> list[tuple[int, str]]:
-        heap = [(self._cost_up(consumer, kind[0]), consumer) for consumer in self.crowds[kind[1]]]
-        heapify(heap)
-        return heap
-
-    def _cheapest(self, heap: list[tuple[int, str]], size: int) -> tuple[int, str]:
-        return cheapest(heap, lambda consumer: self._cost_up(consumer, size))
+    def _cheapest_first(self, consumers: Iterable[str], kind: _Kind) -> CheapestFirst[str, int]:
+        return CheapestFirst(consumers, lambda consumer: self._cost_up(consumer, kind[0]))
 
     def _cost_up(self, consumer: str, size: int) -> int:
         """Return what `size` partitions more cost a consumer."""

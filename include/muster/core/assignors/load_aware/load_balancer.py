@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.core.assignors.api import Pins
-from muster.core.assignors.balance import cheapest, weight_of
+from muster.core.assignors.balance import CheapestFirst, weight_of
 from muster.core.assignors.load_aware.partition_loads import PartitionLoads
 from muster.core.assignors.subscriptions import Audience
 from muster.core.assignors.zones import Zones
@@ -102,7 +101,7 @@ class LoadBalancer:
         self._carried = np.array(self._load, dtype=np.float64) / self._shares
 
     def _place_unowned(self, unowned: list[_Item], zones: Zones | None) -> None:
-        heaps: dict[tuple[int, str | None], list[tuple[tuple[float, int], int]]] = {}
+        by_zone: dict[tuple[int, str | None], CheapestFirst[int, tuple[float, int]]] = {}
         number = [sum(map(len, of_consumer.values())) for of_consumer in self._holdings]
         # Beside its load a partition costs something by itself: idle ones may wake up, and are spread, too.
         each = self._average // 10
@@ -111,21 +110,19 @@ class LoadBalancer:
             load = self._load[consumer] + number[consumer] * each + self._average
             return load / self._weights[consumer], number[consumer]
 
-        def heap_of(audience: int, zone: str | None) -> list[tuple[tuple[float, int], int]]:
-            # Of the zone, or all; loads only grow meanwhile, so `cheapest` finds the right one.
-            if (heap := heaps.get((audience, zone))) is None:
-                takers = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
-                heap = heaps[audience, zone] = [(carried(c), c) for c in takers]
-                heapify(heap)
-            return heap
+        def takers(audience: int, zone: str | None) -> CheapestFirst[int, tuple[float, int]]:
+            if (found := by_zone.get((audience, zone))) is None:
+                near = (c for c in self._takers[audience] if zone is None or self._zones[c] == zone)
+                found = by_zone[audience, zone] = CheapestFirst(near, carried)
+            return found
 
         unowned.sort(key=lambda item: (-item[0], item[1], item[2]))
         for item in unowned:
             count, topic, partition = item
             audience, rack = self._audience[topic], zones.rack(topic, partition) if zones else None
-            consumer = cheapest(heap_of(audience, None), carried)[1]
-            if rack is not None and (near := heap_of(audience, rack)):
-                neighbour = cheapest(near, carried)[1]
+            consumer = takers(audience, None).first()[1]
+            if rack is not None and (near := takers(audience, rack)):
+                neighbour = near.first()[1]
                 with_it = (self._load[neighbour] + count) / self._weights[neighbour]
                 consumer = neighbour if with_it <= self._mean + self._allowed else consumer
             self.owners[topic][partition] = self._names[consumer]

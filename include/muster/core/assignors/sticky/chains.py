@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from muster.core.assignors.balance import cheapest
+from muster.core.assignors.balance import CheapestFirst
 from muster.core.assignors.sticky.exchange import Exchange
 
 
@@ -48,9 +48,7 @@ class _Chains:
             for consumer, partitions in count.items():
                 if partitions:
                     self.holders[self.kind_of[consumer]][pool].add(consumer)
-        self.receivers = [[(exchange.cost_up(c), c) for c in takers] for takers in exchange.takers]
-        for heap in self.receivers:
-            heapify(heap)
+        self.receivers = [CheapestFirst(takers, exchange.cost_up) for takers in exchange.takers]
         self.closed: set[int] = set()
 
     def carry_out(self, budget: int) -> bool:
@@ -72,7 +70,7 @@ class _Chains:
                 if exchange.load[consumer]:
                     heappush(givers, (-exchange.cost_down(consumer), consumer))
             for pool in exchange.pools_of[giver]:
-                heappush(self.receivers[pool], (exchange.cost_up(giver), giver))
+                self.receivers[pool].push(giver)
         return True
 
     def _chain(self, giver: int) -> list[tuple[int, int]] | None:
@@ -87,7 +85,7 @@ class _Chains:
         while waiting:
             pool = waiting.popleft()
             self.looked_at += 1
-            if cheapest(self.receivers[pool], exchange.cost_up)[0] < saving:
+            if self.receivers[pool].first()[0] < saving:
                 chain = []
                 while pool >= 0:
                     kind, before = came_from[pool]
@@ -119,7 +117,7 @@ class _Chains:
             self._hand_over(pool, source, middle)
             source = middle
         last = chain[-1][0]
-        receiver = cheapest(self.receivers[last], self.exchange.cost_up)[1]
+        receiver = self.receivers[last].first()[1]
         self._hand_over(last, source, receiver)
         self.exchange.load[giver] -= 1
         self.exchange.load[receiver] += 1

@@ -20,9 +20,10 @@ already as good as if every consumer subscribed to everything, there is no searc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from functools import partial
+from heapq import heapify, heapreplace
 
-from muster.core.assignors.balance import cheapest
+from muster.core.assignors.balance import CheapestFirst, hand_over_in_turn
 from muster.core.assignors.sticky.chains import hand_over_in_chains
 from muster.core.assignors.sticky.cycles import hand_over_in_cycles, is_provably_best
 from muster.core.assignors.sticky.exchange import Exchange
@@ -56,51 +57,37 @@ def _place_unowned(exchange: Exchange) -> None:
     for pool in sorted(range(len(exchange.takers)), key=lambda pool: (len(exchange.takers[pool]), pool)):
         if not exchange.unowned[pool]:
             continue
-        heap = [(exchange.cost_up(consumer), consumer) for consumer in exchange.takers[pool]]
-        heapify(heap)
+        cheapest = [(exchange.cost_up(consumer), consumer) for consumer in exchange.takers[pool]]
+        heapify(cheapest)
         for _ in range(exchange.unowned[pool]):
-            consumer = heap[0][1]
+            consumer = cheapest[0][1]
             exchange.give(pool, consumer, 1)
             exchange.load[consumer] += 1
-            heapreplace(heap, (exchange.cost_up(consumer), consumer))
+            heapreplace(cheapest, (exchange.cost_up(consumer), consumer))
 
 
 def _hand_over_directly(exchange: Exchange) -> None:
     """Hand over single partitions while that makes the sum smaller (step 2)."""
-    # A consumer that gave may be one that others can give to now, so one round need not be the last.
-    while _hand_over_once_round(exchange):
-        pass
+    handed_over = True
+    while handed_over:
+        receivers = [CheapestFirst(takers, exchange.cost_up) for takers in exchange.takers]
+        givers = [consumer for consumer, load in enumerate(exchange.load) if load]
+        handed_over = hand_over_in_turn(givers, exchange.cost_down, partial(_hand_over, exchange, receivers))
 
 
-def _hand_over_once_round(exchange: Exchange) -> bool:
-    any_handed_over = False
-    receivers = [[(exchange.cost_up(c), c) for c in takers] for takers in exchange.takers]
-    for heap in receivers:
-        heapify(heap)
-    givers = [(-exchange.cost_down(c), c) for c, load in enumerate(exchange.load) if load]
-    heapify(givers)
-    while givers:
-        saving, giver = heappop(givers)
-        if not exchange.load[giver]:
-            continue
-        if -saving != exchange.cost_down(giver):
-            heappush(givers, (-exchange.cost_down(giver), giver))
-            continue
-        cost, *_, receiver, pool = min(_offers(exchange, giver, receivers))
-        if cost >= -saving:
-            continue
-        any_handed_over = True
-        exchange.hand_over(pool, giver, receiver)
-        exchange.load[giver] -= 1
-        exchange.load[receiver] += 1
-        for consumer in (giver, receiver):
-            if exchange.load[consumer]:
-                heappush(givers, (-exchange.cost_down(consumer), consumer))
-    return any_handed_over
+def _hand_over(exchange: Exchange, receivers: Sequence[CheapestFirst[int, int]], giver: int) -> int | None:
+    best = min(_offers(exchange, giver, receivers), default=None)
+    if best is None or best[0] >= exchange.cost_down(giver):
+        return None
+    *_, receiver, pool = best
+    exchange.hand_over(pool, giver, receiver)
+    exchange.load[giver] -= 1
+    exchange.load[receiver] += 1
+    return receiver
 
 
 def _offers(
-    exchange: Exchange, giver: int, receivers: list[list[tuple[int, int]]]
+    exchange: Exchange, giver: int, receivers: Sequence[CheapestFirst[int, int]]
 ) -> Iterator[tuple[int, bool, int, int, int]]:
     """Yield the consumers that could take a partition from `giver`.
 
@@ -110,6 +97,6 @@ def _offers(
     for pool in exchange.pools_of[giver]:
         count = exchange.count[pool]
         if count.get(giver):
-            cost, receiver = cheapest(receivers[pool], exchange.cost_up)
+            cost, receiver = receivers[pool].first()
             spread = count.get(receiver, 0) - count[giver]
             yield cost, not exchange.strays(pool, giver), spread, receiver, pool
