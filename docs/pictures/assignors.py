@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from muster.core.assignors import BUILT_IN, Circumstances, load_assignor, run_assignor
+from muster.core.assignors import BUILT_IN, PlanningContext, load_assignor, run_assignor
 from muster.core.model import Assignment, Consumer
 
 PICTURE = Path(__file__).parents[1] / "assignors.svg"
@@ -24,7 +24,7 @@ CONSUMERS = {
 }
 LEAVES = "a"
 BUSY = ("orders", 0)
-CIRCUMSTANCES = Circumstances(
+CIRCUMSTANCES = PlanningContext(
     loads={
         topic: {p: 600.0 if (topic, p) == BUSY else 100.0 for p in partitions}
         for topic, partitions in TOPICS.items()

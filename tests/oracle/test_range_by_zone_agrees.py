@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devstack.jars import jars, java
-from muster.core.assignors import Circumstances, load_assignor, run_assignor
+from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.model import Consumer
 
 pytestmark = pytest.mark.stack  # needs Kafka's jars and a JVM
@@ -54,7 +54,7 @@ def ours(leaders: Leaders, subscribers: Subscribers) -> str:
         for c, (zone, wanted) in subscribers.items()
     }
     known = {t: {p: rack for p, rack in enumerate(racks) if rack != "-"} for t, racks in leaders.items()}
-    assignment = run_assignor(load_assignor("range"), topics, consumers, {}, Circumstances(racks=known))
+    assignment = run_assignor(load_assignor("range"), topics, consumers, {}, PlanningContext(racks=known))
     return " ".join(sorted(f"{t}:{p}:{c}" for t, owners in assignment.items() for p, c in owners.items()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from muster.core.assignors import Circumstances
+from muster.core.assignors import PlanningContext
 from muster.core.assignors.api import Racks
 from muster.core.assignors.balance import weight_of
 from muster.core.model import Assignment, Consumer
@@ -24,7 +24,7 @@ class Situation:
     """What `run_assignor` is called with."""
 
     case: Case
-    circumstances: Circumstances
+    circumstances: PlanningContext
 
     def may_take(self, consumer: str, topic: str) -> bool:
         """Whether a live consumer subscribes to the topic and is not excluded from it."""
@@ -82,7 +82,7 @@ def situations(
     }
     return Situation(
         replace(case, consumers=consumers),
-        Circumstances(
+        PlanningContext(
             pins=_by_topic(pinned), exclusions=excluded, racks=_by_topic(in_rack), loads=_by_topic(load)
         ),
     )
@@ -110,7 +110,7 @@ def reordered(situation: Situation, seed: int) -> Situation:
     old = situation.circumstances
     return Situation(
         shuffled(situation.case, seed),
-        Circumstances(
+        PlanningContext(
             pins=other_order(old.pins),
             exclusions=other_order(old.exclusions),
             racks=other_order(old.racks),

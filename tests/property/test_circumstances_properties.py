@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from muster.core.assignors import (
     BUILT_IN,
-    Circumstances,
+    PlanningContext,
     impossible_pins,
     load_assignor,
     run_assignor,
@@ -44,7 +44,7 @@ def assign(name: str, situation: Situation) -> Assignment:
 
 
 def plain(case: Case) -> Situation:
-    return Situation(case, Circumstances())
+    return Situation(case, PlanningContext())
 
 
 @pytest.mark.parametrize("name", [*sorted(BUILT_IN), "first-come"])
@@ -83,7 +83,7 @@ def test_a_second_look_changes_nothing(name: str, situation: Situation) -> None:
 def test_irrelevant_circumstances_change_nothing(name: str, case: Case) -> None:
     consumers = {c: replace(v, zone="r1") for c, v in case.consumers.items()}
     case = replace(case, consumers=consumers)
-    nothing = Circumstances(
+    nothing = PlanningContext(
         pins={t: dict.fromkeys(partitions, "nobody") for t, partitions in case.topics.items()}
         | {"x": {0: "c0"}},
         exclusions={"nobody": frozenset(case.topics), "c0": frozenset({"x"})},
@@ -103,7 +103,7 @@ def test_exclusion_equals_no_subscription(name: str, case: Case, exclude: int) -
         frozenset(case.topics) if case.consumers[chosen].topics is None else case.consumers[chosen].topics
     )
     unsubscribed = case.joined_by(replace(case.consumers[chosen], topics=wanted - kept_from))
-    situation = Situation(case, Circumstances(exclusions={chosen: kept_from}))
+    situation = Situation(case, PlanningContext(exclusions={chosen: kept_from}))
     assert assign(name, situation) == assign(name, plain(unsubscribed))
 
 
@@ -125,7 +125,7 @@ def test_each_pin_is_obeyed_or_reported(situation: Situation) -> None:
 def test_pins_of_every_partition_leave_nothing_to_decide(name: str, case: Case) -> None:
     names = sorted(case.consumers)
     pins = {t: {p: names[p % len(names)] for p in partitions} for t, partitions in case.topics.items()}
-    assignment = assign(name, Situation(case, Circumstances(pins=pins)))
+    assignment = assign(name, Situation(case, PlanningContext(pins=pins)))
     assert {t: dict(owners) for t, owners in assignment.items() if owners} == {
         t: owners for t, owners in pins.items() if owners
     }
@@ -137,7 +137,7 @@ def test_1024_consumers_and_256_partitions_under_everything_at_once(name: str) -
     zones = ("r1", "r2", "r3")
     names = [f"c{i:04}" for i in range(1024)]
     consumers = {c: Consumer(c, zone=zones[i % 3], weight=1 + i % 2) for i, c in enumerate(names)}
-    circumstances = Circumstances(
+    circumstances = PlanningContext(
         pins={"t0": {p: names[p * 3] for p in range(0, 256, 5)}},
         exclusions={names[1]: frozenset({"t1"}), names[2]: frozenset(topics)},
         racks={t: {p: zones[p % 3] for p in range(256)} for t in topics},

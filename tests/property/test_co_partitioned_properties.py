@@ -11,7 +11,7 @@ from fractions import Fraction
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
+from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.api import Standbys
 from muster.core.assignors.co_partitioned.tasks import Grouping, tasks_of
 from muster.core.assignors.run import run_standbys
@@ -50,7 +50,7 @@ class Cluster:
             self.case.topics,
             self.case.consumers,
             self.case.previous,
-            Circumstances(pins=pins or {}, standbys=self.standing),
+            PlanningContext(pins=pins or {}, standbys=self.standing),
         )
 
     def stand_by(self, assignment: Assignment) -> Standbys:
@@ -59,7 +59,7 @@ class Cluster:
             self.case.topics,
             self.case.consumers,
             assignment,
-            Circumstances(standbys=self.standing),
+            PlanningContext(standbys=self.standing),
         )
 
     def planned(self) -> Cluster:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import Circumstances, load_assignor, run_assignor
+from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.load_aware.partition_loads import partition_loads
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
@@ -105,7 +105,7 @@ def test_load_aware_is_sticky_when_nothing_is_known(situation: Situation, data: 
 @given(case=EVEN)
 def test_idle_partitions_are_evened_out_by_number_within_the_tolerance(case: Case) -> None:
     assume(any(case.topics.values()))
-    idle = Circumstances(loads={t: dict.fromkeys(p, 0.0) for t, p in case.topics.items()})
+    idle = PlanningContext(loads={t: dict.fromkeys(p, 0.0) for t, p in case.topics.items()})
     found = load_aware(Situation(case, idle), budget=ENOUGH)
     weights = with_any_weight(case)
     mean = sum(map(len, case.topics.values())) / sum(weights.values())
@@ -256,7 +256,7 @@ def test_within_the_tolerance_nothing_moves_however_load_goes_up_and_down(
         t: {p: load * random_.uniform(0.9, 1.1) for p, load in of.items()}
         for t, of in situation.circumstances.loads.items()
     }
-    later = replace(at_rest, circumstances=Circumstances(loads=loads))
+    later = replace(at_rest, circumstances=PlanningContext(loads=loads))
     load, mean = carried(later, at_rest.case.previous)
     assume(all(abs(of_one - mean) <= 0.3 * mean * (1 - 1e-6) for of_one in load.values()))
     assert load_aware(later, tolerance=0.3) == at_rest.case.previous
@@ -340,7 +340,7 @@ def replays(draw: st.DrawFn) -> Replay:
         for t, partitions in topics.items()
     }
     options = {"tolerance": random_.choice([0.0, 0.2, 0.5]), "budget": random_.choice([1, 5, 20])}
-    situation = Situation(Case(topics, consumers, previous), Circumstances(loads=loads))
+    situation = Situation(Case(topics, consumers, previous), PlanningContext(loads=loads))
     return Replay(situation, random_.choice([1, 2, 6]), options)
 
 
@@ -357,21 +357,21 @@ def test_a_plan_that_moves_most_partitions_is_not_undone_while_they_are_measured
     consumers = {"big": Consumer("big", weight=2.0), "small": Consumer("small")}
     topics = {"t": frozenset(HOT)}
     previous = run_assignor(load_assignor("sticky"), topics, consumers, {})
-    situation = Situation(Case(topics, consumers, previous), Circumstances(loads={"t": HOT}))
+    situation = Situation(Case(topics, consumers, previous), PlanningContext(loads={"t": HOT}))
     assert Replay(situation, 1, {}).comes_to_rest(plans=10)
 
 
 def test_a_move_helps_though_the_busiest_consumer_cannot_give_any() -> None:
     consumers = {c: Consumer(c) for c in ("a", "b", "newcomer")}
     case = Case({"t": frozenset(range(3))}, consumers, {"t": {0: "a", 1: "b", 2: "b"}})
-    after = load_aware(Situation(case, Circumstances(loads={"t": {0: 10.0, 1: 3.0, 2: 3.0}})))
+    after = load_aware(Situation(case, PlanningContext(loads={"t": {0: 10.0, 1: 3.0, 2: 3.0}})))
     assert sorted(after["t"].values()) == ["a", "b", "newcomer"]
 
 
 def test_consumer_of_weight_0_gives_its_partition_away_though_another_one_is_idle() -> None:
     consumers = {c: Consumer(c, weight=float(c == "a")) for c in ("a", "idle", "zero")}
     case = Case({"t": frozenset(range(10))}, consumers, {"t": {**dict.fromkeys(range(9), "a"), 9: "zero"}})
-    after = load_aware(Situation(case, Circumstances(loads={"t": dict.fromkeys(range(10), 5.0)})))
+    after = load_aware(Situation(case, PlanningContext(loads={"t": dict.fromkeys(range(10), 5.0)})))
     assert set(after["t"].values()) == {"a"}
 
 

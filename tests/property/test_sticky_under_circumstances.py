@@ -12,7 +12,7 @@ from itertools import combinations, product
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from muster.core.assignors import Circumstances, load_assignor, run_assignor
+from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.balance import cost_of_next
 from muster.core.assignors.sticky.shares import shares_above
 from muster.core.model import Assignment, Consumer
@@ -120,11 +120,11 @@ def test_shares_above_the_least_are_the_cheapest_seats(
 @given(case=EVEN, data=st.data())
 def test_a_new_pin_moves_its_partition_and_at_most_one_other(case: Case, data: st.DataObject) -> None:
     assume(any(case.topics.values()))
-    before = replace(case, previous=sticky(Situation(case, Circumstances())))
+    before = replace(case, previous=sticky(Situation(case, PlanningContext())))
     topic = data.draw(st.sampled_from(sorted(t for t in case.topics if case.topics[t])))
     partition = data.draw(st.sampled_from(sorted(case.topics[topic])))
     consumer = data.draw(st.sampled_from(sorted(case.consumers)))
-    pinned_to = Circumstances(pins={topic: {partition: consumer}})
+    pinned_to = PlanningContext(pins={topic: {partition: consumer}})
     moved = changed(before.previous, sticky(Situation(before, pinned_to)))
     assert len(moved) <= 2
     assert moved.get((topic, partition), (None, consumer))[1] == consumer
@@ -137,7 +137,7 @@ def test_leaving_moves_only_the_leavers_partitions_and_its_pins(case: Case, data
     assume(len(case.consumers) > 1)
     gone = data.draw(st.sampled_from(sorted(case.consumers)))
     few = {t: dict.fromkeys(sorted(p)[:1], gone) for t, p in case.topics.items()}
-    under = Circumstances(pins=few)
+    under = PlanningContext(pins=few)
     before = replace(case, previous=sticky(Situation(case, under)))
     after = sticky(Situation(before.without(gone), under))
     assert {source for source, _ in changed(before.previous, after).values()} <= {gone}
@@ -280,7 +280,7 @@ def test_rack_moves_reach_what_kafka_reaches_with_mixed_subscriptions() -> None:
     owners = dict(zip(every_partition(topics), ["c1"] * 5 + ["c2"] * 5 + ["c3"] * 5, strict=True))
     leaders = dict(zip(every_partition(topics), "abc" * 5, strict=True))
     previous: dict[str, dict[int, str]] = {t: {p: owners[t, p] for p in topics[t]} for t in topics}
-    racks = Circumstances(racks={t: {p: leaders[t, p] for p in topics[t]} for t in topics})
+    racks = PlanningContext(racks={t: {p: leaders[t, p] for p in topics[t]} for t in topics})
     situation = Situation(Case(topics, consumers, previous), racks)
     assert in_zone(situation, sticky(situation, rack_moves=100)) == 15 - 4
 
@@ -298,7 +298,7 @@ def test_partitions_all_come_home_with_enough_moves(case: Case) -> None:
     consumers = {c: Consumer(c, zone=f"r{n % 2}") for n, c in enumerate(names)}
     topics = {t: frozenset(range(len(p) // len(names) * len(names))) for t, p in case.topics.items()}
     racks = {t: {p: f"r{p % 2}" for p in partitions} for t, partitions in topics.items()}
-    situation = Situation(Case(topics, consumers, case.previous), Circumstances(racks=racks))
+    situation = Situation(Case(topics, consumers, case.previous), PlanningContext(racks=racks))
     after = sticky(situation, rack_moves=10**6)
     assert in_zone(situation, after) == sum(map(len, topics.values()))
 
@@ -308,9 +308,9 @@ def test_partitions_all_come_home_with_enough_moves(case: Case) -> None:
 def test_newcomer_in_a_zone_of_its_own_gets_partitions_led_there(case: Case) -> None:
     """All old consumers are elsewhere, and every partition is led in the newcomer's zone: zones cost nothing."""
     racks = {t: dict.fromkeys(p, "new") for t, p in case.topics.items()}
-    settled = replace(case, previous=sticky(Situation(case, Circumstances())))
+    settled = replace(case, previous=sticky(Situation(case, PlanningContext())))
     joined = Situation(
-        settled.joined_by(Consumer("newcomer", zone="new", weight=2.0)), Circumstances(racks=racks)
+        settled.joined_by(Consumer("newcomer", zone="new", weight=2.0)), PlanningContext(racks=racks)
     )
     after = sticky(joined)
     assert value(joined.case, after) == optimum(joined.case)

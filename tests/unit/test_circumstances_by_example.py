@@ -11,7 +11,7 @@ import pytest
 
 from muster.core.assignors import (
     AssignorError,
-    Circumstances,
+    PlanningContext,
     impossible_pins,
     load_assignor,
     run_assignor,
@@ -61,7 +61,7 @@ def assign(
     **circumstances: Any,
 ) -> Assignment:
     assignor = load_assignor(name, options)
-    return run_assignor(assignor, topics, consumers, previous or {}, Circumstances(**circumstances))
+    return run_assignor(assignor, topics, consumers, previous or {}, PlanningContext(**circumstances))
 
 
 class TestPins:
@@ -122,7 +122,7 @@ class TestPins:
         with pytest.raises(
             AssignorError, match=r"'stubborn' .*'t', partition 1: given to 'a', though it is pinned to 'b'"
         ):
-            run_assignor(Stubborn(), topics(t=2), self.LIVE, {}, Circumstances(pins={"t": {1: "b"}}))
+            run_assignor(Stubborn(), topics(t=2), self.LIVE, {}, PlanningContext(pins={"t": {1: "b"}}))
 
 
 class TestExclusions:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
+from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.api import Standbys
 from muster.core.assignors.co_partitioned.tasks import Group, Grouping
 from muster.core.assignors.run import run_standbys
@@ -33,7 +33,7 @@ def assign(
     racks: Mapping[str, Mapping[int, str]] | None = None,
     **options: Any,
 ) -> Assignment:
-    circumstances = Circumstances(
+    circumstances = PlanningContext(
         pins=pins or {}, standbys=standing or {}, unsettled=unsettled, racks=racks or {}
     )
     assignor = load_assignor("co-partitioned", options)
@@ -48,7 +48,7 @@ def standbys(
     **options: Any,
 ) -> Standbys:
     assignor = load_assignor("co-partitioned", options)
-    return run_standbys(assignor, of, consumers, assignment, Circumstances(standbys=previous or {}))
+    return run_standbys(assignor, of, consumers, assignment, PlanningContext(standbys=previous or {}))
 
 
 class TestGroups:
@@ -315,11 +315,11 @@ class TestWhatAssignorsSay:
         "u-only": Consumer("u-only", topics=frozenset({"u"}))
     }
 
-    def run(self, found: object, circumstances: Circumstances | None = None) -> Standbys:
+    def run(self, found: object, circumstances: PlanningContext | None = None) -> Standbys:
         assignor = Wrong(found)
         assignment = run_assignor(assignor, topics(t=2), self.CONSUMERS, {})
         return run_standbys(
-            assignor, topics(t=2), self.CONSUMERS, assignment, circumstances or Circumstances()
+            assignor, topics(t=2), self.CONSUMERS, assignment, circumstances or PlanningContext()
         )
 
     @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ class TestWhatAssignorsSay:
         assert self.run({"t": {1: ["b"], 0: []}}) == {"t": {1: ("b",)}}
 
     def test_an_excluded_consumer_does_not_stand_by(self) -> None:
-        kept_away = Circumstances(exclusions={"b": frozenset({"t"})})
+        kept_away = PlanningContext(exclusions={"b": frozenset({"t"})})
         with pytest.raises(AssignorError, match="standby 'b' does not subscribe"):
             self.run({"t": {0: ("b",)}}, kept_away)
         owners = {"t": {0: "a"}}

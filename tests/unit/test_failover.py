@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.assignors import AssignorError, Circumstances, load_assignor, run_assignor
+from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor
 from muster.core.model import Assignment, Consumer
 
 FOUR = {"t": frozenset(range(4))}
@@ -91,14 +91,16 @@ def test_unknown_option_is_refused() -> None:
 
 
 def test_takes_no_notice_of_what_it_does_not_know() -> None:
-    circumstances = Circumstances(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
+    circumstances = PlanningContext(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
     assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, circumstances)
     assert set(assignment["t"].values()) == {"a"}
 
 
 def test_a_pin_counts_in_its_level_and_is_obeyed_below_it() -> None:
     pins = {"t": {0: "b", 1: "low"}}
-    found = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=1, low=0), {}, Circumstances(pins=pins))
+    found = run_assignor(
+        load_assignor("failover"), FOUR, live(a=1, b=1, low=0), {}, PlanningContext(pins=pins)
+    )
     assert found["t"][0] == "b"
     assert found["t"][1] == "low"
     assert sorted(found["t"].values()) in (["a", "a", "b", "low"], ["a", "b", "b", "low"])
@@ -111,7 +113,7 @@ def test_a_pin_wins_over_not_giving_back() -> None:
         FOUR,
         live(a=1, low=0),
         before,
-        Circumstances(pins={"t": {2: "a"}}),
+        PlanningContext(pins={"t": {2: "a"}}),
     )
     assert found["t"] == {0: "low", 1: "low", 2: "a", 3: "low"}
 
@@ -122,5 +124,5 @@ def test_zones_play_their_part_within_the_level() -> None:
         for (name, consumer), zone in zip(live(a=1, b=1, low=0).items(), "xyx", strict=True)
     }
     racks = {"t": {0: "y", 1: "y", 2: "x", 3: "x"}}
-    found = run_assignor(load_assignor("failover"), FOUR, consumers, {}, Circumstances(racks=racks))
+    found = run_assignor(load_assignor("failover"), FOUR, consumers, {}, PlanningContext(racks=racks))
     assert found["t"] == {0: "b", 1: "b", 2: "a", 3: "a"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.assignors import Circumstances, load_assignor
+from muster.core.assignors import PlanningContext, load_assignor
 from muster.core.comparison import balance_of, compare, resulting
 from muster.core.model import Consumer, Membership, State, TopicState
 from muster.core.preview import WhatIf, WhatIfError, preview
@@ -83,7 +83,7 @@ def test_pins_that_cannot_be_obeyed_are_named() -> None:
         [topic({0: "a", 1: "a"}), topic({0: "b"}, name="u")],
         Membership({"a": Consumer("a", topics=frozenset({"t"})), "b": Consumer("b")}),
         STICKY,
-        Circumstances(pins=pins),
+        PlanningContext(pins=pins),
     )
     assert len(found.impossible_pins) == 3
     assert "partition 0: the pin to" in found.impossible_pins[0]
@@ -93,7 +93,7 @@ def test_pins_that_cannot_be_obeyed_are_named() -> None:
 
 
 def test_pin_to_a_consumer_that_is_leaving_is_not_obeyed_and_named() -> None:
-    pins = Circumstances(pins={"t": {1: "b"}})
+    pins = PlanningContext(pins={"t": {1: "b"}})
     found = preview([topic({0: "a", 1: "b"})], live("a", Consumer("b", leaving=True)), STICKY, pins)
     assert found.owners == {"t": {0: "a", 1: "a"}}
     assert found.impossible_pins == (

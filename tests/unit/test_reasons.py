@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.core.assignors import Assignor, AssignorError, Circumstances, load_assignor
+from muster.core.assignors import Assignor, AssignorError, PlanningContext, load_assignor
 from muster.core.model import (
     Assignment,
     Consumer,
@@ -38,7 +38,7 @@ class Steered:
         loads: Mapping[str, Mapping[int, float]],
         standbys: Mapping[str, Mapping[int, tuple[str, ...]]],
     ) -> Assignment:
-        known = Circumstances(pins, exclusions, racks, loads, standbys)
+        known = PlanningContext(pins, exclusions, racks, loads, standbys)
         return {
             t: {p: self.rule(t, p, consumers, previous.get(t, {}).get(p), known) for p in topics[t]}
             for t in topics
@@ -49,11 +49,11 @@ def only_move(
     snapshot: TopicSnapshot,
     membership: Membership,
     assignor: Assignor | str = "sticky",
-    known: Circumstances | None = None,
+    known: PlanningContext | None = None,
     what_if: WhatIf = AS_IT_IS,
 ) -> PlannedMove:
     chosen = load_assignor(assignor) if isinstance(assignor, str) else assignor
-    (move,) = preview([snapshot], membership, chosen, known or Circumstances(), what_if).moves
+    (move,) = preview([snapshot], membership, chosen, known or PlanningContext(), what_if).moves
     return move
 
 
@@ -89,7 +89,7 @@ def test_the_rule_of_the_assignor_where_balance_does_not_gain() -> None:
 
 
 def test_a_promoted_standby() -> None:
-    def promote(t: str, p: int, consumers: object, before: str | None, known: Circumstances) -> str:
+    def promote(t: str, p: int, consumers: object, before: str | None, known: PlanningContext) -> str:
         return known.standbys[t][p][0]
 
     before = topic({0: "a"})
@@ -100,19 +100,19 @@ def test_a_promoted_standby() -> None:
     assert move.reason.text == "consumer a left; its standby c is promoted"
 
 
-def stay_or(chosen: Callable[[int, Circumstances], str | None]) -> Steered:
-    def rule(t: str, p: int, consumers: object, before: str | None, known: Circumstances) -> str:
+def stay_or(chosen: Callable[[int, PlanningContext], str | None]) -> Steered:
+    def rule(t: str, p: int, consumers: object, before: str | None, known: PlanningContext) -> str:
         return chosen(p, known) or before or "a"
 
     return Steered(rule)
 
 
 def test_a_pin_and_what_makes_room_for_it() -> None:
-    def rule(p: int, known: Circumstances) -> str | None:
+    def rule(p: int, known: PlanningContext) -> str | None:
         return {0: "b", 1: "a"}[p] if known.pins else None
 
     found = preview(
-        [topic({0: "a", 1: "b"})], live("a", "b"), stay_or(rule), Circumstances(pins={"t": {0: "b"}})
+        [topic({0: "a", 1: "b"})], live("a", "b"), stay_or(rule), PlanningContext(pins={"t": {0: "b"}})
     )
     assert [(m.partition, m.reason.cause, m.reason.text) for m in found.moves] == [
         (0, Cause.PIN, "pinned to b"),
@@ -125,7 +125,7 @@ def test_an_exclusion() -> None:
         topic({0: "a"}),
         live("a", "b"),
         stay_or(lambda p, known: "b" if known.exclusions else None),
-        Circumstances(exclusions={"a": frozenset({"t"})}),
+        PlanningContext(exclusions={"a": frozenset({"t"})}),
     )
     assert (move.reason.cause, move.reason.text) == (Cause.EXCLUSION, "consumer a is excluded from topic t")
 
@@ -135,7 +135,7 @@ def test_a_leaders_zone() -> None:
         topic({0: "a", 1: "b"}),
         live(Consumer("a", zone="x"), Consumer("b", zone="y")),
         stay_or(lambda p, known: "b" if known.racks else None),
-        Circumstances(racks={"t": {0: "y"}}),
+        PlanningContext(racks={"t": {0: "y"}}),
     )
     assert (move.reason.cause, move.reason.text) == (Cause.ZONE, "its leader is in zone y, as is b")
 
@@ -145,7 +145,7 @@ def test_measured_load() -> None:
         topic({0: "a", 1: "b"}),
         live("a", "b"),
         stay_or(lambda p, known: "b" if known.loads else None),
-        Circumstances(loads={"t": {0: 9.0}}),
+        PlanningContext(loads={"t": {0: 9.0}}),
     )
     assert move.reason.cause is Cause.LOAD
 
@@ -194,12 +194,12 @@ def test_changed_attributes() -> None:
 
 
 def test_an_assignor_that_fails_without_a_circumstance_explains_nothing_and_harms_nothing() -> None:
-    def rule(p: int, known: Circumstances) -> str | None:
+    def rule(p: int, known: PlanningContext) -> str | None:
         if not known.loads:
             raise AssignorError("it needs loads")
         return "b"
 
     move = only_move(
-        topic({0: "a", 1: "b"}), live("a", "b"), stay_or(rule), Circumstances(loads={"t": {0: 9.0}})
+        topic({0: "a", 1: "b"}), live("a", "b"), stay_or(rule), PlanningContext(loads={"t": {0: 9.0}})
     )
     assert move.reason.cause is Cause.RULE

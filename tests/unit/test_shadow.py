@@ -10,7 +10,7 @@ import time
 import pytest
 
 from muster.coordinator.shadow import shadow_report
-from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
+from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext
 from muster.core.model import Consumer
 from muster.settings.clusters import AssignorSettings
 from tests.support.plans import topic
@@ -80,7 +80,7 @@ LIVE = {"t": {0: "a", 1: "b", 2: "b"}}
 
 def report(kind: type, **more: float):
     return shadow_report(
-        settings(kind), [topic({0: "a", 1: "b"}, 3)], CONSUMERS, LIVE, lambda _: NOTHING_FURTHER, **more
+        settings(kind), [topic({0: "a", 1: "b"}, 3)], CONSUMERS, LIVE, lambda _: EMPTY_CONTEXT, **more
     )
 
 
@@ -110,10 +110,10 @@ def test_whatever_goes_wrong_in_it_is_only_told(kind: type, message: str) -> Non
 
 def test_an_unknown_one_and_an_invalid_plan_are_told() -> None:
     unknown = AssignorSettings(name="no.such.thing")
-    found = shadow_report(unknown, [], CONSUMERS, {}, lambda _: NOTHING_FURTHER)
+    found = shadow_report(unknown, [], CONSUMERS, {}, lambda _: EMPTY_CONTEXT)
     assert "'no.such.thing'" in found.error
     invalid = shadow_report(
-        settings(Everything, to="nobody"), [topic({0: "a"})], CONSUMERS, LIVE, lambda _: NOTHING_FURTHER
+        settings(Everything, to="nobody"), [topic({0: "a"})], CONSUMERS, LIVE, lambda _: EMPTY_CONTEXT
     )
     assert "'nobody', which is not a live consumer" in invalid.error
 
@@ -129,7 +129,7 @@ def test_one_that_hangs_is_left_alone() -> None:
 
 
 def test_circumstances_that_cannot_be_read_are_told() -> None:
-    def fail(_: Assignor) -> Circumstances:
+    def fail(_: Assignor) -> PlanningContext:
         raise RuntimeError("Consul is away")
 
     found = shadow_report(settings(Everything), [topic({0: "a"})], CONSUMERS, LIVE, fail)

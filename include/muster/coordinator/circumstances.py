@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster.coordinator.ports import StatusPoller
-from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
+from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext
 from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, PartitionLoad, TopicSnapshot
 from muster.core.wire import WireError
@@ -33,7 +33,7 @@ class Known:
     """`circumstances` for the planner, the `decisions` behind its pins and exclusions with who and why, and
     `warnings`: what is unknown or cannot be read, and what to do about it."""
 
-    circumstances: Circumstances = NOTHING_FURTHER
+    circumstances: PlanningContext = EMPTY_CONTEXT
     decisions: Decisions = NOTHING_DECIDED
     warnings: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ class CircumstancesReader:
             racks = self._racks(snapshots, warnings)
         if "loads" in parameters:
             loads = self._loads(snapshots, live, getattr(assignor, "measure", "rate"), warnings)
-        circumstances = Circumstances(
+        circumstances = PlanningContext(
             pins=decisions.pinned(),
             exclusions=decisions.excluded(),
             drained=frozenset(decisions.drained),

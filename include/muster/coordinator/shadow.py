@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from muster.core.assignors import Assignor, Circumstances, load_assignor
+from muster.core.assignors import Assignor, PlanningContext, load_assignor
 from muster.core.comparison import Balance, Comparison, Difference, compare
 from muster.core.model import Assignment, Consumer, TopicSnapshot
 from muster.core.planner import intended_owners, plan
@@ -74,7 +74,7 @@ def shadow_report(
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     live: Assignment,
-    circumstances: Callable[[Assignor], Circumstances],
+    circumstances: Callable[[Assignor], PlanningContext],
     time_limit: float = TIME_LIMIT,
 ) -> ShadowReport:
     """Plan with the assignor that `settings` name, and hold it against the plan `live`. Never raises.
@@ -116,7 +116,7 @@ def _plan(
     snapshots: list[TopicSnapshot],
     consumers: dict[str, Consumer],
     live: Assignment,
-    circumstances: Callable[[Assignor], Circumstances],
+    circumstances: Callable[[Assignor], PlanningContext],
     outcome: _Outcome,
 ) -> None:
     topics = {snapshot.topic: snapshot.partitions for snapshot in snapshots}

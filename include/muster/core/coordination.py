@@ -22,7 +22,7 @@ class RebalanceRequest(Decided):
     """A person asked for a rebalance now. It stands until a coordinator run has carried it out.
 
     Meanwhile no `rebalance_delay` is waited for, and assignors that keep something where it is on purpose know it
-    (`rebalance_now` of `muster.core.assignors.Circumstances`). `modified` is Consul's index of the key, to end this
+    (`rebalance_now` of `muster.core.assignors.PlanningContext`). `modified` is Consul's index of the key, to end this
     request and no later one.
     """
 

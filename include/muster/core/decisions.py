@@ -2,8 +2,8 @@
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic, a *drain* from all.
 They stand until a person takes them back. The planner gets them as plain mappings
-(`muster.core.assignors.Circumstances`); here is who decided them, so that a partition which moves for one can say so.
-What is decided about coordination as a whole is in `muster.core.coordination`, which topics are read in
+(`muster.core.assignors.PlanningContext`); here is who decided them, so that a partition which moves for one can say
+so. What is decided about coordination as a whole is in `muster.core.coordination`, which topics are read in
 `muster.core.subscription`.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances, run_assignor
+from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext, run_assignor
 from muster.core.assignors.api import Standbys
 from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot, by_partition
@@ -51,7 +51,7 @@ def plan(
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     assignor: Assignor,
-    circumstances: Circumstances = NOTHING_FURTHER,
+    circumstances: PlanningContext = EMPTY_CONTEXT,
 ) -> Plan:
     """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 

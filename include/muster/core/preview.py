@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances, impossible_pins
+from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext, impossible_pins
 from muster.core.comparison import Balance, balance_of, differences, partitions_by_consumer, resulting
 from muster.core.model import Assignment, Consumer, Membership, State, TopicSnapshot
 from muster.core.planner import intended_owners, plan
@@ -128,7 +128,7 @@ def preview(
     snapshots: Iterable[TopicSnapshot],
     membership: Membership,
     assignor: Assignor,
-    circumstances: Circumstances = NOTHING_FURTHER,
+    circumstances: PlanningContext = EMPTY_CONTEXT,
     what_if: WhatIf = AS_IT_IS,
 ) -> Preview:
     """Plan with `assignor`, or the one that `what_if` names, and say what would move and why.

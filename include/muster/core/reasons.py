@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from muster.core.assignors import NOTHING_FURTHER, Assignor, AssignorError, Circumstances
+from muster.core.assignors import EMPTY_CONTEXT, Assignor, AssignorError, PlanningContext
 from muster.core.assignors.balance import cost_of_next, weight_of
 from muster.core.comparison import Difference, partitions_by_consumer
 from muster.core.model import Assignment, Consumer, TopicSnapshot
@@ -69,7 +69,7 @@ class Situation:
     consumers: Mapping[str, Consumer]
     standing: Assignment
     assignor: Assignor
-    circumstances: Circumstances = NOTHING_FURTHER
+    circumstances: PlanningContext = EMPTY_CONTEXT
     isolated: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
     usual: Mapping[str, Consumer] = field(default_factory=dict)

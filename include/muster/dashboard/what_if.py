@@ -19,7 +19,7 @@ from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.ports import StatusPoller
-from muster.core.assignors import Assignor, Circumstances
+from muster.core.assignors import Assignor, PlanningContext
 from muster.core.comparison import Balance
 from muster.core.model import Consumer, Membership, Move
 from muster.core.planner import plan
@@ -125,7 +125,7 @@ def plan_what_if(state: ClusterState, sources: Sources, request: WhatIfRequest) 
 
 
 def _held_by_pins(
-    state: ClusterState, membership: Membership, own: Assignor, circumstances: Circumstances, found: Preview
+    state: ClusterState, membership: Membership, own: Assignor, circumstances: PlanningContext, found: Preview
 ) -> bool:
     """Whether the assignor in force, with what moves pinned, would plan just what was previewed."""
     pins = {topic: dict(owners) for topic, owners in circumstances.pins.items()}
