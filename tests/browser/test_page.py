@@ -86,7 +86,7 @@ def test_the_matrix_tells_each_state_by_letter_colour_and_words(browser: Browser
     assert cell(3, "flights-2")[:2] == ("m-cell is-starting", "S")
     assert cell(4, "flights-1")[:2] == ("m-cell is-closing", "C")
     assert cell(4, "flights-3")[:2] == ("m-cell to-have", "→")
-    assert cell(7, "nobody")[:2] == ("m-cell is-unassigned", "U")
+    assert cell(7, "no owner")[:2] == ("m-cell is-unassigned", "U")
     assert cell(8, "flights-4")[:2] == ("m-cell is-unknown", "?")
     assert cell(0, "flights-2")[:2] == ("m-cell standby", "s")
     classes, letter, words = cell(1, "flights-2")
@@ -100,7 +100,7 @@ def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser
     browser.click(".state-filter.is-running")
     browser.eventually(lambda: not browser.all(".m-cell.is-running"), 5, "running ones are hidden")
     assert browser.one(".state-filter.is-running").get_attribute("aria-pressed") == "false"
-    browser.click('.m-cell[aria-label^="flights partition 7, nobody"]')
+    browser.click('.m-cell[aria-label^="flights partition 7, no owner"]')
     detail = browser.one(".partition-detail").text
     for words in ("flights partition 7:\nunassigned", "To have it next\nflights-2", "15,211", "Pin…"):
         assert words in detail
@@ -165,7 +165,7 @@ def test_a_rebalance_that_was_asked_for_shows_until_it_is_carried_out(browser: B
 
 def test_an_empty_cluster_says_what_to_do_next(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/audit")
-    browser.says("No consumer is live, so nobody reads.")
+    browser.says("No consumer is live, so no record is read.")
     browser.says("muster_consumers__audit")
     browser.says("The cluster has no topic yet.")
     browser.says("muster_coordinator__audit unpaused? It looks every 20 s.")
@@ -194,7 +194,7 @@ def test_isolate_and_restore(browser: Browser, site: Site) -> None:
     assert "closes its partitions, commits their offsets and idles" in dialog.text
     assert browser.focused()["tag"] == "textarea"
     browser.click("dialog button", "Isolate flights-2")
-    browser.says("Say why: whoever reads the audit will want to know.")
+    browser.says("Give a reason: it is kept in the audit.")
     assert site.pulled == []
     browser.press("refuse me")
     browser.click("dialog button", "Isolate flights-2")

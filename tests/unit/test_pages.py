@@ -58,7 +58,7 @@ LITERARY = re.compile(
 CODE = sorted(
     path
     for folder in ("include", "dags", "plugins", "sparkjobs", "config", "devstack", "benchmarks", "docs")
-    for ending in ("py",)
+    for ending in ("py", "js", "css", "html")
     for path in (ROOT / folder).rglob(f"*.{ending}")
 )
 PLAIN = [page for page in PAGES if page.parent.name != "benchmarks" and page.name != "protocol.md"]

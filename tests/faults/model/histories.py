@@ -741,5 +741,25 @@ coordinate/second/before
 coordinate/first/before
 delete_topic/t
 """,
+    "a_leaving_consumer_is_given_nothing_on_its_way_while_the_assignor_fails": """
+round-robin/0.0//fenced
+settled/a/b
+everybody
+start/c
+everybody
+everybody
+coordinate/first/after
+delete_topic/u
+coordinate/first/before
+coordinate/second/end
+coordinate/first/end
+assignor/fails
+stop/a
+delete_node/t/state
+start/c/current/new/A
+everybody
+everybody
+coordinate/first/end
+""",
 }
 """What the model found in the project's own code."""

@@ -1,6 +1,6 @@
 /**
  * What buttons do. A button names its action and what that needs (`parts.button`); one listener for the whole page
- * calls it, so that what is drawn anew needs no handlers.
+ * calls it, so that what is drawn again needs no handlers.
  */
 
 import { say } from "./toasts.js";

@@ -33,7 +33,7 @@ export function age(at, as = "ago") {
   return element;
 }
 
-/** Write every age on the page anew. */
+/** Write every age on the page again. */
 export function growAges() {
   for (const element of document.querySelectorAll("time[data-since]")) write(/** @type {HTMLElement} */ (element));
 }

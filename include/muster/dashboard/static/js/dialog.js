@@ -1,7 +1,7 @@
 /**
  * A question before something is changed: what it does, what it needs to know, and why it is done.
  *
- * The browser's own <dialog> keeps the focus inside, closes upon Escape, and gives the focus back.
+ * The browser's own <dialog> keeps the focus inside, closes on Escape, and gives the focus back.
  */
 
 import { fill, h, uniqueId } from "./dom.js";
@@ -70,7 +70,7 @@ export function ask(/** @type {Question} */ question) {
     const missing = [...form.elements].find((one) => one instanceof HTMLElement && "value" in one && one.matches("[required]") && !String(one.value).trim());
     if (missing instanceof HTMLElement) {
       const label = form.querySelector(`label[for="${missing.id}"]`)?.textContent ?? "a field";
-      error.textContent = missing === reason ? "Say why: whoever reads the audit will want to know." : `${label} is empty: fill it in.`;
+      error.textContent = missing === reason ? "Give a reason: it is kept in the audit." : `${label} is empty: fill it in.`;
       missing.setAttribute("aria-invalid", "true");
       missing.focus();
       return;

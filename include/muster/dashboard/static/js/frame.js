@@ -2,7 +2,7 @@
  * Life inside Airflow's frame: the address bar follows, and links to Airflow's own pages lead there.
  *
  * Airflow shows the page in a frame of the same origin that may not navigate the window around it. Airflow's router
- * listens to the history of that window, so that is what is told.
+ * listens to the history of that window, so that is what is sent.
  */
 
 import { outerDocument } from "./theme.js";

@@ -13,7 +13,7 @@ import { inSight, mostRows, place, Pool } from "./virtual_rows.js";
 
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
 /** @typedef {{heading: string, to: string} | PartitionRow} Row a topic's heading, or a partition */
-/** @typedef {{id: string | null, label: string}} Column null: nobody's */
+/** @typedef {{id: string | null, label: string}} Column null: partitions without an owner */
 
 const ROW = 28;
 /** Pixels of a column: narrow ones have the letter only, and their names stand upright. */
@@ -50,7 +50,7 @@ export class Matrix {
   }
 
   /**
-   * Show `rows` by `consumers`. The column of nobody comes first, if anything is in nobody's hands.
+   * Show `rows` by `consumers`. The column of partitions without an owner comes first, if there are any.
    * @param {Row[]} rows @param {string[]} consumers
    */
   show(rows, consumers) {
@@ -58,8 +58,8 @@ export class Matrix {
     const most = mostRows(ROW);
     this.cut = Math.max(0, rows.length - most);
     this.rows = rows.slice(0, most);
-    const nobody = rows.some((row) => !("heading" in row) && row.owner === null && row.source === null);
-    this.columns = [...(nobody ? [{ id: null, label: "nobody" }] : []), ...consumers.map((id) => ({ id, label: id }))];
+    const unowned = rows.some((row) => !("heading" in row) && row.owner === null && row.source === null);
+    this.columns = [...(unowned ? [{ id: null, label: "no owner" }] : []), ...consumers.map((id) => ({ id, label: id }))];
     const again = at ? this.rows.findIndex((row) => keyOf(row) === keyOf(at)) : -1;
     this.active.row = again >= 0 ? again : Math.min(this.active.row, Math.max(0, rows.length - 1));
     this.active.column = Math.max(0, Math.min(this.active.column, this.columns.length - 1));
@@ -116,7 +116,7 @@ export class Matrix {
       h("span", { role: "columnheader", class: name, text: label, "aria-colindex": i + 1 }));
     const names = this.columns.slice(across.first, across.last).map((column, i) => h(
       "span",
-      { role: "columnheader", class: `m-name${column.id === null ? " nobody" : ""}`, title: column.label, "aria-colindex": across.first + i + 4,
+      { role: "columnheader", class: `m-name${column.id === null ? " unowned" : ""}`, title: column.label, "aria-colindex": across.first + i + 4,
         style: { left: `${(this.lead ?? 0) + (across.first + i) * this.width}px` } },
       h("span", { text: column.label }),
     ));

@@ -97,7 +97,7 @@ export class MatrixBox {
 
 /** @param {PartitionRow} row @param {string} name @param {ClusterAnswer | null} cluster @param {string[]} consumers */
 function detail(row, name, cluster, consumers) {
-  const who = (/** @type {string | null} */ id) => (id === null ? "nobody" : h("a", { href: href(name, "consumers", id), text: id }));
+  const who = (/** @type {string | null} */ id) => (id === null ? "no consumer" : h("a", { href: href(name, "consumers", id), text: id }));
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => h("div", {}, h("dt", { text: label }), h("dd", {}, value));
   return [
     h("h3", {}, h("a", { href: href(name, "topics", row.topic), text: row.topic }), ` partition ${row.partition}: `, h("span", { class: `chip ${look(row.state)}`, text: word(row.state) })),

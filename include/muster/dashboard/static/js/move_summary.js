@@ -18,7 +18,7 @@ export function moveSummary(seen) {
     "div", {},
     h("p", {}, h("b", { text: `${plural(seen.moved, "partition")} would move` }),
       named.length ? `: ${named.join(", ")}${more > 0 ? ` and ${plural(more, "more consumer")}` : ""}.` : "."),
-    seen.after.unowned ? h("p", { class: "error", text: `${plural(seen.after.unowned, "partition")} would be in nobody's hands.` }) : null,
+    seen.after.unowned ? h("p", { class: "error", text: `${plural(seen.after.unowned, "partition")} would have no owner.` }) : null,
     seen.under_way.length ? h("p", { class: "muted", text: `What is under way is finished first: ${seen.under_way.slice(0, NAMED).join(", ")}${seen.under_way.length > NAMED ? " …" : ""}.` }) : null,
   );
 }

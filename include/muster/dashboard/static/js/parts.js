@@ -130,7 +130,7 @@ export function lacking(one) {
 
 /** Who decided something, when and why. @param {{by: string, at: number | null, why: string}} said @param {Child} when */
 export function saidBy(said, when) {
-  return h("span", { class: "said" }, h("q", { text: said.why || "no reason given" }), " ", h("span", { class: "muted" }, `${said.by || "nobody named"}, `, when));
+  return h("span", { class: "said" }, h("q", { text: said.why || "no reason given" }), " ", h("span", { class: "muted" }, `${said.by || "no name given"}, `, when));
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * Bring what stands on the page in line with what was drawn anew, touching only what differs: focus, selection, scroll
+ * Bring what stands on the page in line with what was drawn again, touching only what differs: focus, selection, scroll
  * and open details stay as they are while the data changes.
  *
  * Children are matched by `data-key`, else by their place. What is inside an element with `data-slot` belongs to a

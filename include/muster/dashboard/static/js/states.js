@@ -10,7 +10,7 @@
 
 /** By letter, worst first. @type {Record<string, Look>} */
 export const PARTITION_STATES = {
-  U: { name: "unassigned", look: "unassigned", letter: "U", means: "in nobody's hands" },
+  U: { name: "unassigned", look: "unassigned", letter: "U", means: "without an owner" },
   "?": { name: "unknown", look: "unknown", letter: "?", means: "has an owner who cannot be asked or is not live" },
   C: { name: "closing", look: "closing", letter: "C", means: "taken from an owner who has not let go of it yet" },
   S: { name: "starting", look: "starting", letter: "S", means: "has an owner who does not report it running yet" },
@@ -33,7 +33,7 @@ const WORDS = {
   ok: "Healthy", rebalancing: "Rebalancing", warning: "Needs a look", critical: "Needs action", unknown: "Not known",
 };
 
-/** @type {Record<string, string>} signs, so that a state is told by shape too */
+/** @type {Record<string, string>} signs, so that a state differs in shape, too */
 const SIGNS = {
   running: "✓", starting: "↻", closing: "▲", unassigned: "✕", pinned: "◆", quiet: "·", unknown: "?",
 };

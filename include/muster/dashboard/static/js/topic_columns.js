@@ -50,7 +50,7 @@ function pinsByPartition(pins) {
 }
 
 /**
- * How a partition shows in the column of `consumer` (null: the column of nobody); null where it does not.
+ * How a partition shows in the column of `consumer` (null: the column of partitions without an owner); null where it does not.
  * @param {PartitionRow} row @param {string | null} consumer
  * @returns {{state: string, role: "owner" | "target" | "standby", letter: string} | null}
  */
@@ -72,7 +72,7 @@ export function cellOf(row, consumer) {
  */
 export function spoken(row, consumer, word) {
   const cell = cellOf(row, consumer);
-  const where = `${row.topic} partition ${row.partition}, ${consumer ?? "nobody"}`;
+  const where = `${row.topic} partition ${row.partition}, ${consumer ?? "no owner"}`;
   if (!cell) return `${where}: nothing`;
   if (cell.role === "target") return `${where}: is to have it next`;
   if (cell.role === "standby") return `${where}: standby`;

@@ -1,4 +1,4 @@
-/** All clusters at a glance: one panel a cluster, what needs somebody first. */
+/** All clusters at a glance: one panel a cluster, what needs a person first. */
 
 import { age } from "../ages.js";
 import { read } from "../api.js";

@@ -83,7 +83,7 @@ function noConsumers({ summary }) {
   const dag = `muster_consumers__${summary.name}`;
   return h(
     "div", { class: "panel", data: { key: "no consumers" } },
-    empty("No consumer is live, so nobody reads.", "Start them: unpause and trigger the DAG ",
+    empty("No consumer is live, so no record is read.", "Start them: unpause and trigger the DAG ",
       h("a", { href: new URL(`../dags/${encodeURIComponent(dag)}`, document.baseURI).href, text: dag, data: { airflow: "" } }),
       ". If they run, look at their checks in Consul."),
   );

@@ -112,7 +112,7 @@ function command(one, cluster) {
   return h(
     "li", { class: "happening command", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "◆" }),
     h("div", { class: "body" },
-      h("p", {}, h("b", { text: one.who ?? "Somebody" }), ` ${did(entry.lever)} `, ...on, ": ", h("q", { text: one.reason }), entry.by ? h("span", { class: "muted", text: ` (${entry.by})` }) : null)),
+      h("p", {}, h("b", { text: one.who ?? "A person" }), ` ${did(entry.lever)} `, ...on, ": ", h("q", { text: one.reason }), entry.by ? h("span", { class: "muted", text: ` (${entry.by})` }) : null)),
   );
 }
 
@@ -165,7 +165,7 @@ function phaseBar(one) {
 /** @param {TimelineEntry} entry @param {boolean} named whether its topic has to be said @param {string} cluster */
 function step(entry, named, cluster) {
   const shown = entry.moves.slice(0, MOVES);
-  const who = (/** @type {string | null} */ id) => (id === null ? "nobody" : h("a", { href: href(cluster, "consumers", id), text: id }));
+  const who = (/** @type {string | null} */ id) => (id === null ? "no consumer" : h("a", { href: href(cluster, "consumers", id), text: id }));
   return h(
     "li", { data: { key: entry.id } },
     h("p", {}, h("span", { class: "mono", text: clock(entry.at) }), " ", named ? h("b", { text: `${entry.topic} ` }) : null,

@@ -1,4 +1,4 @@
-/** What if: a plan that nobody carries out, and then, if it is liked, brings about. What is supposed is in the address. */
+/** What if: a plan that is not carried out, and then, if it is liked, brings about. What is supposed is in the address. */
 
 import { of, read, send } from "../api.js";
 import { whyNot } from "../context.js";
@@ -25,8 +25,8 @@ export function whatIfView(cluster, query) {
   const columns = [
     { id: "topic", label: "Topic", by: (row) => row.topic, class: "name", show: link((row) => row.topic, (row) => href(cluster, "topics", row.topic)) },
     { id: "partitions", label: "Partitions", by: (row) => row.partitions[0]?.[0] ?? null, class: "mono", show: text((row) => pairText(row.partitions)) },
-    { id: "source", label: "From", by: (row) => row.source, show: text((row) => row.source ?? "nobody") },
-    { id: "target", label: "To", by: (row) => row.target, show: text((row) => row.target ?? "nobody") },
+    { id: "source", label: "From", by: (row) => row.source, show: text((row) => row.source ?? "no consumer") },
+    { id: "target", label: "To", by: (row) => row.target, show: text((row) => row.target ?? "no consumer") },
     { id: "why", label: "Why", by: (row) => row.why, width: "38%", class: "wrap", show: text((row) => row.why) },
   ];
   const table = new VirtualTable({ label: "What would move", columns, sort: { column: "topic", down: false },
