@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 from muster.core.decisions import IsolationEntry
 from muster.core.wire import check_id
-from muster.edges.consul_decisions import DecisionKeys
 from muster.edges.consul_http import Answer, ConsulApi, ConsulError, Params, not_understood
-from muster.edges.consul_keys import GENERATIONS, ISOLATED, PREFIX, STOP, StopRequest
+from muster.edges.consul_keys import GENERATIONS, PREFIX, STOP, StopRequest
 from muster.edges.consul_members import (
     LEAVING,
     Members,
@@ -25,6 +24,7 @@ from muster.edges.consul_members import (
     parse_registrations,
     to_membership,
 )
+from muster.edges.consul_overrides import ISOLATED, OverrideKeys
 from muster.edges.consul_own import Own, read_key, read_registration, wait_for_own
 from muster.edges.consul_wait import WaitIndex, wait_for_change
 from muster.settings.clusters import ClusterSettings
@@ -52,7 +52,7 @@ SHORTEST_REAPING = 60.0
 """Seconds: Consul takes a shorter `deregister_after` for this."""
 
 
-class Discovery(DecisionKeys):
+class Discovery(OverrideKeys):
     """The consumers of `cluster`, registered as `service`, and the cluster's keys.
 
     Every call ends within the connection's `timeout` (`wait`: plus its own) or raises `ConsulError`. Thread-safe.

@@ -1,16 +1,13 @@
 """What Muster keeps in Consul's KV about the consumers of a cluster; Consul's ACL says who may write it.
 
-- `muster/[CLUSTER]/isolated/[CONSUMER]`: `{"who": ..., "when": ..., "why": ...}`; the consumer gets no partitions
-- `muster/[CLUSTER]/drained/[CONSUMER]`: the same; its partitions are handed to the others, and it is given no more
-- `muster/[CLUSTER]/stop/[CONSUMER]`: the same and `incarnation`; that incarnation is asked to stop in order
+- `muster/[CLUSTER]/stop/[CONSUMER]`: `{"incarnation": ..., "who": ..., "when": ..., "why": ...}`; that
+  incarnation is asked to stop in order
 - `muster/[CLUSTER]/generations/[CONSUMER]`: `{"generation": 7, "incarnation": ...}`; how many processes had this id
   so far, and the newest of them
-- `muster/[CLUSTER]/pinned/...` and `muster/[CLUSTER]/excluded/...`: see `muster.edges.consul_decisions`
-- `muster/[CLUSTER]/coordination/...`: see `muster.edges.consul_coordination`
-- `muster/[CLUSTER]/topics/...`: see `muster.edges.consul_subscriptions`
 - `muster/[CLUSTER]/submitted/[CONSUMER]`: notes of the process that submitted the consumer's job
 
-`when` is ISO 8601 in UTC. Instead of `muster` the keys begin with the cluster's `consul_prefix`.
+What people decide about the cluster is in `muster.edges.consul_overrides`. `when` is ISO 8601 in UTC. Instead of
+`muster` the keys begin with the cluster's `consul_prefix`.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from muster.core.decided import LAST_MOMENT
-from muster.core.decisions import Drain, IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_http import ConsulApi, ConsulError, address, not_understood
 from muster.edges.consul_members import MOST_GENERATIONS
@@ -66,7 +62,7 @@ class Generation:
     incarnation: str = ""
 
 
-STOP, ISOLATED, DRAINED, GENERATIONS = "stop", "isolated", "drained", "generations"
+STOP, GENERATIONS = "stop", "generations"
 TAKES = 10
 """How many times a number is tried to be taken while others take one as well."""
 
@@ -82,34 +78,6 @@ class Keys:
     def __init__(self, api: ConsulApi, cluster: str, prefix: str = PREFIX) -> None:
         self._api = api
         self.prefix = key_prefix(cluster, prefix)
-
-    def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
-        """Isolate a consumer. False if it already is: then who did it first, and why, stays."""
-        value = json.dumps({"who": by, "when": iso(at), "why": why})
-        return self._api.put_key(self._name(ISOLATED, consumer), value, cas=0)
-
-    def restore(self, consumer: str) -> bool:
-        """End a consumer's isolation; False if it is not isolated (by a key; maintenance mode is another thing)."""
-        return self._remove(self._name(ISOLATED, consumer))
-
-    def isolated(self) -> dict[str, IsolationEntry]:
-        """Return every isolated consumer. A malformed key still isolates the consumer (fail safe)."""
-        prefix = self.prefix + "isolated/"
-        entries = {}
-        for key in self._keys(prefix):
-            consumer = key.name.removeprefix(prefix)
-            if consumer:  # else the "folder" that Consul's UI creates
-                entries[consumer] = read_isolation(consumer, key)
-        return entries
-
-    def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
-        """Drain a consumer. False if it already is: then who did it first, and why, stays."""
-        value = json.dumps({"who": by, "when": iso(at), "why": why})
-        return self._api.put_key(self._name(DRAINED, consumer), value, cas=0)
-
-    def undrain(self, consumer: str) -> bool:
-        """Let a drained consumer have partitions again; False if it is not drained."""
-        return self._remove(self._name(DRAINED, consumer))
 
     def request_stop(
         self, consumer: str, incarnation: str, by: str, why: str, at: float | None = None
@@ -279,20 +247,6 @@ def _stop_request(consumer: str, value: Mapping[str, Any]) -> StopRequest:
         seconds(value.get("when")),
         str(value.get("why", "")),
     )
-
-
-def read_isolation(consumer: str, key: Key) -> IsolationEntry:
-    """Return an isolation; a malformed key still isolates the consumer (fail safe)."""
-    return IsolationEntry(**_said_in(key), consumer=consumer)
-
-
-def read_drain(consumer: str, key: Key) -> Drain:
-    """Return a drain; a malformed key still drains the consumer. Raises `WireError` for what is no consumer's id."""
-    return Drain(**_said_in(key), consumer=check_id(consumer))
-
-
-def _said_in(key: Key) -> dict[str, Any]:
-    return said(read_object(key.value) or {"why": f"key {key.name} holds no JSON object"})
 
 
 def read_object(value: bytes) -> dict[str, Any] | None:

@@ -31,8 +31,8 @@ from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
 from muster.edges import zookeeper_transitions
 from muster.edges.consul import ConsulError, Discovery, Members
-from muster.edges.consul_coordination import CoordinationKeys
 from muster.edges.consul_members import to_membership
+from muster.edges.consul_overrides import OverrideKeys
 from muster.edges.kafka_fencing import Outcome
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
@@ -153,14 +153,14 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
         finally:
             del self.discovery.members, self.discovery.decisions
 
-    note = CoordinationKeys.note_epochs
+    note = OverrideKeys.note_epochs
 
-    def note_epochs(self: CoordinationKeys, epochs: Mapping[str, int]) -> None:
+    def note_epochs(self: OverrideKeys, epochs: Mapping[str, int]) -> None:
         with suppress(ConsulError):
             note(self, epochs)
 
     patch.setattr(Coordinator, "_view", view)
-    patch.setattr(CoordinationKeys, "note_epochs", note_epochs)
+    patch.setattr(OverrideKeys, "note_epochs", note_epochs)
 
 
 def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
@@ -389,7 +389,7 @@ def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
 
 
 def forget_to_note_epochs(patch: MonkeyPatch) -> None:
-    patch.setattr(CoordinationKeys, "note_epochs", lambda keys, epochs: None)
+    patch.setattr(OverrideKeys, "note_epochs", lambda keys, epochs: None)
 
 
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ export function overrideOf(entry) {
   return commandOf(entry.command)?.override ?? entry.command;
 }
 
-/** What a person did, to complete "anna ...". @param {string | null} name as in the timeline */
+/** What a command did, to complete "anna ...". @param {string | null} name as in the timeline */
 export function did(name) {
   return table.did[name ?? ""] ?? name ?? "";
 }

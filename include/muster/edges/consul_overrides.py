@@ -1,0 +1,361 @@
+"""The overrides of a cluster in Consul's KV: how each is written, read and removed.
+
+The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why": ...}` and what is named here:
+
+- `isolated/[CONSUMER]`, `drained/[CONSUMER]`
+- `pinned/[TOPIC]/[PARTITION]`: `consumer`
+- `excluded/[CONSUMER]/[TOPIC]`
+- `topics/[subscribed|unsubscribed]/names/[TOPIC]`
+- `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
+  URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
+- `coordination/paused`; `coordination/rebalance`, a request, which the coordinator deletes
+- `coordination/assignor`: `name` and `options`
+
+Beside them `coordination/epochs`, `{TOPIC: EPOCH}`: the highest that was ever about to be written to ZooKeeper.
+
+Consul's ACL says who may write them, and the coordinator's long poll waits for changes below `muster/[CLUSTER]/`, so
+they are acted on at once. What is named in the key itself counts whatever the key holds (isolations, drains, pauses,
+topics: fail safe). Of the others a key that cannot be read counts as not there, and is named; it never takes the
+others with it. With another assignor that cannot be told nothing is planned. Without epochs only what consumers
+report shows that ZooKeeper was restored from a backup.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
+from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
+from muster.core.subscription import TopicDecision, check_pattern
+from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
+from muster.edges.consul_keys import Key, Keys, iso, read_object, said
+
+ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
+TOPICS = "topics"
+SUBSCRIBED, UNSUBSCRIBED = "subscribed", "unsubscribed"
+NAMES, PATTERNS = "names", "patterns"
+PAUSED, REBALANCE = "coordination/paused", "coordination/rebalance"
+ASSIGNOR, EPOCHS = "coordination/assignor", "coordination/epochs"
+ATTEMPTS = 10
+"""How many times epochs are tried to be noted while others note some as well."""
+
+
+class OverrideKeys(Keys):
+    """The keys of one cluster, with all overrides. Raises `ConsulError` as `Keys` does.
+
+    What adds an override returns False if there is one already, which stays; what removes one returns False if there
+    is none, and removes also what cannot be read. `at` is in seconds since the epoch.
+    """
+
+    def decisions(self) -> Decisions:
+        """Return all overrides of the cluster, from one read of all its keys.
+
+        Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,
+        and not to see a pause to end it.
+        """
+        found = _Found()
+        for key in self._keys(self.prefix):
+            found.take(key.name.removeprefix(self.prefix), key)
+        return found.decisions()
+
+    def isolated(self) -> dict[str, IsolationEntry]:
+        """Return every isolated consumer, from the keys on isolation alone."""
+        prefix = f"{self.prefix}{ISOLATED}/"
+        named = {key.name.removeprefix(prefix): key for key in self._keys(prefix)}
+        return {consumer: _isolation(consumer, key) for consumer, key in named.items() if consumer}
+
+    def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
+        """Isolate a consumer."""
+        return self._add(_consumer(ISOLATED, consumer), by, why, at)
+
+    def restore(self, consumer: str) -> bool:
+        """End a consumer's isolation (by a key; maintenance mode is another thing)."""
+        return self._take_back(_consumer(ISOLATED, consumer))
+
+    def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
+        """Drain a consumer."""
+        return self._add(_consumer(DRAINED, consumer), by, why, at)
+
+    def undrain(self, consumer: str) -> bool:
+        """Let a drained consumer have partitions again."""
+        return self._take_back(_consumer(DRAINED, consumer))
+
+    def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:
+        """Fix a partition to a consumer, in place of an earlier pin of it."""
+        self._replace(_pinned(topic, partition), by, why, at, {"consumer": check_id(consumer)})
+
+    def unpin(self, topic: str, partition: int) -> bool:
+        """Take a pin back."""
+        return self._take_back(_pinned(topic, partition))
+
+    def exclude(self, consumer: str, topic: str, by: str, why: str, at: float) -> bool:
+        """Keep a consumer from a topic."""
+        return self._add(_excluded(consumer, topic), by, why, at)
+
+    def include(self, consumer: str, topic: str) -> bool:
+        """Take an exclusion back."""
+        return self._take_back(_excluded(consumer, topic))
+
+    def decide_topic(
+        self, selector: str, *, pattern: bool, subscribed: bool, by: str, why: str, at: float
+    ) -> bool:
+        """Subscribe or unsubscribe a topic, or a pattern."""
+        more = {"pattern": selector} if pattern else {}
+        return self._add(_selected(selector, pattern, subscribed), by, why, at, more)
+
+    def undo_topic(self, selector: str, *, pattern: bool, subscribed: bool) -> bool:
+        """Take such a decision back."""
+        return self._take_back(_selected(selector, pattern, subscribed))
+
+    def pause(self, by: str, why: str, at: float) -> bool:
+        """Pause coordination."""
+        return self._add(PAUSED, by, why, at)
+
+    def resume(self) -> bool:
+        """End the pause."""
+        return self._take_back(PAUSED)
+
+    def ask_for_rebalance(self, by: str, why: str, at: float) -> None:
+        """Ask for a rebalance now, in place of an earlier request that was not carried out yet."""
+        self._replace(REBALANCE, by, why, at)
+
+    def end_rebalance(self, request: RebalanceRequest) -> bool:
+        """Remove a request that was carried out. False if another one has taken its place, which stands."""
+        return self._api.delete_key(self.prefix + REBALANCE, cas=request.modified)
+
+    def choose_assignor(self, name: str, options: Mapping[str, Any], by: str, why: str, at: float) -> None:
+        """Put an assignor in the place of the one in clusters.yaml, and of one chosen earlier."""
+        self._replace(ASSIGNOR, by, why, at, {"name": name, "options": dict(options)})
+
+    def clear_assignor(self) -> bool:
+        """Take the choice of an assignor back."""
+        return self._take_back(ASSIGNOR)
+
+    def epochs(self) -> dict[str, int]:
+        """Return the epochs that were noted, by topic; none if the key cannot be read."""
+        return _epochs_in(self._key(self.prefix + EPOCHS))
+
+    def note_epochs(self, epochs: Mapping[str, int]) -> None:
+        """Note that these are about to be written, by topic. One that is noted never falls."""
+        name = self.prefix + EPOCHS
+        for _ in range(ATTEMPTS):
+            key = self._key(name)
+            known = _epochs_in(key)
+            merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
+            value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
+            if merged == known or self._api.put_key(name, value, cas=0 if key is None else key.modified):
+                return
+        raise self._error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
+
+    def _add(self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> bool:
+        return self._api.put_key(self.prefix + rest, _text(by, why, at, more), cas=0)
+
+    def _replace(
+        self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None
+    ) -> None:
+        if not self._api.put_key(self.prefix + rest, _text(by, why, at, more)):
+            raise self._error(f"key {self.prefix}{rest} was not written; try again")
+
+    def _take_back(self, rest: str) -> bool:
+        return self._remove(self.prefix + rest)
+
+
+def _text(by: str, why: str, at: float, more: Mapping[str, Any] | None) -> str:
+    return json.dumps({**(more or {}), "who": by, "when": iso(at), "why": why})
+
+
+def _consumer(kind: str, consumer: str) -> str:
+    return f"{kind}/{check_id(consumer)}"
+
+
+def _pinned(topic: str, partition: int) -> str:
+    return f"{PINNED}/{check_topic(topic)}/{partition}"
+
+
+def _excluded(consumer: str, topic: str) -> str:
+    return f"{EXCLUDED}/{check_id(consumer)}/{check_topic(topic)}"
+
+
+def _selected(selector: str, pattern: bool, subscribed: bool) -> str:
+    how = SUBSCRIBED if subscribed else UNSUBSCRIBED
+    if not pattern:
+        return f"{TOPICS}/{how}/{NAMES}/{check_topic(selector)}"
+    encoded = base64.urlsafe_b64encode(selector.encode()).decode().rstrip("=")
+    return f"{TOPICS}/{how}/{PATTERNS}/{encoded}"
+
+
+@dataclass
+class _Found:
+    """What was read so far."""
+
+    pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
+    exclusions: dict[tuple[str, str], Exclusion] = field(default_factory=dict)
+    isolated: dict[str, IsolationEntry] = field(default_factory=dict)
+    drained: dict[str, Drain] = field(default_factory=dict)
+    topics: list[TopicDecision] = field(default_factory=list)
+    whole: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def take(self, name: str, key: Key) -> None:
+        """Read one key, called `name` in the cluster; what cannot be read is named. Other keys are left out."""
+        kind, _, rest = name.partition("/")
+        if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
+            return
+        try:
+            if kind == PINNED:
+                pin = _pin(rest, key)
+                self.pins[pin.topic, pin.partition] = pin
+            elif kind == EXCLUDED:
+                exclusion = _exclusion(rest, key)
+                self.exclusions[exclusion.consumer, exclusion.topic] = exclusion
+            elif kind == ISOLATED:
+                self.isolated[rest] = _isolation(rest, key)
+            elif kind == DRAINED:
+                self.drained[rest] = Drain(**_said_in(key), consumer=check_id(rest))
+            elif kind == TOPICS:
+                self.topics.append(_topic_decision(rest, key))
+            elif name in _WHOLE:
+                self.whole[rest] = _WHOLE[name](key)
+        except ValueError as error:
+            self._cannot_be_read(kind, name, key, error)
+
+    def _cannot_be_read(self, kind: str, name: str, key: Key, error: ValueError) -> None:
+        follows = "nothing follows from it. Correct it, or delete the key"
+        if kind == TOPICS:
+            self.whole["topics_in_doubt"] = True
+            follows = (
+                "until it is corrected or deleted, topics are neither taken up nor let go, but where a person "
+                "decided so by their name"
+            )
+        elif name == ASSIGNOR:
+            self.whole["assignor_error"] = (
+                f"Consul key {key.name}: {error}; so the assignor is unknown. Choose one again, or take "
+                "the choice back"
+            )
+            return
+        self.errors.append(f"Consul key {key.name}: {error}; {follows}")
+
+    def decisions(self) -> Decisions:
+        return Decisions(
+            self.pins,
+            self.exclusions,
+            tuple(sorted(self.errors)),
+            subscriptions=tuple(self.topics),
+            isolated=self.isolated,
+            drained=self.drained,
+            **self.whole,
+        )
+
+
+def _isolation(consumer: str, key: Key) -> IsolationEntry:
+    return IsolationEntry(**_said_in(key), consumer=consumer)
+
+
+def _pin(rest: str, key: Key) -> Pin:
+    topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
+    check_topic(topic)
+    number = parse_partition(partition)
+    value = _value(key, " with 'consumer'")
+    consumer = value.get("consumer")
+    if not isinstance(consumer, str):
+        raise _not_understood(key, " with 'consumer'")
+    return Pin(topic, number, check_id(consumer), **said(value))
+
+
+def _exclusion(rest: str, key: Key) -> Exclusion:
+    consumer, topic = _two(rest, "[CONSUMER]/[TOPIC]")
+    return Exclusion(check_id(consumer), check_topic(topic), **said(_value(key)))
+
+
+def _topic_decision(rest: str, key: Key) -> TopicDecision:
+    how, _, selected = rest.partition("/")
+    by, _, name = selected.partition("/")
+    if how not in (SUBSCRIBED, UNSUBSCRIBED) or by not in (NAMES, PATTERNS) or not name or "/" in name:
+        raise WireError(
+            f"its name ends in {rest!r}, expected is [subscribed|unsubscribed]/[names|patterns]/[NAME]"
+        )
+    selector = check_topic(name) if by == NAMES else _pattern(key)
+    return TopicDecision(
+        **_said_in(key), selector=selector, pattern=by == PATTERNS, subscribed=how == SUBSCRIBED
+    )
+
+
+def _pattern(key: Key) -> str:
+    selector = (read_object(key.value) or {}).get("pattern")
+    if not isinstance(selector, str):
+        raise _not_understood(key, " with 'pattern'")
+    try:
+        return check_pattern(selector)
+    except ValueError as error:
+        raise WireError(f"pattern {error}") from error
+
+
+def _pause(key: Key) -> Pause:
+    value = read_object(key.value)
+    if value is None:
+        return Pause(by="unknown", at=0.0, why=f"key {key.name} holds no JSON object")
+    return Pause(**said(value))
+
+
+def _rebalance(key: Key) -> RebalanceRequest:
+    return RebalanceRequest(**said(_value(key)), modified=key.modified)
+
+
+def _assignor(key: Key) -> AssignorChoice:
+    wanted = " with 'name' (text) and 'options' (an object)"
+    value = _value(key, wanted)
+    name, options = value.get("name"), value.get("options", {})
+    if not isinstance(name, str) or not name or not isinstance(options, dict):
+        raise _not_understood(key, wanted)
+    return AssignorChoice(**said(value), name=name, options=options)
+
+
+def _epochs(key: Key) -> dict[str, int]:
+    wanted = f" of topics to whole numbers from 0 to {MAX_EPOCH - 1}"
+    value = _value(key, wanted)
+    if not all(type(epoch) is int and 0 <= epoch < MAX_EPOCH for epoch in value.values()):
+        raise _not_understood(key, wanted)
+    return {check_topic(topic): epoch for topic, epoch in value.items()}
+
+
+_WHOLE: Mapping[str, Callable[[Key], object]] = {
+    PAUSED: _pause,
+    REBALANCE: _rebalance,
+    ASSIGNOR: _assignor,
+    EPOCHS: _epochs,
+}
+"""How the keys on the cluster as a whole are read; the last part of a name is the field of `Decisions`."""
+
+
+def _epochs_in(key: Key | None) -> dict[str, int]:
+    try:
+        return {} if key is None else _epochs(key)
+    except WireError:
+        return {}
+
+
+def _said_in(key: Key) -> dict[str, Any]:
+    """Return who, when and why of an override that counts whatever its key holds."""
+    return said(read_object(key.value) or {"why": f"key {key.name} holds no JSON object"})
+
+
+def _two(rest: str, expected: str) -> tuple[str, str]:
+    first, slash, second = rest.partition("/")
+    if not slash or "/" in second:
+        raise WireError(f"its name ends in {rest[:100]!r}, expected is {expected}")
+    return first, second
+
+
+def _value(key: Key, wanted: str = "") -> Mapping[str, Any]:
+    value = read_object(key.value)
+    if value is None:
+        raise _not_understood(key, wanted)
+    return value
+
+
+def _not_understood(key: Key, wanted: str) -> WireError:
+    return WireError(f"holds {key.value[:100]!r}, expected is a JSON object{wanted}")
