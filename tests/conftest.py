@@ -39,6 +39,7 @@ from tests.secured import (  # noqa: F401  fixtures
     server_certificate,
     stranger_ca,
 )
+from tests.support.servers import running
 
 T = TypeVar("T")
 
@@ -97,15 +98,6 @@ def pytest_unconfigure() -> None:
     logging.raiseExceptions = False
 
 
-def _served(server: Server) -> Iterator[Server]:
-    server.start()
-    try:
-        yield server
-    finally:
-        server.resume()
-        server.stop()
-
-
 @pytest.fixture(scope="session")
 def servers_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("servers")
@@ -113,17 +105,20 @@ def servers_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def zookeeper_server(servers_dir: Path) -> Iterator[Server]:
-    yield from _served(ZooKeeper(servers_dir / "zookeeper", guarded=True))
+    with running(ZooKeeper(servers_dir / "zookeeper", guarded=True)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def consul_server(servers_dir: Path) -> Iterator[Server]:
-    yield from _served(Consul(servers_dir / "consul", guarded=True))
+    with running(Consul(servers_dir / "consul", guarded=True)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def kafka_server(servers_dir: Path) -> Iterator[Server]:
-    yield from _served(Kafka(servers_dir / "kafka", guarded=True))
+    with running(Kafka(servers_dir / "kafka", guarded=True)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.edges.consul import Discovery
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
+from muster.settings.connections import ConsulSettings
+from tests.support.consumer_settings import consumer_settings
 
 CHECK_INTERVAL = 0.3
 
@@ -30,15 +30,12 @@ class Process:
         metadata: Mapping[str, str] | None = None,
         ask: predecessor.Ask | None = None,
     ) -> None:
-        settings = ConsumerSettings(
+        settings = consumer_settings(
             cluster=cluster,
             consumer=consumer,
             incarnation=str(uuid4()),
             consul_service=f"{cluster}-service",
-            zookeeper=ZooKeeperSettings(hosts="none"),
             consul=consul,
-            kafka=KafkaSettings(config={"bootstrap.servers": "none"}),
-            handler="none.none",
             bind="127.0.0.1",
             advertise="127.0.0.1",
             check_interval=CHECK_INTERVAL,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 
@@ -13,7 +12,7 @@ from muster.core.model import ConsumerStatus, Membership, TopicStatus
 from muster.edges.consul import Discovery
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
+from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
 
 Hosts = tuple[ConsulSettings, ConsulSettings, ConsulSettings]
@@ -34,17 +33,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     finally:
         for each in (*agents, server):
             each.stop()
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def page() -> Iterator[Pages]:
-    with Pages(lambda _: Page(b"ok")) as served:
-        yield served
 
 
 def seen(consul: ConsulSettings, cluster: str) -> Membership:

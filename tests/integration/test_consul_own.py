@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from threading import Thread
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -15,23 +14,12 @@ from muster.consumer.registration import ISOLATED
 from muster.edges.consul import ConsulError, Discovery, Own
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
+from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
 
 AGENT = "/v1/agent/health/service/id/x"
 QUIET = 6.0
 """Seconds that a quiet consumer is looked at: more than one question to the agent."""
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def page() -> Iterator[Pages]:
-    with Pages(lambda _: Page(b"ok")) as served:
-        yield served
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Plan
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
+from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.support.consumer_settings import consumer_settings
 from tests.support.kafka_topics import make_topic
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,16 +66,7 @@ class Consumer:
         self.agent.batch_done(self.plan(topic, upto), processed=True)
 
     def status(self, topic: str) -> dict[str, object]:
-        settings = ConsumerSettings(
-            cluster="c",
-            consumer=self.agent.owner,
-            incarnation="i",
-            consul_service="s",
-            zookeeper=ZooKeeperSettings(hosts="z:1"),
-            consul=ConsulSettings(),
-            kafka=self._kafka,
-            handler="a.b",
-        )
+        settings = consumer_settings(consumer=self.agent.owner, kafka=self._kafka)
         answer = TestClient(make_status_page(self.agent, settings, list)).get("/status").json()
         return {**answer["topics"][topic], "errors": answer["errors"], "refused": answer["refused_commits"]}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
@@ -13,27 +12,14 @@ from kazoo.client import KazooClient
 from muster.core.history import Lever, Transitions, Unreadable, history_path
 from muster.core.model import Move, State, TopicSnapshot, TopicState, Transition
 from muster.edges import zookeeper_history, zookeeper_transitions
-from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
+from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def store(zookeeper: ZooKeeperSettings, cluster: str) -> Iterator[TopicStore]:
     with TopicStore(zookeeper, cluster, by="dag run-1") as opened:
         yield opened
-
-
-@pytest.fixture
-def raw(zookeeper: ZooKeeperSettings) -> Iterator[KazooClient]:
-    client = make_client(zookeeper)
-    start_client(client, zookeeper)
-    yield client
-    stop_client(client, 5.0)
 
 
 def topics(store: TopicStore, count: int, partitions: int = 2) -> dict[str, TopicSnapshot]:

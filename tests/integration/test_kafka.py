@@ -28,6 +28,7 @@ from muster.edges.kafka import (
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.servers import running
 
 
 @pytest.fixture
@@ -44,13 +45,8 @@ def offsets(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Kafka]:
-    server = Kafka(tmp_path / "kafka", guarded=True)
-    server.start()
-    try:
+    with running(Kafka(tmp_path / "kafka", guarded=True)) as server:
         yield server
-    finally:
-        server.resume()
-        server.stop()
 
 
 def test_all_topics_and_their_partitions(kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:

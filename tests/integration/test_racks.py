@@ -16,7 +16,7 @@ from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import racks_parent, racks_path
 from muster.edges.kafka import KafkaError, TopicLister, librdkafka_logger
-from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
+from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -39,19 +39,6 @@ def racked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
         yield KafkaSettings(config={"bootstrap.servers": server.address})
     finally:
         server.stop()
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
-
-
-@pytest.fixture
-def raw(zookeeper: ZooKeeperSettings) -> Iterator[KazooClient]:
-    client = make_client(zookeeper)
-    start_client(client, zookeeper)
-    yield client
-    stop_client(client, 5.0)
 
 
 def make_topic(kafka: KafkaSettings, partitions: int = 3) -> str:

@@ -21,8 +21,8 @@ from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
 from tests.conftest import Eventually
+from tests.support.consumer_settings import consumer_settings
 
 TOKEN = SecretStr("a-token-that-stands-nowhere-else")
 WRONG = SecretStr("an-older-token")
@@ -34,17 +34,7 @@ def listens(server: HttpServer) -> bool:
 
 
 def serve(token: SecretStr | None, eventually: Eventually) -> Iterator[HttpServer]:
-    settings = ConsumerSettings(
-        cluster="c",
-        consumer="me",
-        incarnation="i",
-        consul_service="s",
-        zookeeper=ZooKeeperSettings(hosts="z:2181"),
-        consul=ConsulSettings(),
-        kafka=KafkaSettings(config={"bootstrap.servers": "k:9092"}),
-        handler="a.b",
-        status_token=token,
-    )
+    settings = consumer_settings(status_token=token)
     server = HttpServer("status-page", make_status_page(Agent("me"), settings, list), "127.0.0.1", 0)
     server.start()
     eventually(lambda: listens(server), what="the page answers")

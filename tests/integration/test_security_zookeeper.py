@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
@@ -28,11 +27,6 @@ from tests.conftest import Eventually
 from tests.secured import CONSUMER, STRANGER, VIEWER, Passwords, connection
 
 OWNED = TopicAssignment("h:9092", "g", {0: "c-1"}, epoch=8)
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
 
 
 def of_page(part: str, server: SecureZooKeeper, password: str, ca: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
@@ -24,16 +23,10 @@ from muster.edges.zookeeper import (
     TopicStore,
     ZooKeeperError,
     make_client,
-    start_client,
-    stop_client,
 )
 from muster.settings.connections import ZooKeeperSettings
 from tests.conftest import Eventually
-
-
-@pytest.fixture
-def cluster() -> str:
-    return f"c{uuid4().hex[:12]}"
+from tests.support.servers import running
 
 
 @pytest.fixture
@@ -43,23 +36,10 @@ def store(zookeeper: ZooKeeperSettings, cluster: str) -> Iterator[TopicStore]:
 
 
 @pytest.fixture
-def raw(zookeeper: ZooKeeperSettings) -> Iterator[KazooClient]:
-    client = make_client(zookeeper)
-    start_client(client, zookeeper)
-    yield client
-    stop_client(client, 5.0)
-
-
-@pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ZooKeeper]:
     """A server that a test may freeze and kill without harm to the others."""
-    server = ZooKeeper(tmp_path / "zookeeper", guarded=True)
-    server.start()
-    try:
+    with running(ZooKeeper(tmp_path / "zookeeper", guarded=True)) as server:
         yield server
-    finally:
-        server.resume()
-        server.stop()
 
 
 def impatient(server: Server, **more: object) -> ZooKeeperSettings:

@@ -108,6 +108,14 @@ def settle(world: World, topics: Topics, assignor: str) -> None:
                 assert {tp for tp in consumer.running if tp[0] == topic} == mine
 
 
+def settled_world() -> World:
+    """Return a world in which consumers a, b and c read topics t and u, and all is Stable."""
+    world, topics = World(), Topics()
+    begin(world, topics)
+    settle(world, topics, "sticky")
+    return world
+
+
 def nobody_twice(world: World) -> None:
     """No partition in the hands of two consumers that are in contact."""
     holders: dict[tuple[str, int], str] = {}

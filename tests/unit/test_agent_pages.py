@@ -15,7 +15,7 @@ from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.wire import parse_status
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
+from tests.support.consumer_settings import consumer_settings
 
 SECRET = "do-not-show"  # noqa: S105
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092", "sasl.password": SECRET})
@@ -34,15 +34,10 @@ def local(agent: Agent) -> TestClient:
 
 
 def page(agent: Agent, trouble: list[str] | None = None) -> TestClient:
-    settings = ConsumerSettings(
-        cluster="c",
-        consumer="me",
-        incarnation="i",
-        consul_service="s",
+    settings = consumer_settings(
         zookeeper=ZooKeeperSettings(hosts="z:2181", password=SECRET),
         consul=ConsulSettings(token=SECRET),
         kafka=KAFKA,
-        handler="a.b",
         handler_options={"password": SECRET},
     )
     return TestClient(make_status_page(agent, settings, lambda: trouble or []))

@@ -12,8 +12,7 @@ from muster.core.model import TopicAssignment
 from muster.core.ownership import Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
+from tests.support.consumer_settings import consumer_settings
 
 PLACE = Place("k:9092", "g")
 Ranges = dict[int, tuple[int, int]]
@@ -27,17 +26,7 @@ class Consumer:
         self.agent = Agent("me", clock=lambda: self.now)
         self.zxid = 0
         self.stands: dict[str, Ranges] = {}
-        settings = ConsumerSettings(
-            cluster="c",
-            consumer="me",
-            incarnation="i",
-            consul_service="s",
-            zookeeper=ZooKeeperSettings(hosts="z:2181"),
-            consul=ConsulSettings(),
-            kafka=KafkaSettings(config={"bootstrap.servers": "k:9092"}),
-            handler="a.b",
-        )
-        self.page = TestClient(make_status_page(self.agent, settings, list))
+        self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
         self.token = self.agent.query_started()
 
     def assign(self, partitions: set[int], epoch: int = 1, topic_id: str = "A") -> None:

@@ -12,7 +12,7 @@ from muster.coordinator.coordinator import Coordinator
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Assignment, Consumer, State
 from muster.edges.kafka import KafkaError
-from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
+from tests.support.runs import Topics, coordinator, run, settled_world, state_of
 from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
@@ -57,10 +57,7 @@ class Obedient:
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 @pytest.fixture

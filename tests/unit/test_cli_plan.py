@@ -19,7 +19,7 @@ from muster.core.model import Consumer, TopicSnapshot
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
-from tests.support.runs import Topics, begin, settle
+from tests.support.runs import Topics, settled_world
 from tests.support.simulated import Node, World
 
 
@@ -40,10 +40,7 @@ BAD = f"{__name__}.Bad"
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from muster.cli.main import main
 from muster.core.decisions import Decisions
 from muster.edges.consul import IsolationEntry, Members, Registration
 from muster.settings.clusters import ClusterSettings
-from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import Node, World
 
 KAFKA = Topics(t=7, u=5)
@@ -50,10 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": {"handler": "a.b"}}
     path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 def muster(world: World, *args: str) -> Result:

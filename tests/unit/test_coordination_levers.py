@@ -14,11 +14,11 @@ from muster.core.model import Consumer, State
 from muster.core.subscription import TopicDecision
 from tests.support.runs import (
     Topics,
-    begin,
     coordinator,
     decide,
     run,
     settle,
+    settled_world,
     state_of,
     subscribe,
     unsubscribe,
@@ -32,9 +32,7 @@ PAUSED = "paused by ann since 2023-11-14T22:13:20+00:00: release; resume the clu
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
+    world = settled_world()
     world.store.writes = 0
     return world
 

@@ -14,15 +14,13 @@ from muster.edges.consul import WaitIndex
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
-from tests.support.runs import Topics, begin, coordinator, run, settle, state_of
+from tests.support.runs import Topics, coordinator, run, settle, settled_world, state_of
 from tests.support.simulated import Node, World
 
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
+    world = settled_world()
     world.store.writes = 0
     return world
 

@@ -14,7 +14,7 @@ from muster.core.assignors import NOTHING_FURTHER, Assignor, Circumstances
 from muster.core.model import Consumer
 from muster.settings.clusters import AssignorSettings
 from tests.support.plans import topic
-from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import World
 
 KAFKA = Topics(t=7, u=5)
@@ -22,10 +22,7 @@ KAFKA = Topics(t=7, u=5)
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 class Everything:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.coordinator.stuck import questions
-from tests.support.runs import Topics, begin, coordinator, settle
+from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import World
 
 KAFKA = Topics(t=7, u=5)
@@ -14,10 +14,7 @@ PATIENCE = {"stuck_after": 10}
 
 @pytest.fixture
 def world() -> World:
-    world, topics = World(), Topics()
-    begin(world, topics)
-    settle(world, topics, "sticky")
-    return world
+    return settled_world()
 
 
 def stuck(world: World) -> World:

@@ -22,28 +22,19 @@ from muster.core.model import ConsumerStatus, PartitionLoad, TopicStatus
 from muster.core.ownership import Place, Plan, Source
 from muster.core.positions import Jump, Start
 from muster.edges.consul_http import ConsulError
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedDiscovery
 from tests.faults.model.kafka import Record, TopicPartition
 from tests.faults.model.threads import TIME, Threads, copy_of, now, process_at_work, wait_until
 from tests.faults.model.zookeeper import CLUSTER, Session
+from tests.support.consumer_settings import consumer_settings
 
 if TYPE_CHECKING:
     from tests.faults.model.world import World
 
-ZOOKEEPER = ZooKeeperSettings(hosts="z:2181")
-SETTINGS = ConsumerSettings(
-    cluster=CLUSTER,
-    consumer="x",
-    incarnation="x",
-    consul_service="consumers",
-    zookeeper=ZOOKEEPER,
-    consul=ConsulSettings(),
-    kafka=KafkaSettings(config={"bootstrap.servers": "k:9092"}),
-    handler="a.b",
-    graceful_timeout=20.0,
+SETTINGS = consumer_settings(
+    cluster=CLUSTER, consumer="x", incarnation="x", consul_service="consumers", graceful_timeout=20.0
 )
 
 
@@ -257,7 +248,7 @@ class Process:
             ask=self._ask,
             clock=world.clock,
         )
-        self.watch = AssignmentWatch(ZOOKEEPER, CLUSTER, self.agent, 5.0)
+        self.watch = AssignmentWatch(SETTINGS.zookeeper, CLUSTER, self.agent, 5.0)
         self.session = Session(
             world.zookeeper,
             zk_view,
