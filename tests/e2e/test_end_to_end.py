@@ -85,7 +85,7 @@ def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> No
     eventually(lambda: world.shares() == [3, 3], 60, "3/3 again")
 
 
-def test_isolating_what_is_not_there_is_refused(world: World, eventually: Eventually) -> None:
+def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Eventually) -> None:
     run = world.api.trigger("muster_isolate", {"cluster": "numbers", "consumer": "nobody", "reason": "typo"})
     eventually(lambda: world.api.run_state("muster_isolate", run) == "failed", 60, "refused")
     assert "has no consumer 'nobody'" in world.api.log("muster_isolate", run, "isolate", -1, 1)

@@ -58,7 +58,7 @@ def test_the_stack_is_at_rest(world: World, eventually: Eventually) -> None:
     eventually(lambda: world.shares() == [3, 3], 240, "3/3")
 
 
-def test_it_stands_in_airflows_navigation(browser: Browser, world: World) -> None:
+def test_dashboard_is_in_airflows_navigation(browser: Browser, world: World) -> None:
     browser.open(f"{world.stack.airflow.url}/plugin/muster")
     frame = browser.one("iframe", timeout=60)
     browser.driver.switch_to.frame(frame)
@@ -119,7 +119,7 @@ def test_each_page(browser: Browser, world: World, where: str) -> None:
     assert browser.complaints() == []
 
 
-def test_what_would_happen_is_shown_and_then_happens(browser: Browser, world: World) -> None:
+def test_preview_is_shown_and_then_happens(browser: Browser, world: World) -> None:
     browser.open(page(world, "/consumers"))
     browser.click('button[aria-label="Isolate numbers-1"]')
     browser.says("3 partitions would move: numbers-2 +3.", 30)
@@ -190,7 +190,7 @@ def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
     browser.says("sticky as clusters.yaml says", 30)
 
 
-def test_the_audit_tells_who_did_what_and_how_long_it_took(browser: Browser, world: World) -> None:
+def test_audit_shows_actor_action_and_duration(browser: Browser, world: World) -> None:
     browser.open(page(world, "/timeline"))
     for words in (
         "admin isolated numbers-1: its disk is failing",
@@ -215,7 +215,7 @@ def test_a_viewer_sees_all_and_can_change_nothing(browser: Browser, world: World
     )
 
 
-def test_without_a_login_nothing_is_shown(browser: Browser, world: World) -> None:
+def test_page_is_closed_without_a_login(browser: Browser, world: World) -> None:
     browser.open(page(world))
     browser.one(".cluster-line .chip", timeout=30)
     browser.driver.delete_all_cookies()

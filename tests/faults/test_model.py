@@ -247,7 +247,7 @@ SETTINGS = settings(
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_happens_what_is_promised_holds(part: int) -> None:
+def test_promises_hold_under_random_faults(part: int) -> None:
     @seed(SEED + part)
     class Part(Machine):
         pass

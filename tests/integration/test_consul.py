@@ -113,7 +113,7 @@ def test_registering_again_replaces_metadata_and_keeps_the_consumer_live(
     eventually(lambda: live(discovery) == {"one"})
 
 
-def test_one_that_leaves_does_not_take_its_successor_with_it(
+def test_deregister_keeps_newer_incarnation(
     discovery: Discovery, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page, incarnation="new")
@@ -195,9 +195,7 @@ def test_isolation_says_who_when_and_why_and_ends(
     assert live(discovery) == {"one", "two"}
 
 
-def test_an_isolation_that_holds_rubbish_is_one_all_the_same(
-    discovery: Discovery, consul: ConsulSettings, name: str
-) -> None:
+def test_malformed_isolation_still_isolates(discovery: Discovery, consul: ConsulSettings, name: str) -> None:
     base = f"http://{consul.host}:{consul.port}/v1/kv/muster/{name}/isolated"
     httpx.put(f"{base}/one", content=b"\xff{", trust_env=False).raise_for_status()
     httpx.put(f"{base}/", content=b"", trust_env=False).raise_for_status()
@@ -261,7 +259,7 @@ def test_requests_to_stop_are_meant_for_an_incarnation(discovery: Discovery) -> 
     assert discovery.stop_request("one") is None
 
 
-def test_of_two_that_submit_a_consumer_one_gets_it(discovery: Discovery) -> None:
+def test_submission_is_given_to_one_of_two(discovery: Discovery) -> None:
     assert discovery.submission("one") is None
     first = {"incarnation": "i-1", "host": "h", "pid": 1}
     assert discovery.claim_submission("one", first, over=None)

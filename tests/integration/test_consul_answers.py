@@ -204,7 +204,7 @@ def test_no_error_shows_the_token() -> None:
     assert TOKEN not in f"{caught.value!r} {caught.value.__cause__!r} {settings!r}"
 
 
-def test_one_id_on_two_nodes_is_the_passing_one_and_then_the_newer() -> None:
+def test_id_on_two_nodes_is_the_passing_one_and_then_the_newer() -> None:
     def zone(*entries: dict[str, Any]) -> str | None:
         with playing({HEALTH: lambda _: page(list(entries))}) as (discovery, _):
             members = discovery.members()
@@ -269,7 +269,7 @@ def test_wait_is_not_woken_by_an_answer_without_change_and_makes_no_busy_loop() 
         assert len(pages.requests) < 30
 
 
-def test_wait_begins_anew_when_the_index_goes_backwards() -> None:
+def test_wait_begins_again_when_the_index_goes_backwards() -> None:
     indexes = [900, 40, 41, 42, 43]
 
     def restored(n: int) -> Page:

@@ -63,7 +63,7 @@ def test_an_exclusion_there_and_back(discovery: Discovery) -> None:
     assert discovery.decisions().excluded() == {"one": {"u"}}
 
 
-def test_other_keys_of_the_cluster_and_other_clusters_are_no_decisions(
+def test_decisions_leave_out_other_keys_and_other_clusters(
     discovery: Discovery, consul: ConsulSettings, name: str
 ) -> None:
     discovery.isolate("one", by="ann", why="r", at=1.0)
@@ -96,7 +96,7 @@ def test_other_keys_of_the_cluster_and_other_clusters_are_no_decisions(
         ("excluded/-one/t", "{}", "consumer id '-one'"),
     ],
 )
-def test_rubbish_in_one_key_is_named_and_takes_no_other_along(
+def test_malformed_key_is_named_and_leaves_the_others(
     discovery: Discovery, consul: ConsulSettings, name: str, key: str, value: str, said: str
 ) -> None:
     discovery.pin("good", 0, "one", by="ann", why="r", at=1.0)
@@ -111,7 +111,7 @@ def test_rubbish_in_one_key_is_named_and_takes_no_other_along(
     assert found.excluded() == {"two": {"good"}}
 
 
-def test_what_is_not_said_is_unknown_and_the_decision_stands(
+def test_decision_with_missing_details_stands(
     discovery: Discovery, consul: ConsulSettings, name: str
 ) -> None:
     put(consul, f"muster/{name}/pinned/t/0", json.dumps({"consumer": "one", "more": True}))
@@ -122,7 +122,7 @@ def test_what_is_not_said_is_unknown_and_the_decision_stands(
     assert found.exclusions["one", "u"].by == "unknown"
 
 
-def test_what_was_decided_about_coordination_there_and_back(discovery: Discovery) -> None:
+def test_coordination_decisions_survive_a_round_trip(discovery: Discovery) -> None:
     said: dict[str, Any] = {"by": "ann", "at": 1700000000.25, "why": "release"}
     assert discovery.pause(**said)
     assert not discovery.pause(by="bob", at=2.0, why="other"), "the first one stays"
@@ -185,7 +185,7 @@ def test_topics_there_and_back(discovery: Discovery) -> None:
     assert discovery.decisions() == Decisions()
 
 
-def test_what_cannot_be_read_of_that_means_the_status_quo(
+def test_malformed_coordination_decisions_mean_the_status_quo(
     discovery: Discovery, consul: ConsulSettings, name: str
 ) -> None:
     put(consul, f"muster/{name}/coordination/paused", "rubbish")
@@ -227,7 +227,7 @@ def test_a_decision_on_topics_that_cannot_be_read_puts_them_in_doubt(
     assert "until it is corrected or deleted" in error
 
 
-def test_who_waits_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -> None:
+def test_wait_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -> None:
     changes = [
         lambda: discovery.pin("t", 0, "one", by="ann", why="r", at=1.0),
         lambda: discovery.pin("t", 0, "two", by="ann", why="r", at=1.0),

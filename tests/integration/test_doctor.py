@@ -163,7 +163,7 @@ def live(discovery: Discovery, eventually: Eventually, count: int) -> None:
     eventually(there)
 
 
-def test_all_is_well_and_nothing_is_left_behind(
+def test_doctor_finds_a_healthy_cluster_well_and_leaves_nothing(
     site: Site,
     store: TopicStore,
     name: str,
@@ -204,7 +204,7 @@ def test_a_cluster_that_never_ran_is_not_made(
     assert outcomes(checks, "warning") == {("consumers", "live")}
 
 
-def test_every_server_away_is_told_of_each_beside_the_others(site: Site, name: str) -> None:
+def test_doctor_reports_every_unreachable_server(site: Site, name: str) -> None:
     ports = {server: free_port() for server in ("zookeeper", "consul", "kafka")}
     site.connections["muster_zookeeper"]["host"] = f"127.0.0.1:{ports['zookeeper']}"
     site.connections["muster_consul"]["port"] = ports["consul"]
@@ -224,7 +224,7 @@ def test_every_server_away_is_told_of_each_beside_the_others(site: Site, name: s
 
 
 @pytest.mark.parametrize("away", ["zookeeper", "consul", "kafka"])
-def test_one_server_away_does_not_hide_the_others(site: Site, name: str, away: str) -> None:
+def test_unreachable_server_does_not_hide_the_others(site: Site, name: str, away: str) -> None:
     address: dict[str, dict[str, Any]] = {
         "zookeeper": {"host": f"127.0.0.1:{free_port()}"},
         "consul": {"port": free_port()},
@@ -237,7 +237,7 @@ def test_one_server_away_does_not_hide_the_others(site: Site, name: str, away: s
         assert checks[server, "reachable"]["outcome"] == "ok"
 
 
-def test_rubbish_in_a_node_is_named(
+def test_malformed_node_is_named(
     site: Site, store: TopicStore, name: str, zookeeper: ZooKeeperSettings
 ) -> None:
     raw = make_client(zookeeper)
@@ -254,7 +254,7 @@ def test_rubbish_in_a_node_is_named(
     assert f"/consumers/{name}/assignments/broken" in detail
 
 
-def test_what_was_decided_by_hand_is_told(
+def test_decisions_by_hand_are_reported(
     site: Site, store: TopicStore, name: str, consul: ConsulSettings
 ) -> None:
     discovery = Discovery(consul, name, name)
@@ -289,7 +289,7 @@ def test_consumers_that_are_otherwise_than_they_should_be(
     assert checks["consumers", "versions"]["details"] == ["a runs 0.0.1"]
 
 
-def test_what_is_missing_in_kafka_and_in_the_settings_is_told(site: Site, name: str, topic: str) -> None:
+def test_topics_missing_in_kafka_or_settings_are_reported(site: Site, name: str, topic: str) -> None:
     settings = entry(
         name,
         topic,
@@ -439,7 +439,9 @@ def test_the_documented_rights_are_enough(locked: Locked) -> None:
     assert "muster-airflow" in found["consul", "token"]["found"]
 
 
-def test_too_few_rights_are_told(locked: Locked, passwords: Passwords, consul_tokens: ConsulTokens) -> None:
+def test_missing_rights_are_reported(
+    locked: Locked, passwords: Passwords, consul_tokens: ConsulTokens
+) -> None:
     locked.site.connections["muster_zookeeper"] |= {"login": "muster-viewer", "password": passwords.viewer}
     locked.site.connections["muster_zookeeper"]["extra"].pop("acl")
     locked.site.connections["muster_consul"]["password"] = consul_tokens.viewer
@@ -451,7 +453,7 @@ def test_too_few_rights_are_told(locked: Locked, passwords: Passwords, consul_to
     assert "ACL" in checks["zookeeper", "create"]["found"]
 
 
-def test_wrong_credentials_are_told(locked: Locked) -> None:
+def test_wrong_credentials_are_reported(locked: Locked) -> None:
     wrong = str(uuid4())
     locked.site.connections["muster_zookeeper"]["password"] = wrong
     locked.site.connections["muster_consul"]["password"] = wrong

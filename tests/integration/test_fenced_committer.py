@@ -97,7 +97,7 @@ def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
     made.close()
 
 
-def test_who_does_not_know_that_it_was_replaced_neither_takes_offsets_back_nor_partitions(
+def test_replaced_consumer_without_news_takes_back_neither_offsets_nor_partitions(
     kafka: KafkaSettings, group: GroupOffsets, consumer: Callable[[str], Consumer], eventually: Eventually
 ) -> None:
     topic = make_topic(kafka, 2)
@@ -144,7 +144,7 @@ def test_who_does_not_know_that_it_was_replaced_neither_takes_offsets_back_nor_p
     assert new.status(topic)["refused"] == 0
 
 
-def test_who_was_thrown_out_by_a_zombie_gets_its_partition_back(
+def test_owner_fenced_by_a_zombie_gets_its_partition_back(
     kafka: KafkaSettings, group: GroupOffsets, consumer: Callable[[str], Consumer], eventually: Eventually
 ) -> None:
     topic = make_topic(kafka, 1)

@@ -172,7 +172,7 @@ def test_producer_with_the_id_that_the_protocol_page_names_fences_muster_and_is_
     consumer.close()
 
 
-def test_what_the_old_owner_had_under_way_is_undone_before_the_offset_is_read(
+def test_open_commit_of_the_old_owner_is_undone_before_the_offset_is_read(
     kafka: KafkaSettings, group: str, owner: Callable[[], Owner]
 ) -> None:
     """As if the old owner had been frozen between sending offsets and ending its transaction."""
@@ -285,9 +285,7 @@ def test_settings_of_no_use_are_an_error_of_ours(kafka: KafkaSettings, owner: Ca
     commits.close()
 
 
-def test_a_guarded_commit_does_not_go_below_what_somebody_else_has_committed(
-    kafka: KafkaSettings, group: str
-) -> None:
+def test_guarded_commit_does_not_go_below_another_consumers_commit(kafka: KafkaSettings, group: str) -> None:
     topic = make_topic(kafka, 3)
     mine, moved, made_anew = ((topic, n) for n in range(3))
     offsets = GroupOffsets(kafka, group)

@@ -50,7 +50,7 @@ def told(store: TopicStore) -> list[list[str]]:
     return [[step.topic for step in entry.steps] for entry in entries if isinstance(entry, Transitions)]
 
 
-def test_each_write_is_told_with_what_moved_and_by_whom(store: TopicStore) -> None:
+def test_history_has_each_write_with_moves_and_author(store: TopicStore) -> None:
     before = topics(store, 3)
     began = time.time()
     assert store.apply([start(snapshot) for snapshot in before.values()]) == [True] * 3
@@ -67,14 +67,14 @@ def test_each_write_is_told_with_what_moved_and_by_whom(store: TopicStore) -> No
     )
 
 
-def test_a_write_that_somebody_else_was_faster_with_is_not_told(store: TopicStore) -> None:
+def test_history_leaves_out_a_write_that_conflicted(store: TopicStore) -> None:
     before = topics(store, 3)
     assert store.apply([start(before["t1"])]) == [True]
     assert store.apply([start(snapshot, "b") for snapshot in before.values()]) == [True, False, True]
     assert told(store) == [["t1"], ["t0"], ["t2"]]
 
 
-def test_a_thousand_topics_are_written_and_told_in_few_multis_within_their_limits(store: TopicStore) -> None:
+def test_thousand_topics_are_written_with_history_in_few_multis(store: TopicStore) -> None:
     before = topics(store, 2, partitions=100)
     # As many topics as fit into the largest multi, each with all its moves to tell.
     write = zookeeper_transitions._write(
@@ -115,7 +115,7 @@ def test_pages_newest_first_and_only_since(store: TopicStore, raw: KazooClient, 
         assert looking.history(limit=2) == first
 
 
-def test_rubbish_never_hides_the_other_entries(store: TopicStore, raw: KazooClient, cluster: str) -> None:
+def test_malformed_entry_does_not_hide_the_others(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     store.append_history(Lever(1.0, "ann", "pin", "r"))
     raw.create(f"{history_path(cluster)}/entry-", b"rubbish", sequence=True)
     raw.create(f"{history_path(cluster)}/notes", b"of somebody")
@@ -128,9 +128,7 @@ def test_rubbish_never_hides_the_other_entries(store: TopicStore, raw: KazooClie
     assert raw.get_children(history_path(cluster)) == ["notes"]
 
 
-def test_without_a_history_there_is_none_and_a_lever_makes_it(
-    zookeeper: ZooKeeperSettings, cluster: str
-) -> None:
+def test_missing_history_is_empty_and_made_by_a_lever(zookeeper: ZooKeeperSettings, cluster: str) -> None:
     with TopicStore(zookeeper, cluster, read_only=True) as store:
         assert not store.history().records
         assert store.prune_history(keep_seconds=1, keep_entries=1, keep_bytes=1) == 0

@@ -111,7 +111,7 @@ def test_offsets_of_a_group_there_and_back(kafka: KafkaSettings, topic: str, off
     offsets.commit({})
 
 
-def test_what_was_deleted_by_retention_is_before_the_beginning(
+def test_records_deleted_by_retention_are_before_the_beginning(
     kafka: KafkaSettings, topic: str, offsets: GroupOffsets
 ) -> None:
     produce(kafka, topic, 0, 10)

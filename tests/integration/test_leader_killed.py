@@ -31,9 +31,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
             broker.stop()
 
 
-def test_other_partitions_answer_and_its_own_as_soon_as_another_broker_leads_them(
-    brokers: Brokers, eventually: Eventually
-) -> None:
+def test_offsets_of_a_killed_leader_come_from_the_next_one(brokers: Brokers, eventually: Eventually) -> None:
     admin = AdminClient({"bootstrap.servers": brokers.servers}, logger=librdkafka_logger())
     admin.create_topics([NewTopic("t", len(PARTITIONS), len(list(brokers)))])["t"].result(30)
     offsets = GroupOffsets(KafkaSettings(config={"bootstrap.servers": brokers.servers}), "g")

@@ -9,7 +9,7 @@ from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
 
 
-def test_it_says_so_while_it_stays_live(
+def test_leaving_consumer_says_so_while_it_stays_live(
     consul: ConsulSettings, cluster: str, page: Pages, eventually: Eventually
 ) -> None:
     discovery = Discovery(consul, cluster, f"{cluster}-service")

@@ -137,7 +137,7 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
     assert (found.pins, found.exclusions, discovery.isolated()) == ({}, {}, {})
 
 
-def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
+def test_pin_refuses_topic_with_malformed_node(
     discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str, zookeeper: ZooKeeperSettings
 ) -> None:
     client = make_client(zookeeper)
@@ -148,7 +148,7 @@ def test_a_topic_whose_node_holds_rubbish_is_not_pinned(
         placement.pin(discovery, store, cluster, "flights", frozenset({0}), one, WORD)
 
 
-def test_a_live_consumer_that_does_not_take_the_topic_is_told_of(
+def test_pin_warns_of_live_consumer_without_subscription(
     discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str, consul: ConsulSettings
 ) -> None:
     httpx.put(

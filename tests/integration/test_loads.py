@@ -36,7 +36,7 @@ def snapshot(**owners: str) -> dict[str, TopicSnapshot]:
     return {"t": TopicSnapshot("t", frozenset(held), TopicAssignment("k:9092", "g", held), 0)}
 
 
-def test_loads_of_those_who_answer_and_a_warning_for_those_who_do_not() -> None:
+def test_loads_come_from_answering_consumers_with_a_warning_for_the_others() -> None:
     world = World()
     reader = CircumstancesReader(world.store, world, poll_statuses, world.clock, timeout=30.0)
     # Both tell of partition 1, as while it changes hands: the owner's word counts.

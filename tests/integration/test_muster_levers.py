@@ -33,7 +33,7 @@ def test_isolate_and_restore(site: Site) -> None:
     assert site.json()["moves"] == []
 
 
-def test_a_pin_is_planned_carried_out_and_told_when_it_is_impossible(site: Site) -> None:
+def test_pin_is_planned_carried_out_and_reported_when_impossible(site: Site) -> None:
     owner = owners(site.store)["t"][0]
     to = min({"a", "b", "c"} - {owner})
     done = site.run("t", "0", to, "--reason", "its cache is there", command="pin")
@@ -72,7 +72,7 @@ def test_an_exclusion_is_planned(site: Site) -> None:
         ("pin", ["x", "0", "a", "--reason", "r"], "has no topic 'x'"),
     ],
 )
-def test_what_cannot_be_done_is_refused(site: Site, command: str, args: list[str], message: str) -> None:
+def test_impossible_levers_are_refused(site: Site, command: str, args: list[str], message: str) -> None:
     before = site.trace()
     done = site.run(*args, command=command)
     assert done.returncode == 2
@@ -185,7 +185,7 @@ NONSENSE = [
 ]
 
 
-def test_what_makes_no_sense_is_refused(site: Site) -> None:
+def test_senseless_arguments_are_refused(site: Site) -> None:
     before = site.trace()
     for command, args, message in NONSENSE:
         done = asked(site, command, *args, "--reason", "r")

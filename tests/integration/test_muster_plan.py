@@ -15,7 +15,7 @@ __all__ = ["site"]
 OWN = "tests.integration.own_assignors"
 
 
-def test_what_it_shows_is_what_then_happens_and_it_leaves_no_trace(site: Site) -> None:
+def test_plan_shows_what_then_happens_and_writes_nothing(site: Site) -> None:
     before = site.trace()
     shown = site.json("--without", "b")
     table = site.run("--without", "b")
@@ -35,7 +35,7 @@ def test_what_it_shows_is_what_then_happens_and_it_leaves_no_trace(site: Site) -
     assert owners(site.store) == expected
 
 
-def test_other_questions_leave_no_trace_either(site: Site) -> None:
+def test_plan_with_suppositions_writes_nothing(site: Site) -> None:
     site.write(shadow_assignor="range")
     before = site.trace()
     found = site.json("--with", "d:weight=2", "--partitions", "t=9", "--assignor", "round-robin")
@@ -45,7 +45,7 @@ def test_other_questions_leave_no_trace_either(site: Site) -> None:
     assert site.trace() == before
 
 
-def test_status_tells_how_things_stand_and_leaves_no_trace(site: Site) -> None:
+def test_status_shows_the_cluster_and_writes_nothing(site: Site) -> None:
     site.discovery.isolate("b", by="ann", why="it is slow", at=0)
     before = site.trace()
     done = site.run("--json", "--check", command="status")

@@ -66,7 +66,7 @@ def test_nodes_are_written_read_changed_and_deleted(
         assert store.racks(["t", "u"]) == {"u": {0: "a"}}
 
 
-def test_rubbish_is_named_and_leaves_topic_and_others_alone(
+def test_malformed_racks_node_is_named_and_leaves_topics_alone(
     zookeeper: ZooKeeperSettings, cluster: str, raw: KazooClient
 ) -> None:
     with TopicStore(zookeeper, cluster) as store:
@@ -93,7 +93,7 @@ def test_a_kafka_without_racks_says_none_and_one_out_of_reach_says_so(kafka: Kaf
     nowhere.close()
 
 
-def test_from_broker_rack_to_the_plan(
+def test_racks_of_brokers_reach_the_plan(
     racked: KafkaSettings,
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,

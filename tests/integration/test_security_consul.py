@@ -122,7 +122,7 @@ def test_the_dags_policy_is_enough_for_the_dags(airflow: Discovery, registered: 
     assert airflow.submission(registered) is None
 
 
-def test_who_only_looks_sees_all_and_changes_nothing(
+def test_read_only_token_sees_all_and_changes_nothing(
     consul_at, consul_tokens: ConsulTokens, airflow: Discovery, registered: str
 ) -> None:
     viewer: Discovery = consul_at(consul_tokens.viewer)
@@ -155,7 +155,7 @@ def test_each_part_is_kept_from_what_it_has_no_business_with(
 @pytest.mark.parametrize(
     ("leave_out", "right"), [("node_prefix", "node:read"), ("service", "service:read"), ("key_prefix", "key")]
 )
-def test_without_one_of_its_rights_nobody_believes_what_is_left(
+def test_partial_rights_make_answers_unbelievable(
     secure_consul: SecureConsul, consul_at, registered: str, airflow: Discovery, leave_out: str, right: str
 ) -> None:
     """Consul leaves out what may not be read; so no line of the page can be left out."""
@@ -183,7 +183,7 @@ def test_a_token_that_consul_does_not_know_is_refused(consul_at, secure_consul: 
     assert token not in message
 
 
-def test_without_a_token_an_empty_answer_is_no_answer(consul_at, registered: str) -> None:
+def test_empty_answer_without_a_token_is_no_answer(consul_at, registered: str) -> None:
     """Consul does not even say to an anonymous asker that it left something out."""
     with pytest.raises(ConsulError, match="no token: set its password"):
         consul_at(None).members()
@@ -202,7 +202,7 @@ def test_an_anonymous_asker_who_may_see_consumers_but_no_keys_sees_no_isolation(
         secure_consul.grant_anonymous()
 
 
-def test_an_anonymous_asker_who_may_see_keys_only_does_not_take_it_for_nobody_there(
+def test_anonymous_user_with_keys_only_does_not_take_hidden_services_for_none(
     secure_consul: SecureConsul, consul_at, registered: str
 ) -> None:
     rules = "\n".join(line for line in example("consul-viewer").splitlines() if "key_prefix" in line)

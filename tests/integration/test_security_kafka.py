@@ -144,7 +144,7 @@ def test_the_consumers_rights_are_enough_for_a_commit_in_a_transaction(of, group
         transact(settings, f"muster/other/{TOPIC}/0/{GROUP}")
 
 
-def test_who_only_looks_sees_offsets_and_changes_none(of, group_of) -> None:
+def test_read_only_user_sees_offsets_and_changes_none(of, group_of) -> None:
     settings = of(VIEWER)
     assert TopicLister(settings).list_partitions() == {TOPIC: frozenset({0})}
     group = group_of(settings)
@@ -154,11 +154,11 @@ def test_who_only_looks_sees_offsets_and_changes_none(of, group_of) -> None:
         group.commit({PARTITION: 0})
 
 
-def test_who_was_given_nothing_sees_nothing(of) -> None:
+def test_user_without_rights_sees_nothing(of) -> None:
     assert TopicLister(of(STRANGER)).list_partitions() == {}
 
 
-def test_the_group_is_closed_to_others_who_are_told_so(of, group_of) -> None:
+def test_group_is_closed_to_other_users_with_an_error_that_says_so(of, group_of) -> None:
     group = group_of(of(COORDINATOR))
     for call in (lambda: group.committed([PARTITION]), lambda: group.commit({PARTITION: 0})):
         with pytest.raises(KafkaError) as refused:
@@ -203,7 +203,7 @@ def refusals(settings: KafkaSettings, group: GroupOffsets) -> list[str]:
         return list(pool.map(refusal, calls))
 
 
-def test_a_wrong_password_is_told_by_every_part(of, group_of, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_password_is_reported_by_every_part(of, group_of, caplog: pytest.LogCaptureFixture) -> None:
     settings = of(CONSUMER, password="pa55word-that-is-wrong")  # noqa: S106
     with caplog.at_level(logging.DEBUG):
         for message in refusals(settings, group_of(settings)):
@@ -215,7 +215,7 @@ def test_a_wrong_password_is_told_by_every_part(of, group_of, caplog: pytest.Log
     assert "pa55word" not in caplog.text
 
 
-def test_the_certificate_of_somebody_else_is_told_by_every_part(of, group_of, stranger_ca: Path) -> None:
+def test_foreign_certificate_is_reported_by_every_part(of, group_of, stranger_ca: Path) -> None:
     settings = of(CONSUMER, ssl_ca_location=str(stranger_ca))
     for message in refusals(settings, group_of(settings)):
         assert f"Kafka at {settings.bootstrap_servers}" in message
@@ -223,7 +223,7 @@ def test_the_certificate_of_somebody_else_is_told_by_every_part(of, group_of, st
         assert "check ssl.ca.location in the connection" in message
 
 
-def test_a_ca_that_is_not_there_is_told_before_anything_is_tried(of) -> None:
+def test_missing_ca_is_reported_before_connecting(of) -> None:
     settings = of(CONSUMER, ssl_ca_location="/nowhere/ca.pem")
     for call in (
         lambda: TopicLister(settings),

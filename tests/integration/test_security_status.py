@@ -58,7 +58,7 @@ def get(server: HttpServer, path: str, authorization: str | None = None) -> http
 
 
 @pytest.mark.parametrize("path", ["/status", "/metrics"])
-def test_only_who_sends_the_token_is_answered(guarded: HttpServer, path: str) -> None:
+def test_only_requests_with_the_token_are_answered(guarded: HttpServer, path: str) -> None:
     secret = TOKEN.get_secret_value()
     assert get(guarded, path, f"Bearer {secret}").status_code == 200
     for wrong in (None, "", "Bearer", f"Bearer {secret}x", f"Basic {secret}", secret, "Bearer \xe4"):
@@ -73,7 +73,7 @@ def test_health_is_open_to_consuls_check(guarded: HttpServer) -> None:
     assert get(guarded, "/health").text == "ok"
 
 
-def test_without_a_token_every_page_is_open(open_page: HttpServer) -> None:
+def test_pages_are_open_without_a_token(open_page: HttpServer) -> None:
     for path in ("/status", "/metrics", "/health"):
         assert get(open_page, path).status_code == 200
     # A coordinator that has a token already does no harm to a consumer that was started before.
@@ -107,7 +107,7 @@ def test_a_successor_looks_at_its_predecessor_with_the_token(guarded: HttpServer
     assert not isinstance(ask(older), ConsumerStatus)
 
 
-def test_for_the_coordinator_a_refusal_is_a_status_that_cannot_be_had(
+def test_refusal_is_an_unavailable_status_for_the_coordinator(
     guarded: HttpServer, zookeeper: ZooKeeperSettings, consul: ConsulSettings, eventually: Eventually
 ) -> None:
     name = f"c{uuid4().hex[:8]}"

@@ -93,9 +93,7 @@ def stranger(as_stranger: dict[str, Any]) -> Iterator[KazooClient]:
     stop_client(client, 5.0)
 
 
-def test_nobody_but_the_coordinator_writes_any_node(
-    stored: TopicSnapshot, stranger: KazooClient, cluster: str
-) -> None:
+def test_coordinator_alone_writes_nodes(stored: TopicSnapshot, stranger: KazooClient, cluster: str) -> None:
     nodes = [assignment_path(cluster, "flights"), state_path(cluster, "flights"), assignments_path(cluster)]
     nodes += [partition_path(cluster, "flights", 1), f"/consumers/{cluster}"]
     for node in nodes:
@@ -135,7 +133,7 @@ def test_the_consumer_reads_and_does_not_write(
         stop_client(client, 5.0)
 
 
-def test_who_only_looks_sees_everything(
+def test_read_only_user_sees_everything(
     stored: TopicSnapshot, as_viewer: dict[str, Any], cluster: str
 ) -> None:
     with TopicStore(read(as_viewer), cluster) as store:
@@ -144,7 +142,7 @@ def test_who_only_looks_sees_everything(
             store.touch()
 
 
-def test_whoever_is_refused_is_told_server_user_and_what_to_do(
+def test_refusal_names_server_user_and_next_step(
     stored: TopicSnapshot, as_consumer: dict[str, Any], cluster: str
 ) -> None:
     settings = read(as_consumer)
@@ -177,9 +175,7 @@ def test_a_wrong_credential_is_refused_soon_and_not_shown(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_consumer_that_was_refused_begins_anew_until_it_is_let_in(
-    tmp_path: Path, eventually: Eventually
-) -> None:
+def test_refused_consumer_retries_until_it_is_let_in(tmp_path: Path, eventually: Eventually) -> None:
     """kazoo gives up for good when a connection drops during SASL, as it does when a server restarts."""
     server = SecureZooKeeper(tmp_path / "zookeeper", {CONSUMER: "old"})
     server.start()
@@ -238,6 +234,6 @@ def test_an_acl_that_says_nothing_is_refused(acl: str, problem: str) -> None:
         ZooKeeperSettings(hosts="h:1", acl=acl)
 
 
-def test_an_acl_for_whoever_is_authenticated_needs_somebody_to_be() -> None:
+def test_acl_for_authenticated_users_needs_authentication() -> None:
     with pytest.raises(ZooKeeperError, match="there is none; set sasl_mechanism or auth_scheme"):
         make_client(ZooKeeperSettings(hosts="h:1", acl="auth::cdrwa"))

@@ -54,7 +54,7 @@ def test_a_status_is_what_the_consumer_says() -> None:
         assert [request.path for request in pages.requests] == ["/status"]
 
 
-def test_nobody_to_ask() -> None:
+def test_poll_of_no_consumers_is_empty() -> None:
     assert poll_statuses([], 2.0) == {}
 
 
@@ -94,14 +94,14 @@ def test_a_body_that_bursts_when_unpacked_is_cut_off() -> None:
     )
 
 
-def test_a_body_that_drips_in_for_ever_ends_at_the_deadline() -> None:
+def test_endless_slow_body_ends_at_the_deadline() -> None:
     began = time.monotonic()
     # Each part comes soon enough for a time-out between bytes; the deadline is for all of it.
     assert "did not answer within 0.5 s" in failure(Page(b" ", drip=0.1, parts=1000), timeout=0.5)
     assert time.monotonic() - began < 6.0
 
 
-def test_nobody_listens_and_no_address() -> None:
+def test_refused_connection_and_missing_address_are_failures() -> None:
     with frozen() as port:
         pass
     answers = poll_statuses([Consumer("one", "127.0.0.1", port), Consumer("two")], 2.0)
@@ -111,7 +111,7 @@ def test_nobody_listens_and_no_address() -> None:
     assert "without an address" in answers["two"].reason
 
 
-def test_frozen_consumers_hold_up_nobody_and_the_deadline_is_for_all() -> None:
+def test_frozen_consumers_hold_up_no_other_and_the_deadline_is_common() -> None:
     def answer(request: Request) -> Page:
         return Page(status(request.headers["host"].partition(":")[0]))
 

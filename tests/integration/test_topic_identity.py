@@ -243,7 +243,7 @@ def test_a_topic_that_is_deleted_with_a_commit_outstanding_closes_and_holds_up_n
     assert one.agent.view().topics[other].running == {0}
 
 
-def test_what_retention_takes_from_a_partition_that_is_read_is_counted(
+def test_records_lost_to_retention_while_reading_are_counted(
     cluster: Cluster, offsets: GroupOffsets, consumer: Callable[..., Consumer], topic: str
 ) -> None:
     topic_id = cluster.create(topic, 100)

@@ -89,7 +89,7 @@ def test_a_topic_from_its_creation_to_its_removal(store: TopicStore) -> None:
     assert not store.remove_topic("flights", after)
 
 
-def test_a_removal_takes_all_nodes_and_is_told_in_the_history(
+def test_removal_deletes_all_nodes_and_is_in_the_history(
     store: TopicStore, raw: KazooClient, cluster: str
 ) -> None:
     partitions = frozenset(range(2 * OPERATIONS_AT_ONCE + 1))
@@ -111,9 +111,7 @@ def test_a_removal_takes_all_nodes_and_is_told_in_the_history(
     )
 
 
-def test_what_stands_in_zookeeper_is_the_wire_protocol(
-    store: TopicStore, raw: KazooClient, cluster: str
-) -> None:
+def test_znodes_follow_the_wire_protocol(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     store.create_topic("flights", "h:9092", "g")
     store.set_partitions("flights", frozenset({0, 1}))
     store.apply([to_starting(snapshot(store, "flights"))])
@@ -128,7 +126,7 @@ def test_what_stands_in_zookeeper_is_the_wire_protocol(
     assert raw.get(f"/consumers/{cluster}/assignments/flights/0")[0] == b""
 
 
-def test_of_two_stores_that_read_the_same_one_writes(
+def test_apply_writes_for_one_of_two_stores_that_read_the_same(
     store: TopicStore, zookeeper: ZooKeeperSettings, cluster: str
 ) -> None:
     store.create_topic("flights", "h:9092", "g")
@@ -163,7 +161,7 @@ def test_a_conflict_on_one_node_leaves_both_as_they_were(
     assert (after.assignment, after.state) == (before.assignment, before.state)
 
 
-def test_one_topic_in_conflict_does_not_keep_the_others_from_being_written(
+def test_conflict_on_one_topic_leaves_out_only_that_topic(
     store: TopicStore, raw: KazooClient, cluster: str
 ) -> None:
     topics = [f"t{n}" for n in range(20)]
@@ -263,7 +261,7 @@ def test_an_interrupted_multi_writes_both_nodes_or_none(
             eventually(consistent)
 
 
-def test_rubbish_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, cluster: str) -> None:
+def test_malformed_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     for topic in ("good", "no-json", "bad-state", "bad-child", "huge-child", "empty"):
         store.create_topic(topic, "h:9092", "g")
         store.set_partitions(topic, frozenset({0, 1}))
@@ -287,9 +285,7 @@ def test_rubbish_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, 
     assert snapshot(store, "empty").assignment is not None
 
 
-def test_a_node_that_may_not_be_read_spoils_its_own_topic_only(
-    store: TopicStore, raw: KazooClient, cluster: str
-) -> None:
+def test_forbidden_node_spoils_its_own_topic_only(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     store.create_topic("good", "h:9092", "g")
     raw.create(assignment_path(cluster, "secret"), b"", acl=[make_digest_acl("somebody", "else", all=True)])
     found = store.snapshots()
@@ -319,7 +315,7 @@ def test_partitions_are_made_exactly_these(store: TopicStore, raw: KazooClient, 
         store.set_partitions("unknown", frozenset({0}))
 
 
-def test_two_may_set_the_same_partitions_at_once(
+def test_set_partitions_by_two_stores_at_once_succeeds(
     store: TopicStore, zookeeper: ZooKeeperSettings, cluster: str
 ) -> None:
     store.create_topic("flights", "h:9092", "g")
@@ -358,7 +354,7 @@ def test_a_thousand_topics_are_read_in_one_go(store: TopicStore, raw: KazooClien
     assert took < 10.0, "one after the other, 3,000 requests would take longer than this on a busy machine"
 
 
-def test_touch_wakes_who_watches(store: TopicStore, zookeeper: ZooKeeperSettings, cluster: str) -> None:
+def test_touch_wakes_watchers(store: TopicStore, zookeeper: ZooKeeperSettings, cluster: str) -> None:
     woken = threading.Event()
     store.watch_changes(woken)
     store.watch_changes(woken)
@@ -412,7 +408,9 @@ def test_every_call_has_a_deadline_while_zookeeper_is_frozen_and_works_again_aft
         eventually(back)
 
 
-def test_out_of_reach_it_says_why_and_in_time(own_server: ZooKeeper, eventually: Eventually) -> None:
+def test_unreachable_zookeeper_is_an_error_in_time_that_says_why(
+    own_server: ZooKeeper, eventually: Eventually
+) -> None:
     settings = impatient(own_server)
     own_server.pause()
     eventually(lambda: not own_server.healthy())
@@ -425,7 +423,9 @@ def test_out_of_reach_it_says_why_and_in_time(own_server: ZooKeeper, eventually:
         pass
 
 
-def test_leaving_is_quick_though_nobody_answers(own_server: ZooKeeper, eventually: Eventually) -> None:
+def test_closing_is_quick_when_zookeeper_does_not_answer(
+    own_server: ZooKeeper, eventually: Eventually
+) -> None:
     with TopicStore(impatient(own_server), "c"):
         own_server.pause()
         eventually(lambda: not own_server.healthy())
@@ -433,7 +433,7 @@ def test_leaving_is_quick_though_nobody_answers(own_server: ZooKeeper, eventuall
     assert time.monotonic() - began < 8.0
 
 
-def test_it_comes_back_after_a_restart_and_a_lost_session(
+def test_store_works_again_after_restart_and_lost_session(
     own_server: ZooKeeper, eventually: Eventually
 ) -> None:
     with TopicStore(impatient(own_server), "c") as store:
@@ -457,7 +457,7 @@ def test_it_comes_back_after_a_restart_and_a_lost_session(
         eventually(back)
 
 
-def test_with_digest_the_nodes_belong_to_the_coordinator_and_all_may_read_them(
+def test_nodes_made_with_digest_belong_to_the_coordinator_and_are_readable_by_all(
     store: TopicStore, zookeeper: ZooKeeperSettings, cluster: str
 ) -> None:
     name = f"{cluster}-guarded"
@@ -495,7 +495,7 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, obj
         make_client(ZooKeeperSettings.model_validate({"hosts": "h:2181"} | settings))
 
 
-def test_looking_again_sees_every_change(store: TopicStore, raw: KazooClient, cluster: str) -> None:
+def test_snapshots_see_every_change(store: TopicStore, raw: KazooClient, cluster: str) -> None:
     def seen() -> dict[str, tuple[frozenset[int], int, State]]:
         return {
             name: (found.partitions, found.assignment_version, found.name)

@@ -35,14 +35,14 @@ def settings(server: SecureZooKeeper, password: str) -> ZooKeeperSettings:
     )
 
 
-def test_who_knows_the_password_reads_and_writes(guarded: SecureZooKeeper) -> None:
+def test_user_with_the_password_reads_and_writes(guarded: SecureZooKeeper) -> None:
     with TopicStore(settings(guarded, "secret"), "c") as store:
         assert store.create_topic("flights", "h:9092", "g")
         assert isinstance(store.snapshots()["flights"], TopicSnapshot)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_others_are_told_to_look_at_username_and_password(guarded: SecureZooKeeper) -> None:
+def test_refusal_points_at_username_and_password(guarded: SecureZooKeeper) -> None:
     with (
         pytest.raises(
             ZooKeeperError, match=f"{guarded.address}.*refused as user 'muster'.*username and password"

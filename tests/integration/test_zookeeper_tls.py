@@ -62,7 +62,7 @@ def test_the_host_name_in_the_certificate_counts(
     assert connects(settings(server, authority.ca, client, check_hostname=False))
 
 
-def test_a_certificate_of_somebody_else_is_refused(
+def test_foreign_certificate_is_refused(
     secure: tuple[str, SecureZooKeeper], client: Path, tmp_path: Path
 ) -> None:
     _, server = secure

@@ -39,7 +39,7 @@ def test_the_variables_are_those_that_the_queries_use() -> None:
     assert variables["cluster"]["query"]["query"] == "label_values(muster_cluster_info, cluster_name)"
 
 
-def test_it_can_be_imported_anywhere() -> None:
+def test_grafana_dashboard_can_be_imported_anywhere() -> None:
     found = dashboard()
     assert found["id"] is None
     assert found["uid"] == "muster"

@@ -101,7 +101,7 @@ def test_each_consumer_is_in_one_state() -> None:
     assert value(found, "muster_consumer_assigned_partitions", consumer_id="c-1") == 1
 
 
-def test_what_consul_says_in_doubt_is_not_taken_for_a_fact() -> None:
+def test_doubtful_consul_answer_is_not_taken_for_a_fact() -> None:
     found = samples(zookeeper=topic({0: "c-1"}), consul=Consumers(None, "an empty list was not confirmed"))
     assert value(found, "muster_consul_doubt") == 1
     assert value(found, "muster_place_up", place="consul") == 1
@@ -109,7 +109,7 @@ def test_what_consul_says_in_doubt_is_not_taken_for_a_fact() -> None:
     assert value(found, "muster_consumers", state="missing") == 0
 
 
-def test_lag_is_told_of_every_partition_whoever_consumes_it() -> None:
+def test_lag_is_shown_of_every_partition_by_any_consumer() -> None:
     found = samples(zookeeper=topic({0: "c-1"}), consul=live("c-1"), kafka=OFFSETS)
 
     def of(name: str, partition: int, owner: str, host: str) -> float | None:
@@ -144,7 +144,7 @@ def test_lag_has_the_group_of_its_topic_as_label() -> None:
         assert value(found, f"kafka_consumergroup_group_{metric}", group="old") == 5
 
 
-def test_without_partitions_only_sums_are_told() -> None:
+def test_sums_alone_are_shown_without_partitions() -> None:
     found = samples(partitions=False, zookeeper=topic({0: "c-1"}), consul=live("c-1"), kafka=OFFSETS)
     assert value(found, "kafka_consumergroup_group_sum_lag", group="g") == 60
     assert not any("partition" in dict(labels) for _, labels in found)
@@ -230,7 +230,7 @@ def refused() -> SecretStr | None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/targets"])
-def test_without_the_connection_nothing_is_shown(path: str) -> None:
+def test_page_is_empty_without_the_connection(path: str) -> None:
     app = FastAPI()
     app.include_router(metrics_router(refused, None))
     answer = TestClient(app).get(path, headers={"Authorization": "Bearer x"})

@@ -39,7 +39,7 @@ def test_the_tasks_send_what_they_did_along_airflows_own_path(stack: Stack, even
 
 
 @pytest.mark.parametrize("path", ["/muster/metrics", "/muster/targets"])
-def test_nobody_without_the_token_is_answered(stack: Stack, path: str) -> None:
+def test_requests_without_the_token_are_refused(stack: Stack, path: str) -> None:
     for token in (None, "wrong", STATUS_TOKEN):
         answer = stack.get(path, token=token)
         assert answer.status_code == 401
@@ -61,7 +61,7 @@ def test_prometheus_finds_every_consumer_by_itself(
     eventually(lambda: healthy() == wanted, 30, what="all targets up")
 
 
-def test_it_knows_lag_whoever_consumes_and_counts_it_once(
+def test_prometheus_has_lag_of_any_consumer_once(
     stack: Stack, prometheus: Prometheus, eventually: Eventually
 ) -> None:
     group = f'group="{stack.cluster.group_id}"'
@@ -85,7 +85,7 @@ def test_it_knows_lag_whoever_consumes_and_counts_it_once(
     eventually(lambda: prometheus.value(seconds) == 0, 30)
 
 
-def test_it_knows_topics_consumers_and_the_coordinator(
+def test_prometheus_has_topics_consumers_and_the_coordinator(
     stack: Stack, prometheus: Prometheus, eventually: Eventually
 ) -> None:
     name = stack.cluster.name

@@ -88,7 +88,7 @@ def test_range_and_round_robin_are_kafkas(name: str, kind: str, request: pytest.
 
 
 @pytest.mark.parametrize("peer", STICKIES)
-def test_with_equal_subscriptions_sticky_is_as_balanced_and_moves_no_more(
+def test_sticky_with_equal_subscriptions_is_as_balanced_and_moves_no_more(
     peer: str, equal: list[Answers]
 ) -> None:
     for answer in equal:
@@ -98,7 +98,7 @@ def test_with_equal_subscriptions_sticky_is_as_balanced_and_moves_no_more(
 
 
 @pytest.mark.parametrize("peer", STICKIES)
-def test_with_mixed_subscriptions_sticky_is_never_less_balanced_and_at_equal_balance_moves_no_more(
+def test_sticky_with_mixed_subscriptions_is_never_less_balanced_and_at_equal_balance_moves_no_more(
     peer: str, mixed: list[Answers]
 ) -> None:
     for answer in mixed:
@@ -137,7 +137,7 @@ def test_kafkas_sticky_misses_chains_of_hand_overs(kafka: KafkaAssignors) -> Non
     assert loads(ours("sticky", case), consumers) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_where_subscriptions_are_mixed_kafka_is_at_times_less_balanced_or_moves_more(
+def test_kafka_with_mixed_subscriptions_is_at_times_less_balanced_or_moves_more(
     mixed: list[Answers],
 ) -> None:
     found: Counter[str] = Counter()
@@ -155,7 +155,7 @@ def test_where_subscriptions_are_mixed_kafka_is_at_times_less_balanced_or_moves_
     assert found["less balanced, fewer moves"] > 0
 
 
-def test_kafkas_sticky_may_give_to_who_subscribes_to_nothing(
+def test_kafkas_sticky_may_give_to_a_consumer_without_subscription(
     kafka: KafkaAssignors, mixed: list[Answers]
 ) -> None:
     consumers = {"a": Consumer("a", topics=frozenset()), "b": Consumer("b", topics=frozenset({"t"}))}
@@ -168,7 +168,7 @@ def test_kafkas_sticky_may_give_to_who_subscribes_to_nothing(
                 assert any(c.topics == frozenset() for c in answer.case.consumers.values())
 
 
-def test_kafka_needs_a_second_rebalance_to_say_who_gets_what_moves(kafka: KafkaAssignors) -> None:
+def test_kafka_needs_a_second_rebalance_to_place_moved_partitions(kafka: KafkaAssignors) -> None:
     consumers = {name: Consumer(name) for name in ("a", "b")}
     case = Case({"t": frozenset({0, 1})}, consumers, {"t": {0: "a", 1: "a"}})
     kafka.ask(case.topics, case.consumers, case.previous)

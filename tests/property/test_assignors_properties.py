@@ -269,7 +269,7 @@ def at_rest(case: Case) -> Case:
 
 @some
 @given(case=EVEN_CASES)
-def test_on_join_partitions_move_only_to_the_newcomer_and_no_more_than_its_share(case: Case) -> None:
+def test_joining_moves_partitions_only_to_the_newcomer_and_no_more_than_its_share(case: Case) -> None:
     before = at_rest(case)
     after = assign("sticky", before.joined_by(Consumer("newcomer")))
     moved = changed(before.previous, after)
@@ -279,7 +279,7 @@ def test_on_join_partitions_move_only_to_the_newcomer_and_no_more_than_its_share
 
 @some
 @given(case=EVEN_CASES, data=st.data())
-def test_on_leave_only_the_partitions_of_who_left_move(case: Case, data: st.DataObject) -> None:
+def test_leaving_moves_only_the_partitions_of_the_leaver(case: Case, data: st.DataObject) -> None:
     assume(len(case.consumers) > 1)
     before = at_rest(case)
     gone = data.draw(st.sampled_from(sorted(case.consumers)))
@@ -290,7 +290,7 @@ def test_on_leave_only_the_partitions_of_who_left_move(case: Case, data: st.Data
 
 @some
 @given(case=EVEN_CASES, data=st.data())
-def test_who_comes_back_at_once_takes_no_more_than_what_it_gave(case: Case, data: st.DataObject) -> None:
+def test_returning_consumer_takes_no_more_than_it_gave(case: Case, data: st.DataObject) -> None:
     assume(len(case.consumers) > 1)
     before = at_rest(case)
     gone = data.draw(st.sampled_from(sorted(case.consumers)))
@@ -312,7 +312,7 @@ def test_new_partitions_and_topics_move_nothing(case: Case, grown: int) -> None:
 
 @some
 @given(case=small_cases(), data=st.data())
-def test_on_changed_subscriptions_as_little_moves_as_balance_allows(case: Case, data: st.DataObject) -> None:
+def test_changed_subscriptions_move_as_little_as_balance_allows(case: Case, data: st.DataObject) -> None:
     before = at_rest(case)
     name = data.draw(st.sampled_from(sorted(case.consumers)))
     wanted = data.draw(st.none() | st.frozensets(st.sampled_from("abc")))
@@ -322,7 +322,7 @@ def test_on_changed_subscriptions_as_little_moves_as_balance_allows(case: Case, 
 
 @settings(max_examples=25, deadline=None)
 @given(case=large_cases(weighted=False), data=st.data())
-def test_who_drops_a_topic_gets_at_most_what_it_lost(case: Case, data: st.DataObject) -> None:
+def test_consumer_that_drops_a_topic_gets_at_most_what_it_lost(case: Case, data: st.DataObject) -> None:
     assume(case.topics)
     before = at_rest(case)
     name = data.draw(st.sampled_from(sorted(case.consumers)))
@@ -338,7 +338,7 @@ def test_who_drops_a_topic_gets_at_most_what_it_lost(case: Case, data: st.DataOb
 
 @some
 @given(case=EVEN_CASES)
-def test_from_nothing_each_topic_is_spread_evenly(case: Case) -> None:
+def test_first_plan_spreads_each_topic_evenly(case: Case) -> None:
     assignment = assign("sticky", replace(case, previous={}))
     for owners in assignment.values():
         counts = Counter(dict.fromkeys(case.consumers, 0))

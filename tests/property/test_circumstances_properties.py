@@ -50,7 +50,7 @@ def plain(case: Case) -> Situation:
 @pytest.mark.parametrize("name", [*sorted(BUILT_IN), "first-come"])
 @some
 @given(situation=situations(CASES))
-def test_who_may_take_it_has_it_and_pins_are_obeyed(name: str, situation: Situation) -> None:
+def test_partitions_are_with_eligible_consumers_and_pins_are_obeyed(name: str, situation: Situation) -> None:
     assignment = assign(name, situation)
     for topic, partitions in situation.case.topics.items():
         takers = situation.takers(topic)
@@ -80,7 +80,7 @@ def test_a_second_look_changes_nothing(name: str, situation: Situation) -> None:
 @EVERY
 @some
 @given(case=CASES)
-def test_circumstances_that_concern_nobody_change_nothing(name: str, case: Case) -> None:
+def test_irrelevant_circumstances_change_nothing(name: str, case: Case) -> None:
     consumers = {c: replace(v, zone="r1") for c, v in case.consumers.items()}
     case = replace(case, consumers=consumers)
     nothing = Circumstances(
@@ -96,7 +96,7 @@ def test_circumstances_that_concern_nobody_change_nothing(name: str, case: Case)
 @EVERY
 @some
 @given(case=CASES, exclude=st.integers(0, 2**32))
-def test_to_be_excluded_is_as_not_to_subscribe(name: str, case: Case, exclude: int) -> None:
+def test_exclusion_equals_no_subscription(name: str, case: Case, exclude: int) -> None:
     chosen = sorted(case.consumers)[exclude % len(case.consumers)]
     kept_from = frozenset(t for n, t in enumerate(sorted(case.topics)) if exclude >> n & 1)
     wanted = (
@@ -109,7 +109,7 @@ def test_to_be_excluded_is_as_not_to_subscribe(name: str, case: Case, exclude: i
 
 @some
 @given(situation=situations(CASES))
-def test_each_pin_is_obeyed_or_told_of(situation: Situation) -> None:
+def test_each_pin_is_obeyed_or_reported(situation: Situation) -> None:
     case, circumstances = situation.case, situation.circumstances
     told = impossible_pins(circumstances.pins, case.topics, case.consumers, circumstances.exclusions)
     places = [(pin.topic, pin.partition) for pin in told]
@@ -122,7 +122,7 @@ def test_each_pin_is_obeyed_or_told_of(situation: Situation) -> None:
 @EVERY
 @some
 @given(case=large_cases(mixed=False, weighted=False))
-def test_with_every_partition_pinned_nothing_is_left_to_decide(name: str, case: Case) -> None:
+def test_pins_of_every_partition_leave_nothing_to_decide(name: str, case: Case) -> None:
     names = sorted(case.consumers)
     pins = {t: {p: names[p % len(names)] for p in partitions} for t, partitions in case.topics.items()}
     assignment = assign(name, Situation(case, Circumstances(pins=pins)))

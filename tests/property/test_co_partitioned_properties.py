@@ -170,7 +170,7 @@ def test_no_hand_over_of_one_task_makes_it_more_even(cluster: Cluster) -> None:
 
 @some
 @given(cluster=clusters(EVEN_CASES), data=st.data())
-def test_when_one_leaves_only_its_partitions_move_unless_balance_needs_more(
+def test_leaving_moves_only_the_leavers_partitions_unless_balance_needs_more(
     cluster: Cluster, data: st.DataObject
 ) -> None:
     assume(len(cluster.case.consumers) > 1)
@@ -184,7 +184,7 @@ def test_when_one_leaves_only_its_partitions_move_unless_balance_needs_more(
 
 @some
 @given(cluster=clusters(EVEN_CASES))
-def test_on_join_tasks_of_one_size_move_only_to_the_newcomer_and_no_more_than_its_share(
+def test_tasks_of_one_size_move_only_to_a_newcomer_and_no_more_than_its_share(
     cluster: Cluster,
 ) -> None:
     sizes = task_sizes(cluster)
@@ -322,9 +322,7 @@ def test_balance_is_back_with_the_second_plan_after_a_promotion(
 
 @some
 @given(cluster=clusters_with_zones(), data=st.data())
-def test_standbys_of_those_who_stay_stay_in_order_when_one_leaves(
-    cluster: Cluster, data: st.DataObject
-) -> None:
+def test_standbys_keep_their_order_when_a_consumer_leaves(cluster: Cluster, data: st.DataObject) -> None:
     """A standby is dropped only if it became the owner, or for the sake of zones or evenness elsewhere: what is kept
     keeps its order."""
     assume(cluster.case.consumers)
@@ -390,7 +388,7 @@ def with_pins(draw: st.DrawFn) -> tuple[Cluster, Assignment]:
 
 @many
 @given(found=with_pins())
-def test_what_is_pinned_out_of_its_task_counts_in_the_balance(found: tuple[Cluster, Assignment]) -> None:
+def test_partitions_pinned_out_of_their_task_count_in_the_balance(found: tuple[Cluster, Assignment]) -> None:
     cluster, pins = found
     assignment = cluster.assign(pins)
     load = loads(assignment, cluster.case.consumers)
@@ -408,7 +406,7 @@ def test_what_is_pinned_out_of_its_task_counts_in_the_balance(found: tuple[Clust
 
 @many
 @given(found=with_pins())
-def test_with_any_pins_each_partition_has_all_its_standbys_and_a_second_plan_changes_nothing(
+def test_standbys_are_complete_and_stable_under_any_pins(
     found: tuple[Cluster, Assignment],
 ) -> None:
     cluster, pins = found

@@ -53,7 +53,7 @@ def test_only_the_highest_level_has_anything(case: Case) -> None:
 
 @some
 @given(case=CASES)
-def test_without_giving_back_a_lower_level_has_what_it_had_and_nothing_else(case: Case) -> None:
+def test_lower_level_keeps_just_what_it_had_without_failback(case: Case) -> None:
     after = assign(case, give_back=False)
     for topic, owners in after.items():
         top = highest(topic, case.consumers)
@@ -77,7 +77,7 @@ def test_balanced_within_one_among_equals(case: Case, give_back: bool) -> None:
 
 @some
 @given(case=EVEN_CASES, data=st.data(), give_back=st.booleans())
-def test_when_one_leaves_only_its_partitions_move(case: Case, data: st.DataObject, give_back: bool) -> None:
+def test_leaving_moves_only_the_leavers_partitions(case: Case, data: st.DataObject, give_back: bool) -> None:
     assume(len(case.consumers) > 1)
     rest = replace(case, previous=assign(case, give_back))
     gone = data.draw(st.sampled_from(sorted(case.consumers)))
@@ -87,7 +87,7 @@ def test_when_one_leaves_only_its_partitions_move(case: Case, data: st.DataObjec
 
 @some
 @given(case=EVEN_CASES, data=st.data())
-def test_when_the_last_of_a_level_comes_back_so_does_everything_or_nothing(
+def test_return_of_a_levels_last_consumer_moves_everything_or_nothing(
     case: Case, data: st.DataObject
 ) -> None:
     name = data.draw(st.sampled_from(sorted(case.consumers)))

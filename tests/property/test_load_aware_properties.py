@@ -89,7 +89,7 @@ def settled(situation: Situation, **options: Any) -> Situation:
 
 @some
 @given(situation=situations(CASES, loads=False), data=st.data())
-def test_with_nothing_known_it_is_sticky(situation: Situation, data: st.DataObject) -> None:
+def test_load_aware_is_sticky_when_nothing_is_known(situation: Situation, data: st.DataObject) -> None:
     case = situation.case
     useless = {
         t: dict.fromkeys(p, data.draw(st.sampled_from([-1.0, float("nan")]))) for t, p in case.topics.items()
@@ -125,7 +125,7 @@ def test_idle_partitions_are_evened_out_by_number_within_the_tolerance(case: Cas
         st.dictionaries(st.integers(0, 5), st.floats(-1, 1e9) | st.just(float("nan"))),
     )
 )
-def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, Mapping[int, float]]) -> None:
+def test_unknown_load_counts_as_the_mean_of_its_topic(loads: Mapping[str, Mapping[int, float]]) -> None:
     topics = {"a": range(5), "b": range(4)}
     good = {
         t: {p: max(v, 1) * 1000 for p, v in of.items() if v >= 0 and p in topics[t]}
@@ -152,7 +152,7 @@ def test_what_is_not_known_counts_as_the_mean_of_its_topic(loads: Mapping[str, M
 
 @some
 @given(situation=measured(CASES), data=st.data())
-def test_who_reads_what_is_not_measured_neither_gives_nor_takes(
+def test_consumer_with_unmeasured_partitions_neither_gives_nor_takes(
     situation: Situation, data: st.DataObject
 ) -> None:
     assume(known(situation))
@@ -212,7 +212,7 @@ def helpful(situation: Situation, assignment: Assignment, tolerance: float) -> l
 
 @many
 @given(situation=measured(CASES, pins=True), tolerance=st.sampled_from([0.05, 0.2, 0.5]))
-def test_who_is_out_of_tolerance_could_not_be_helped_by_any_move(
+def test_consumer_out_of_tolerance_cannot_be_helped_by_any_move(
     situation: Situation, tolerance: float
 ) -> None:
     assume(known(situation))
@@ -224,7 +224,7 @@ def test_who_is_out_of_tolerance_could_not_be_helped_by_any_move(
 @given(
     situation=measured(small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False))
 )
-def test_from_nothing_no_consumer_exceeds_the_average_by_more_than_a_tenth_and_one_partition(
+def test_first_plan_exceeds_the_average_by_at_most_a_tenth_and_one_partition(
     situation: Situation,
 ) -> None:
     assume(known(situation))
@@ -264,7 +264,9 @@ def test_within_the_tolerance_nothing_moves_however_load_goes_up_and_down(
 
 @some
 @given(situation=measured(EVEN), data=st.data())
-def test_on_leave_only_what_it_had_and_the_budget_moves(situation: Situation, data: st.DataObject) -> None:
+def test_leaving_moves_the_leavers_partitions_and_the_budget(
+    situation: Situation, data: st.DataObject
+) -> None:
     assume(known(situation) and len(situation.case.consumers) > 1)
     at_rest = settled(situation, budget=ENOUGH)
     gone = data.draw(st.sampled_from(sorted(situation.case.consumers)))
@@ -277,7 +279,7 @@ def test_on_leave_only_what_it_had_and_the_budget_moves(situation: Situation, da
 @given(
     situation=measured(small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False))
 )
-def test_who_joins_gets_its_part_within_the_tolerance_planning_by_planning(situation: Situation) -> None:
+def test_newcomer_gets_its_part_within_the_tolerance_plan_by_plan(situation: Situation) -> None:
     assume(known(situation))
     at_rest = settled(situation, budget=ENOUGH)
     joined = replace(at_rest, case=at_rest.case.joined_by(Consumer("newcomer")))
@@ -344,7 +346,7 @@ def replays(draw: st.DrawFn) -> Replay:
 
 @settings(max_examples=500, deadline=None)
 @given(replay=replays())
-def test_it_comes_to_rest_under_constant_load_however_long_measuring_takes(replay: Replay) -> None:
+def test_load_aware_rests_under_constant_load_however_long_measuring_takes(replay: Replay) -> None:
     assert replay.comes_to_rest(plans=2000)
 
 

@@ -96,9 +96,7 @@ def test_round_robin_deals_the_line_of_turns_and_passes_over_who_does_not_subscr
 @given(
     total=st.integers(0, 300), weights=st.lists(st.integers(1, 50), min_size=1, max_size=9), data=st.data()
 )
-def test_a_quota_is_filled_exactly_whoever_comes_first(
-    total: int, weights: list[int], data: st.DataObject
-) -> None:
+def test_quota_is_filled_exactly_in_any_order(total: int, weights: list[int], data: st.DataObject) -> None:
     by_name = {f"c{n}": weight for n, weight in enumerate(weights)}
     quota = Quota(total, by_name)
     taken: Counter[str] = Counter()
@@ -133,7 +131,9 @@ def test_range_by_zone_keeps_block_sizes_and_co_partitioning(situation: Situatio
 
 @some
 @given(situation=zoned(EVEN), topic=st.sampled_from(["a", "t0"]))
-def test_range_of_one_topic_leaves_nobody_elsewhere_without_need(situation: Situation, topic: str) -> None:
+def test_range_of_one_topic_displaces_no_consumer_elsewhere_without_need(
+    situation: Situation, topic: str
+) -> None:
     """With a zone for everyone no two consumers could swap partitions of the topic and both be at home."""
     case = situation.case
     zones = {c: v.zone or "r2" for c, v in case.consumers.items()}

@@ -132,9 +132,7 @@ def test_a_new_pin_moves_its_partition_and_at_most_one_other(case: Case, data: s
 
 @some
 @given(case=EVEN, data=st.data())
-def test_on_leave_only_the_partitions_of_who_left_move_beside_its_pins(
-    case: Case, data: st.DataObject
-) -> None:
+def test_leaving_moves_only_the_leavers_partitions_and_its_pins(case: Case, data: st.DataObject) -> None:
     """Also when partitions were pinned to it: these pins are impossible then."""
     assume(len(case.consumers) > 1)
     gone = data.draw(st.sampled_from(sorted(case.consumers)))
@@ -163,13 +161,13 @@ def test_zones_cost_neither_balance_nor_moves_with_mixed_subscriptions(situation
 
 @many
 @given(situation=zoned(small_cases() | tangled_cases() | large_cases()))
-def test_never_fewer_are_in_their_zone_than_without(situation: Situation) -> None:
+def test_zones_bring_home_no_fewer_than_planning_without_them(situation: Situation) -> None:
     assert in_zone(situation, sticky(situation)) >= in_zone(situation, sticky(without_racks(situation)))
 
 
 @some
 @given(situation=zoned(EVEN, pins=False))
-def test_from_nothing_as_many_are_in_their_zone_as_balance_allows(situation: Situation) -> None:
+def test_first_plan_has_as_many_in_their_zone_as_balance_allows(situation: Situation) -> None:
     """No zone has both partitions read elsewhere and consumers that read others', or could for all balance says."""
     situation = replace(situation, case=replace(situation.case, previous={}))
     case = situation.case
@@ -202,7 +200,7 @@ def test_small_cases_from_nothing_agree_with_trying_all(situation: Situation) ->
 
 @some
 @given(situation=zoned(EVEN), data=st.data())
-def test_when_a_leader_changes_nothing_moves(situation: Situation, data: st.DataObject) -> None:
+def test_leader_change_moves_nothing(situation: Situation, data: st.DataObject) -> None:
     settled = replace(situation, case=replace(situation.case, previous=sticky(situation)))
     racks = {
         t: {p: data.draw(st.sampled_from(["r1", "r2"])) for p in sorted(ps)[:9]}
@@ -249,7 +247,7 @@ def test_moves_for_zones_alone_are_bounded_and_worth_it(situation: Situation, bu
 
 @many
 @given(situation=zoned(small_cases() | tangled_cases()))
-def test_with_enough_moves_it_rests_where_no_swap_brings_more_home(situation: Situation) -> None:
+def test_sticky_rests_where_no_swap_brings_more_home(situation: Situation) -> None:
     case, racks = situation.case, situation.circumstances.racks
     after = sticky(situation, rack_moves=10**6)
     while (
@@ -293,7 +291,7 @@ def every_partition(topics: Mapping[str, frozenset[int]]) -> list[tuple[str, int
 
 @some
 @given(case=large_cases(mixed=False, weighted=False))
-def test_with_enough_moves_all_come_home(case: Case) -> None:
+def test_partitions_all_come_home_with_enough_moves(case: Case) -> None:
     """As many consumers and partitions in each of two zones: then all can be read at home."""
     names = sorted(case.consumers)[: len(case.consumers) // 2 * 2]
     assume(names)
@@ -307,7 +305,7 @@ def test_with_enough_moves_all_come_home(case: Case) -> None:
 
 @some
 @given(case=small_cases(mixed=False).map(equally_weighted))
-def test_who_joins_in_a_zone_of_its_own_gets_what_is_led_there(case: Case) -> None:
+def test_newcomer_in_a_zone_of_its_own_gets_partitions_led_there(case: Case) -> None:
     """All old consumers are elsewhere, and every partition is led in the newcomer's zone: zones cost nothing."""
     racks = {t: dict.fromkeys(p, "new") for t, p in case.topics.items()}
     settled = replace(case, previous=sticky(Situation(case, Circumstances())))

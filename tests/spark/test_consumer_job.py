@@ -184,7 +184,7 @@ def test_isolation_closes_and_restoring_resumes(
     assert job.status()["state"] == "running"
 
 
-def test_a_topic_with_rubbish_stays_as_it_is_and_a_removed_one_closes(
+def test_topic_with_malformed_node_stays_and_removed_topic_closes(
     job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0))
@@ -267,7 +267,7 @@ def test_sigterm_closes_everything_in_order(
     assert list(Path(job.folder).glob("muster-query-*")) == []
 
 
-def test_when_the_jvm_is_killed_the_driver_ends_at_once_and_consul_sees_it(
+def test_driver_ends_at_once_when_its_jvm_is_killed(
     make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
 ) -> None:
     job = make_job("killed")
@@ -323,7 +323,7 @@ def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_proce
     assert "ending the process without deregistering" in job.log.read_text()
 
 
-def test_of_two_with_one_id_the_newer_one_stays_and_a_request_stops_it(
+def test_newer_process_of_an_id_stays_until_a_stop_request(
     make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
 ) -> None:
     older = make_job("twice")

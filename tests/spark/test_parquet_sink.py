@@ -64,7 +64,7 @@ def test_a_recreated_topic_is_written_beside_the_old_one_and_both_are_read(
     assert (back.count(), back.where("topic = 't' AND partition = 0").count()) == (40, 40)
 
 
-def test_who_comes_late_writes_only_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_writer_writes_only_missing_records(spark: SparkSession, tmp_path: Path) -> None:
     late, newer = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     write(spark, late, {("t", 0): (0, 10)})
     write(spark, newer, {("t", 0): (10, 20)})
@@ -86,7 +86,7 @@ def test_frames_that_a_handler_made_of_the_batch(spark: SparkSession, tmp_path: 
     assert {count for (_, _, offset, _), count in found.items() if offset == 4} == {2}
 
 
-def test_what_is_not_of_the_batch_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_of_another_batch_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     sink = ParquetSink(str(tmp_path))
     ranges: Ranges = {("t", 0): (0, 10)}
     with batch_of(ranges):

@@ -130,7 +130,7 @@ def test_workers_that_read_small_batches_in_turns_stay_with_their_partitions(
         fetcher.close()
 
 
-def test_what_is_far_ahead_is_not_read_through(fetcher: RangeFetcher, topic: str) -> None:
+def test_fetcher_seeks_to_a_range_far_ahead(fetcher: RangeFetcher, topic: str) -> None:
     count = counted(fetcher)
     ranges: list[Ranges] = [{(topic, 0): bounds} for bounds in ((0, 10), (30, 40), (4000, 4010))]
     for each, assigned in zip(ranges, (1, 1, 2), strict=True):
@@ -138,7 +138,7 @@ def test_what_is_far_ahead_is_not_read_through(fetcher: RangeFetcher, topic: str
         assert count.assigned == assigned
 
 
-def test_what_is_read_beyond_a_range_is_bounded(
+def test_fetcher_reads_a_bounded_amount_beyond_a_range(
     fetcher: RangeFetcher, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher_module, "_KEEP_RECORDS", 0)
@@ -280,7 +280,7 @@ def test_records_that_retention_deleted_are_passed_over_with_a_warning(
     assert fetched(fetcher, {(name, 0): (60, 100)}) == expected({(name, 0): (60, 100)})
 
 
-def test_a_topic_created_anew_does_not_hold_up_a_range_for_ever(
+def test_recreated_topic_ends_a_range_in_time(
     kafka: KafkaSettings,
     fetcher: RangeFetcher,
     caplog: pytest.LogCaptureFixture,

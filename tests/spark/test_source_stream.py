@@ -144,7 +144,7 @@ def test_partitions_come_and_go_without_a_restart(
         )
 
 
-def test_the_agent_is_told_every_batch_and_what_was_finished(
+def test_agent_hears_of_every_batch_and_its_end(
     spark: SparkSession, kafka: KafkaSettings, agent: LocalAgent, tmp_path: Path, eventually: Eventually
 ) -> None:
     topic = create_topic(kafka, 2)

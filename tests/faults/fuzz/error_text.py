@@ -9,7 +9,7 @@ NEXT_STEP = re.compile(
 )
 
 
-def told(error: str, *things: str) -> None:
+def explains(error: str, *things: str) -> None:
     """The error names what it is about, and what to do."""
     for thing in things:
         assert thing in error, f"{thing!r} is not named: {error}"

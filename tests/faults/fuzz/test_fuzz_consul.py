@@ -24,9 +24,9 @@ from muster.edges.consul_keys import UnreadableKeyError
 from muster.edges.consul_members import parse_agent_registration, parse_registrations
 from muster.settings.connections import ConsulSettings
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import mangled, mangled_values, odd_texts, odd_values
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import mangled, mangled_values, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
-from tests.faults.fuzz.told import told
 from tests.faults.model.process import SETTINGS
 
 WORD = {"who": "ann", "when": "2026-01-01T00:00:00.000+00:00", "why": "has the cache"}
@@ -105,7 +105,7 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
             assert any(name in error for error in read.errors), f"{name} is not named"
             assert any(name in warning for warning in cluster.warnings)
     for error in read.errors:
-        told(error, "Consul key muster/c/")
+        explains(error, "Consul key muster/c/")
 
 
 whole = st.tuples(
@@ -116,7 +116,9 @@ whole = st.tuples(
 
 @examples(250)
 @given(st.lists(whole, min_size=1, max_size=3), st.none() | mangled(WORD))
-def test_rotten_words_on_coordination(keys: list[tuple[str, bytes]], paused: bytes | None) -> None:
+def test_malformed_coordination_keys_cost_themselves(
+    keys: list[tuple[str, bytes]], paused: bytes | None
+) -> None:
     """A pause is one whatever it holds; what is not understood moves nothing; taken back, all goes on."""
     cluster = Cluster({"good": 3}, good=("good",))
     cluster.settles()
@@ -130,15 +132,15 @@ def test_rotten_words_on_coordination(keys: list[tuple[str, bytes]], paused: byt
     read = cluster.discovery.decisions()
     assert (read.paused is not None) == (paused is not None)
     for error in read.errors:
-        told(error, "Consul key muster/c/coordination/")
+        explains(error, "Consul key muster/c/coordination/")
         assert error in cluster.warnings
     assert cluster.plan is not None
     if read.paused is not None:
         assert "resume the cluster" in cluster.plan.held
     elif read.assignor_error:
-        told(cluster.plan.planning_error, "Consul key muster/c/coordination/assignor")
+        explains(cluster.plan.planning_error, "Consul key muster/c/coordination/assignor")
     elif cluster.plan.planning_error:
-        told(cluster.plan.planning_error, "chosen instead of clusters.yaml's")
+        explains(cluster.plan.planning_error, "chosen instead of clusters.yaml's")
     if cluster.plan.held or cluster.plan.planning_error:
         assert cluster.zookeeper.data() == before, "nothing is written"
     assert cluster.discovery.resume() == (paused is not None)
@@ -162,7 +164,7 @@ topic_keys = st.tuples(
 
 @examples(250)
 @given(st.lists(topic_keys, min_size=1, max_size=4))
-def test_rotten_words_on_topics(keys: list[tuple[str, str, str, bytes]]) -> None:
+def test_malformed_topic_keys_cost_themselves(keys: list[tuple[str, str, str, bytes]]) -> None:
     """What is understood counts; while something is not, no topic is taken up or let go but by its name."""
     cluster = Cluster({"good": 3, "keep": 2}, good=("good", "keep"))
     cluster.settles()
@@ -184,7 +186,7 @@ def test_rotten_words_on_topics(keys: list[tuple[str, str, str, bytes]]) -> None
     assert len(read.subscriptions) + len(read.errors) == len(before) - len(folders)
     assert read.topics_in_doubt == bool(read.errors)
     for error in read.errors:
-        told(error, "Consul key muster/c/topics/")
+        explains(error, "Consul key muster/c/topics/")
         assert error in cluster.warnings
 
 
@@ -207,7 +209,7 @@ def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: byte
     try:
         request = keys.stop_request("a")
     except UnreadableKeyError as error:
-        told(str(error), "muster/c/stop/a")
+        explains(str(error), "muster/c/stop/a")
     else:
         assert request is not None
         # A consumer that leaves writes it anew, for whoever watches.
@@ -220,7 +222,7 @@ def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: byte
 
 @examples(400)
 @given(mangled(STOP))
-def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolated(stop: bytes) -> None:
+def test_malformed_stop_request_blocks_neither_registration_nor_isolation(stop: bytes) -> None:
     cluster = Cluster({}, good=(), consumers=())
     cluster.key("stop/x", stop)
     cluster.key("isolated/x", b"{}")
@@ -234,7 +236,7 @@ def test_a_rotten_request_to_stop_keeps_nobody_from_registering_or_being_isolate
     assert "x" in cluster.servers.services
     assert "isolated" in agent.view().bars
     if problem := agent.view().problems.get(STOP_REQUEST):
-        told(problem, "muster/c/stop/x")
+        explains(problem, "muster/c/stop/x")
         assert not ending.asked
     registrar.leave()
     assert "x" not in cluster.servers.services
@@ -270,7 +272,7 @@ def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
     try:
         members = cluster.discovery.members()
     except ConsulError as error:
-        told(str(error), "Consul at http")
+        explains(str(error), "Consul at http")
         return
     assert {"a", "b"} <= members.registered.keys()
     for consumer in set(members.membership.live) - {"a", "b"}:
@@ -291,7 +293,7 @@ def test_answers_that_are_not_consuls(health: bytes, own: bytes) -> None:
                 settings, "GET /v1/x", 200, {"X-Consul-Index": "3"}, text.decode("utf-8", "replace")
             )
         except ConsulError as error:
-            told(str(error), "GET /v1/x", "127.0.0.1:8500")
+            explains(str(error), "GET /v1/x", "127.0.0.1:8500")
             continue
         try:
             parse(answer.data)
@@ -313,7 +315,7 @@ def test_answers_with_any_status_and_headers(status: int, headers: dict[str, str
     try:
         answer = read_answer(ConsulSettings(), "GET /v1/x", status, headers, text)
     except ConsulError as error:
-        told(str(error), "GET /v1/x", "127.0.0.1:8500")
+        explains(str(error), "GET /v1/x", "127.0.0.1:8500")
     else:
         assert status in {200, 404}
         assert answer.index == int(headers["X-Consul-Index"])
@@ -339,4 +341,4 @@ def test_key_lists_that_are_not_consuls(answer: bytes) -> None:
         try:
             ask()
         except ConsulError as error:
-            told(str(error), "/v1/kv/muster/c/")
+            explains(str(error), "/v1/kv/muster/c/")

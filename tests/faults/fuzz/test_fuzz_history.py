@@ -21,9 +21,9 @@ from muster.core.history import HistoryPage, Lever, Unreadable, entry_name, entr
 from muster.dashboard.last_rebalance import last_rebalance
 from muster.dashboard.timeline import timeline
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
-from tests.faults.fuzz.rubbish import mangled, odd_texts
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
-from tests.faults.fuzz.told import told
 from tests.support.memory_zookeeper import Operation
 
 ROOT = history_path(CLUSTER)
@@ -97,7 +97,7 @@ def test_rotten_entries_cost_themselves(rotten: list[bytes], topic: str | None) 
     assert page.records[0].entry == page.records[-1].entry == GOOD
     unreadable = [record for record in page.records if isinstance(record.entry, Unreadable)]
     for record in unreadable:
-        told(record.entry.problem, f"{ROOT}/{entry_name(record.number)}")
+        explains(record.entry.problem, f"{ROOT}/{entry_name(record.number)}")
     # The dashboard: what it answers is JSON, and nothing in it is lost but for the filter.
     told_all = timeline(lambda *_: page, limit=50, before=None, topic=topic, consumer=None)
     assert topic or sum(e.lever == "isolate" and e.reason == GOOD.why for e in told_all.entries) >= 2

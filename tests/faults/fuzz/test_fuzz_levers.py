@@ -35,7 +35,7 @@ from muster.edges.consul import ConsulError
 from muster.levers.outcome import LeverError
 from muster.settings.clusters import SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import HUGE_TEXT, odd_texts, odd_values
+from tests.faults.fuzz.malformed import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
 
 pytestmark = pytest.mark.airflow

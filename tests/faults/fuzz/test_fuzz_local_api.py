@@ -19,7 +19,7 @@ from muster.consumer.source.protocol import PARTITIONS_PATH, PLANNED_PATH, Sourc
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.settings.connections import KafkaSettings
-from tests.faults.fuzz.rubbish import mangled, odd_texts
+from tests.faults.fuzz.malformed import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
 from tests.faults.model.process import SETTINGS
 

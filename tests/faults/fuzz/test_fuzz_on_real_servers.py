@@ -23,8 +23,8 @@ from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.faults.fuzz.rubbish import HUGE_TEXT, ODD_TEXTS
-from tests.faults.fuzz.told import told
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import HUGE_TEXT, ODD_TEXTS
 from tests.faults.fuzz.znodes import ASSIGNMENT, STATE
 
 NODES = (
@@ -172,7 +172,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             refused = {topic: str(found) for topic, found in read.items() if isinstance(found, WireError)}
             assert len(refused) >= len(rotten) // 2 + len(NAMES) // 2
             for topic, error in refused.items():
-                told(error, f"/{topic}")
+                explains(error, f"/{topic}")
 
             def stable() -> bool:
                 advanced = None

@@ -33,10 +33,10 @@ from muster.settings.connection_parsing import (
     parse_zookeeper,
 )
 from muster.settings.consumer import VARIABLE, ConsumerSettings
-from tests.faults.fuzz.rubbish import Path as Place
-from tests.faults.fuzz.rubbish import changed, mangled, odd_texts, odd_values, places, without
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import Path as Place
+from tests.faults.fuzz.malformed import changed, mangled, odd_texts, odd_values, places, without
 from tests.faults.fuzz.tally import count, examples
-from tests.faults.fuzz.told import told
 from tests.faults.model.process import SETTINGS
 
 GOOD = "clusters:\n  good: {consul_service: g, group_id: g, topics: [t], consumers: {handler: a.b}}\n"
@@ -165,7 +165,7 @@ def check(path: Path, name: str, text: bytes) -> None:
     try:
         found = read(path, text)
     except SettingsError as error:
-        told(str(error), str(path))  # the file as a whole is no YAML
+        explains(str(error), str(path))  # the file as a whole is no YAML
         return
     assert "good" in found.clusters, "the other cluster goes on"
     for key, error in found.errors.items():
@@ -238,7 +238,7 @@ def test_any_file(tmp_path: Path) -> None:
         try:
             found = read(path, text)
         except SettingsError as error:
-            told(str(error), str(path))
+            explains(str(error), str(path))
         else:
             for key, error in found.errors.items():
                 told_of_settings(error, str(path), key)
@@ -269,14 +269,14 @@ def test_any_connection_in_the_environment(value: bytes) -> None:
         check_extra(fields)
         extra = json.loads(fields.extra) if fields.extra else {}
     except ConnectionSettingsError as error:
-        told(str(error), "x" if "AIRFLOW_CONN_X" not in str(error) else "AIRFLOW_CONN_X")
+        explains(str(error), "x" if "AIRFLOW_CONN_X" not in str(error) else "AIRFLOW_CONN_X")
         assert "pw-secret" not in str(error)
         return
     for parse in (parse_zookeeper, parse_consul, parse_kafka):
         try:
             parse(fields, extra)
         except ConnectionSettingsError as error:
-            told(str(error), "'x'")
+            explains(str(error), "'x'")
             assert "pw-secret" not in str(error)
 
 

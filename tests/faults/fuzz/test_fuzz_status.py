@@ -17,9 +17,9 @@ from muster.core.model import Consumer, ConsumerStatus, State
 from muster.core.wire import WireError, parse_status
 from muster.edges.status import StatusFailure, poll_statuses
 from tests.faults.fuzz.cluster import Cluster
-from tests.faults.fuzz.rubbish import ODD_TEXTS, mangled, mangled_values, odd_texts
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import ODD_TEXTS, mangled, mangled_values, odd_texts
 from tests.faults.fuzz.tally import count, examples
-from tests.faults.fuzz.told import told
 
 STATUS: dict[str, Any] = {
     "consumer": "x",
@@ -157,7 +157,7 @@ addresses = st.one_of(
 @given(
     st.lists(st.tuples(addresses, st.sampled_from((-1, 0, 65536, 99_999, 10**30))), min_size=4, max_size=4)
 )
-def test_strange_addresses_are_told_and_not_asked(places: list[tuple[str, int]]) -> None:
+def test_strange_addresses_are_reported_and_not_asked(places: list[tuple[str, int]]) -> None:
     consumers = [Consumer(f"x{number}", address, port) for number, (address, port) in enumerate(places)]
     for consumer, found in poll_statuses(consumers, timeout=2.0).items():
         count("Consul entry")
@@ -174,7 +174,7 @@ def test_a_status_is_read_as_it_says_or_refused(body: bytes) -> None:
     try:
         read = parse_status(body, "http://h:1/status")
     except WireError as error:
-        told(str(error), "http://h:1/status")
+        explains(str(error), "http://h:1/status")
         return
     for status in read.topics.values():
         assert all(type(p) is int and 0 <= p < 2**31 for p in status.held | status.standby)
@@ -183,7 +183,9 @@ def test_a_status_is_read_as_it_says_or_refused(body: bytes) -> None:
 
 @examples(150)
 @given(st.lists(mangled_values(STATUS), min_size=4, max_size=4), odd_texts)
-def test_one_that_talks_rubbish_holds_up_only_what_is_its_own(bodies: list[Any], incarnation: str) -> None:
+def test_consumer_with_malformed_answers_holds_up_only_its_own_partitions(
+    bodies: list[Any], incarnation: str
+) -> None:
     cluster = Cluster({"good": 3, "theirs": 2}, good=("good",))
     cluster.join("x", {"topics": "theirs"})
     said = iter(bodies)

@@ -17,9 +17,9 @@ from muster.core import wire
 from muster.core.model import TopicAssignment, TopicSnapshot
 from muster.core.wire import WireError, check_id
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
-from tests.faults.fuzz.rubbish import mangled, odd_texts
+from tests.faults.fuzz.error_text import explains
+from tests.faults.fuzz.malformed import mangled, odd_texts
 from tests.faults.fuzz.tally import count, examples
-from tests.faults.fuzz.told import told
 from tests.faults.fuzz.znodes import ASSIGNMENT, STATE
 from tests.support.memory_zookeeper import SETTINGS, MemoryClient, MemoryZooKeeper
 
@@ -71,12 +71,12 @@ def test_rotten_topics_are_left_alone_and_the_others_go_on(
             means_what_it_says(found)
     cluster.settles()
     for topic, error in refused.items():
-        told(str(error), f"/{topic}")
-        told(cluster.errors[topic], f"/{topic}")
+        explains(str(error), f"/{topic}")
+        explains(cluster.errors[topic], f"/{topic}")
         for path in (f"{ROOT}/{topic}", f"{ROOT}/{topic}/0", f"{STATES}/{topic}"):
             assert zookeeper.data().get(path) == before.get(path), f"{path} was written over"
     for topic in elsewhere:
-        told(cluster.errors[topic], f"topic {topic} is read at")
+        explains(cluster.errors[topic], f"topic {topic} is read at")
 
 
 def at_home(assignment: TopicAssignment) -> bool:
@@ -111,7 +111,7 @@ def test_topics_and_partitions_with_impossible_names(children: list[str], topics
     after = cluster.zookeeper.data()
     for topic in {*topics, "t"}:
         if isinstance(found := read[topic], WireError):
-            told(str(found), f"{ROOT}/{topic}")
+            explains(str(found), f"{ROOT}/{topic}")
             assert topic in cluster.errors
             assert below(f"{ROOT}/{topic}", before) == below(f"{ROOT}/{topic}", after)
     if isinstance(read["t"], TopicSnapshot):
@@ -147,7 +147,7 @@ def test_a_consumer_keeps_what_it_has_of_a_rotten_topic(rotten: list[tuple[bytes
             try:
                 taken = wire.parse_assignment(texts[turn], f"{ROOT}/{topic}")
             except WireError:
-                told(view.problems[f"topic {topic}"], f"{ROOT}/{topic}", "keeps what it has")
+                explains(view.problems[f"topic {topic}"], f"{ROOT}/{topic}", "keeps what it has")
                 assert view.topics[topic] == before.topics[topic]
                 continue
             assert f"topic {topic}" not in view.problems

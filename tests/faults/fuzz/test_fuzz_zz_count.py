@@ -9,7 +9,7 @@ from tests.faults.fuzz.tally import KINDS, PLAYED
 LEAST = 10_000
 
 
-def test_so_many_inputs_were_played(request: pytest.FixtureRequest) -> None:
+def test_count_of_played_inputs_is_enough(request: pytest.FixtureRequest) -> None:
     files = {path.stem for path in request.path.parent.glob("test_fuzz_*.py")} - {request.path.stem}
     asked = {item.path.stem for item in request.session.items if item.path.parent == request.path.parent}
     if files - asked or request.config.option.keyword:
