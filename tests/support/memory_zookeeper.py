@@ -102,7 +102,9 @@ class MemoryZooKeeper:
         if operation.version not in {-1, node.version}:
             return BadVersionError()
         if operation.kind == "set":
-            node = replace(node, data=operation.data, version=node.version + 1, **self._written())
+            node = replace(
+                node, data=operation.data, version=node.version + 1, mzxid=self.zxid + 1, mtime=self._now()
+            )
             changes[operation.path] = node
         elif operation.kind == "delete":
             if node.children:
@@ -124,14 +126,16 @@ class MemoryZooKeeper:
         path = f"{above}/{name}"
         if self._look(path, changes) is not None:
             return NodeExistsError()
-        changes[path] = Znode(operation.data, pzxid=self.zxid + 1, created=self.clock(), **self._written())
+        changes[path] = Znode(
+            operation.data, mzxid=self.zxid + 1, pzxid=self.zxid + 1, created=self.clock(), mtime=self._now()
+        )
         changes[above] = replace(
             parent, pzxid=self.zxid + 1, children=parent.children | {name}, numbered=parent.numbered + 1
         )
         return path
 
-    def _written(self) -> dict[str, int]:
-        return {"mzxid": self.zxid + 1, "mtime": int(1000 * self.clock())}
+    def _now(self) -> int:
+        return int(1000 * self.clock())
 
     def _look(self, path: str, changes: Mapping[str, Znode | None]) -> Znode | None:
         return changes[path] if path in changes else self.tree.get(path)

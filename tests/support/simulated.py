@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from muster.core import wire
 from muster.core.coordination import RebalanceRequest
 from muster.core.decisions import Decisions
-from muster.core.history import Record
+from muster.core.history import Record, Unreadable
 from muster.core.model import (
     Consumer,
     ConsumerDetails,
@@ -173,7 +174,8 @@ class SimulatedStore(TopicStore):
         """Append entries to the history, each written when its record says."""
         clock = self.clock
         for record in records:
-            self.clock = lambda written=record.written: written  # type: ignore[misc]
+            self.clock = partial(float, record.written)
+            assert not isinstance(record.entry, Unreadable)
             self.append_history(record.entry)
         self.clock = clock
 
