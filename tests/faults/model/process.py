@@ -33,7 +33,9 @@ from tests.support.consumer_settings import consumer_settings
 if TYPE_CHECKING:
     from tests.faults.model.world import World
 
-SETTINGS = consumer_settings(cluster=CLUSTER, consul_service="consumers", graceful_timeout=20.0)
+SETTINGS = consumer_settings(
+    cluster=CLUSTER, consumer="x", incarnation="x", consul_service="consumers", graceful_timeout=20.0
+)
 
 
 def _exit_after(seconds: float, exit_code: int) -> None:
