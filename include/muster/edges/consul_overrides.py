@@ -16,7 +16,7 @@ Beside them `coordination/epochs`, `{TOPIC: EPOCH}`: the highest that was ever a
 Consul's ACL says who may write them, and the coordinator's long poll waits for changes below `muster/[CLUSTER]/`, so
 they are acted on at once. What is named in the key itself counts whatever the key holds (isolations, drains, pauses,
 topics: fail safe). Of the others a key that cannot be read counts as not there, and is named; it never takes the
-others with it. With another assignor that cannot be told nothing is planned. Without epochs only what consumers
+others with it. With another assignor that is unknown nothing is planned. Without epochs only what consumers
 report shows that ZooKeeper was restored from a backup.
 """
 
