@@ -34,7 +34,7 @@ export function consumersView(cluster, query, refresh) {
     { id: "incarnation", label: "Incarnation", class: "wide mono", width: "6.5rem", hint: "Which start of it this is", show: (cell, row) => { setText(cell, row.incarnation.slice(0, 8) || "–"); cell.title = row.incarnation; } },
     { id: "started_at", label: "Uptime", by: true, class: "number wide", width: "7.5rem", show: (cell, row) => patchInside(cell, age(row.started_at, "for")) },
     { id: "error", label: "Error", class: "wide error-cell", width: "12%", show: text((row) => row.error || (row.said ? `isolated by ${row.said.by}: ${row.said.why}` : "")) },
-    { id: "commands", label: "", class: "commands", width: "10.8rem", show: (cell, row) => patchInside(cell, ...consumerButtons(row, known, false)) },
+    { id: "commands", label: "", class: "commands", width: "11.6rem", show: (cell, row) => patchInside(cell, ...consumerButtons(row, known, false)) },
   ];
   const list = new RemoteList({
     path: of(cluster, "consumers"), what: "consumers", one: "consumer", columns, key: (row) => row.consumer,
