@@ -15,7 +15,7 @@ from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
 from muster.core.model import Membership, State, TopicSnapshot, Transition
 from muster.core.patience import Patience, Policy
 from muster.core.planner import Plan, intended_owners
-from muster.core.state_machine import NO_REASONS, advance, may_be_removed
+from muster.core.state_machine import advance, may_be_removed
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})
@@ -126,7 +126,7 @@ class View:
                 self.targets.get(topic, {}),
                 now,
                 standbys=self.targets.standbys.get(topic, {}),
-                reasons=reasons.get(topic, NO_REASONS),
+                reasons=reasons.get(topic, {}),
                 leaving=self.leaving.get(topic, ""),
             )
             for topic, snapshot in sorted(self.snapshots.items())

@@ -90,6 +90,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 from muster.core.model import (
     Consumer,
@@ -108,10 +109,8 @@ from muster.core.model import (
 )
 from muster.core.patience import Patience
 
-NO_STANDBYS: PartitionStandbys = MappingProxyType({})
-NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
-NO_REASONS: Mapping[int, str] = MappingProxyType({})
-"""The planner gives no reasons; those that the state machine itself sees are used."""
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+"""No standbys, no reasons, no epochs."""
 WENT_BACK = "ZooKeeper holds an older state than was planned (was it restored?)"
 """The reason of a step that replaces what ZooKeeper holds by what consumers report."""
 CREATED_AGAIN = "the topic was deleted and created again in Kafka"
@@ -151,7 +150,7 @@ def registered(membership: Membership) -> set[str]:
 def topics_ahead(
     snapshots: Mapping[str, TopicSnapshot],
     answers: Iterable[ConsumerStatus],
-    noted: Mapping[str, int] = NO_EPOCHS,
+    noted: Mapping[str, int] = NOTHING,
 ) -> dict[str, int]:
     """Return the topics whose epoch is ahead of the assignment node, with the highest epoch `noted` or reported.
 
@@ -180,8 +179,8 @@ def advance(
     targets: Owners,
     now: float,
     *,
-    standbys: PartitionStandbys = NO_STANDBYS,
-    reasons: Mapping[int, str] = NO_REASONS,
+    standbys: PartitionStandbys = NOTHING,
+    reasons: Mapping[int, str] = NOTHING,
     leaving: str = "",
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
