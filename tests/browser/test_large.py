@@ -56,7 +56,7 @@ def test_a_long_table_is_walked_by_keys(browser: Browser, vast: Site) -> None:
         assert browser.nodes() < MOST_NODES
 
 
-def test_what_is_not_well_comes_first_and_names_can_be_searched(browser: Browser, vast: Site) -> None:
+def test_topics_that_need_a_look_come_first_and_names_can_be_searched(browser: Browser, vast: Site) -> None:
     browser.open(f"{vast.url}#/clusters/huge")
     assert browser.one(".m-topic-link", timeout=30).text == "topic-0500"
     browser.says("8 of 1,000 topics: those first that need a look")

@@ -106,7 +106,7 @@ def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser
         assert words in detail
 
 
-def test_what_cannot_be_reached_is_said_with_its_age(browser: Browser, site: Site) -> None:
+def test_unreachable_servers_are_shown_with_the_age_of_their_data(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/orders")
     browser.says("ZooKeeper (zk-1:2181,zk-2:2181) cannot be reached for 1 min")
     browser.says("no session within 10 s; is it up, and is the address right?")
@@ -264,13 +264,13 @@ def test_a_command_that_makes_no_sense_says_why(browser: Browser, site: Site) ->
     assert not browser.all("dialog")
 
 
-def test_what_if_shows_the_spread_before_and_after(browser: Browser, site: Site) -> None:
+def test_preview_shows_the_spread_before_and_after(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/what-if?without=flights-2")
     browser.one("h2", "would move")
     assert [one.text for one in browser.all(".figure .value")] == ["7 to 9", "12"]
 
 
-def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
+def test_preview_can_be_applied(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/what-if")
     browser.says("Suppose something, and see what would move.")
     browser.one("#what-if-assignor").send_keys("range")
@@ -294,7 +294,7 @@ def test_what_if_can_be_applied(browser: Browser, site: Site) -> None:
     models.ApplyBody(**body)
 
 
-def test_what_if_knows_options_and_numbers_of_partitions(browser: Browser, site: Site) -> None:
+def test_preview_takes_options_and_numbers_of_partitions(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/what-if")
     browser.one("#what-if-options").send_keys('tolerance=0.2, measure=lag, order=["a","b"]')
     browser.one("#what-if-partitions").send_keys("flights=24, weather=8", Keys.ENTER)
@@ -409,7 +409,7 @@ def test_an_update_shows_by_itself_and_can_be_held(browser: Browser, site: Site)
     browser.eventually(lambda: not browser.all(".m-cell.is-starting"), 10, "the update")
 
 
-def test_it_takes_the_theme_of_airflow_around_it(browser: Browser, site: Site) -> None:
+def test_page_takes_the_theme_of_airflow_around_it(browser: Browser, site: Site) -> None:
     browser.open(site.url.replace("/muster/", "/framed"))
     theme = "return document.querySelector('iframe').contentDocument?.documentElement.dataset.theme"
     browser.eventually(lambda: browser.driver.execute_script(theme) == "dark", 10, "dark in Airflow's frame")

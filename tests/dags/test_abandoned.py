@@ -64,11 +64,11 @@ def test_one_whose_task_goes_on_is_left_alone(discovery, consumer, state):
         replace(NOTE, watch=replace(WATCH, map_index=7)),
     ],
 )
-def test_one_that_nobody_ended_is_left_alone(discovery, consumer, note):
+def test_consumer_is_left_alone_unless_its_own_task_was_ended(discovery, consumer, note):
     discovery.note_submission(consumer, note.as_dict())
     assert stop_abandoned(discovery, states("failed")) == []
 
 
-def test_one_that_nobody_submitted_and_one_that_is_gone_are_left_alone(discovery, consumer):
+def test_consumers_without_submission_or_registration_are_left_alone(discovery, consumer):
     discovery.note_submission("gone", NOTE.as_dict())
     assert stop_abandoned(discovery, states("failed")) == []

@@ -75,7 +75,7 @@ def test_settings_come_from_the_variables(monkeypatch: pytest.MonkeyPatch) -> No
         '"' + SECRET + '"',
     ],
 )
-def test_what_is_no_connection_is_named_and_not_shown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_connection_is_named_and_not_shown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_K", value)
     with pytest.raises(
         ConnectionSettingsError, match="environment variable AIRFLOW_CONN_K is no connection"
@@ -108,7 +108,7 @@ session.commit()
 
 
 @pytest.mark.airflow
-def test_without_a_variable_airflow_is_asked(tmp_path: Path) -> None:
+def test_airflow_is_asked_where_no_variable_is_set(tmp_path: Path) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
     env = {**kept, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "include")}
 

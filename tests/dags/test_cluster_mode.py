@@ -209,7 +209,7 @@ def _submit(
     return submit_to_cluster(hook, settings, str(LIGHT_CONSUMER), now=1.0)
 
 
-def test_kubernetes_gets_the_job_and_nobody_waits_for_its_end(
+def test_job_is_submitted_to_kubernetes_without_waiting_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consul: ConsulSettings
 ) -> None:
     # The hook wants Airflow's Kubernetes provider, which takes part only when a job is watched to its end.
@@ -260,7 +260,7 @@ def test_a_master_that_takes_no_python_driver_is_named(
         _submit("spark://m:7077", tmp_path, monkeypatch, consul)
 
 
-def test_what_kubernetes_needs_is_named(
+def test_missing_kubernetes_provider_is_named(
     write_clusters: WriteClusters,
     light_connections: None,
     cluster_name: str,

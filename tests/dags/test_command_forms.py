@@ -44,7 +44,7 @@ def test_a_form_has_its_fields_and_every_one_must_be_filled(name, clusters):
             found[field].resolve("")
 
 
-def test_what_is_configured_is_proposed_and_other_clusters_are_refused(clusters):
+def test_form_proposes_configured_values_and_refuses_other_clusters(clusters):
     pin = form(COMMANDS["pin"], clusters)
     assert pin["cluster"].resolve() == "c1", "the only one is the default"
     with pytest.raises(ParamValidationError):
@@ -67,7 +67,7 @@ def test_other_texts_are_flagged_before_the_run(text, clusters):
         form(COMMANDS["pin"], clusters)["partitions"].resolve(text)
 
 
-def test_without_a_cluster_the_form_says_so(write_clusters, tmp_path):
+def test_form_shows_that_there_is_no_cluster(write_clusters, tmp_path):
     write_clusters("c1").write_text("clusters: {}")
     assert form(COMMANDS["pin"], load_clusters())["cluster"].schema["enum"] == ["(none)"]
 

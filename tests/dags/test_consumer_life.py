@@ -83,7 +83,7 @@ def make(
         discovery.deregister(life.consumer)
 
 
-def test_it_is_submitted_in_a_session_of_its_own_and_its_log_is_in_the_tasks_log(make, capsys):
+def test_consumer_has_a_session_of_its_own_and_its_log_is_in_the_tasks_log(make, capsys):
     life = make()
     life.execute()
     assert life.registered()
@@ -107,7 +107,7 @@ def test_sigterm_to_the_whole_group_reaches_the_driver_only(make, eventually: Ev
     assert "leaves in order" in Path(life.submission.log).read_text()
 
 
-def test_one_that_is_alive_is_adopted(make):
+def test_live_consumer_is_adopted(make):
     life = make()
     life.execute()
     first = life.submission
@@ -118,7 +118,7 @@ def test_one_that_is_alive_is_adopted(make):
     assert life.submission.watch.id == "try-2"
 
 
-def test_one_that_is_starting_is_waited_for_and_not_submitted_twice(make, eventually: Eventually):
+def test_starting_consumer_is_waited_for_and_not_submitted_twice(make, eventually: Eventually):
     life = make()
     other = Task(life.operator.cluster, life.discovery)
     starting = threading.Thread(target=life.execute, daemon=True)
@@ -141,7 +141,7 @@ def scheduled_again(after: timedelta, reason: str) -> Iterator[None]:
     assert re.search(reason, str(raised.value.__cause__))
 
 
-def test_one_that_cannot_start_is_scheduled_again_early_with_the_end_of_its_log(make):
+def test_failed_start_is_scheduled_again_early_with_the_end_of_its_log(make):
     life = make(fail=1)
     began = time.monotonic()
     with scheduled_again(AGAIN_AFTER_FAILED_START, r"did not come up: .* has ended(.|\n)*this is the reason"):
@@ -163,7 +163,9 @@ def test_one_whose_settings_are_refused_fails_for_good(make):
         ({"host": "local[1]", "extra": {"deploy-mode": "bogus"}}, {}, "--deploy-mode must be either"),
     ],
 )
-def test_one_that_spark_submit_refuses_fails_for_good(make, monkeypatch, connection, spark_conf, complaint):
+def test_submission_that_spark_submit_refuses_fails_for_good(
+    make, monkeypatch, connection, spark_conf, complaint
+):
     life = make(consumers={"spark_conf": spark_conf})
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_SPARK", json.dumps({"conn_type": "spark", **connection}))
     with pytest.raises(AirflowFailException, match=complaint):
@@ -184,7 +186,7 @@ def test_one_whose_cluster_is_gone_from_the_settings_fails_for_good(make, write_
         life.operator.execute(life.context)
 
 
-def test_one_that_never_registers_is_ended_when_its_time_is_up(
+def test_consumer_that_never_registers_is_ended_after_its_startup_timeout(
     make, eventually: Eventually, tmp_path, monkeypatch
 ):
     silent = tmp_path / "silent.py"
@@ -217,7 +219,7 @@ def test_the_trigger_fires_when_the_driver_dies_and_the_task_is_scheduled_again_
         life.operator.execute_complete(life.context, event)
 
 
-def test_a_retry_submits_one_that_died_anew(make):
+def test_retry_submits_a_dead_consumer_again(make):
     life = make(exit_after=2)
     trigger = life.execute()
     asyncio.run(asyncio.wait_for(first_event(trigger), 30))
@@ -225,7 +227,7 @@ def test_a_retry_submits_one_that_died_anew(make):
     assert again.incarnation != trigger.incarnation
 
 
-def test_one_that_a_person_stopped_ends_as_skipped(make):
+def test_consumer_that_a_person_stopped_ends_as_skipped(make):
     life = make()
     trigger = life.execute()
     event = asyncio.run(event_after_stop(trigger, life, "anna", "new hardware"))
@@ -233,7 +235,7 @@ def test_one_that_a_person_stopped_ends_as_skipped(make):
         life.operator.execute_complete(life.context, event)
 
 
-def test_one_that_a_person_stops_while_it_starts_ends_as_skipped(make, eventually: Eventually):
+def test_consumer_that_a_person_stops_while_it_starts_ends_as_skipped(make, eventually: Eventually):
     life = make()
     raised: list[BaseException] = []
 
@@ -265,7 +267,7 @@ def test_more_consumers_in_the_settings_have_the_task_scheduled_again(make, writ
     assert life.execute().incarnation == trigger.incarnation
 
 
-def test_one_that_another_try_of_its_task_stopped_is_submitted_anew_at_once(make):
+def test_consumer_that_another_try_stopped_is_submitted_again_at_once(make):
     life = make()
     trigger = life.execute()
     event = asyncio.run(event_after_stop(trigger, life, f"{BY_AIRFLOW}d, run", "cleared"))
@@ -275,7 +277,7 @@ def test_one_that_another_try_of_its_task_stopped_is_submitted_anew_at_once(make
     assert life.registered()
 
 
-def test_one_that_is_stopping_is_waited_for_before_the_next_is_submitted(make):
+def test_stopping_consumer_is_waited_for_before_the_next_is_submitted(make):
     life = make()
     first = life.execute()
     life.discovery.request_stop(life.consumer, first.incarnation, f"{BY_AIRFLOW}d, run", "cleared")
@@ -414,7 +416,7 @@ def test_a_triggerer_is_asked_once_before_a_person_waits_for_the_answer(make, mo
     assert asked == [["run"]]
 
 
-def test_one_that_does_not_listen_gets_signals(make, monkeypatch):
+def test_consumer_that_ignores_a_stop_request_gets_signals(make, monkeypatch):
     monkeypatch.setattr("muster.airflow.stopping.TERM_PATIENCE", 1.0)
     life = make(deaf=True, stubborn=True, consumers={"graceful_timeout": "1s"})
     trigger = life.execute()

@@ -179,7 +179,7 @@ def test_a_rebalance_is_written_and_audited_and_a_tick_skips(
     assert sorted(assigned(zookeeper, cluster_name, topic).values()) == ["one", "one", "two", "two"]
 
 
-def test_without_consumers_the_status_quo_is_kept_visibly(
+def test_status_quo_is_kept_visibly_without_consumers(
     write_clusters: WriteClusters, coordinate, topic, cluster_name
 ):
     write_clusters(cluster_name, count=0, topics=[topic])
@@ -252,7 +252,7 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
     process = start_consumer("one")
     coordinate()
     notifier = {
-        "notifier": "tests.dags.told.Told",
+        "notifier": "tests.dags.told.FileNotifier",
         "options": {"path": str(told), "text": "{{ ti.task_id }}"},
     }
     patient = {"stuck_after": "1s", "advance_budget": "1s", "on_stuck": [notifier]}
@@ -366,10 +366,10 @@ def told_by(path: Path) -> list[str]:
 
 def telling(path: Path) -> dict[str, Any]:
     text = "{{ ti.task_id }}: {{ (exception | string).splitlines()[0] }}"
-    return {"notifier": "tests.dags.told.Told", "options": {"path": str(path), "text": text}}
+    return {"notifier": "tests.dags.told.FileNotifier", "options": {"path": str(path), "text": text}}
 
 
-def test_planning_error_fails_the_run_and_on_stuck_is_told_once(
+def test_planning_error_fails_the_run_and_calls_on_stuck_once(
     write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper, tmp_path: Path
 ):
     told = tmp_path / "told"
@@ -633,7 +633,7 @@ def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(
 
 
 @pytest.mark.spark
-def test_a_handler_that_cannot_be_imported_fails_the_task_for_good_and_on_stuck_is_told(
+def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(
     write_clusters: WriteClusters,
     run_dag: RunDag,
     cluster_name: str,
@@ -643,7 +643,7 @@ def test_a_handler_that_cannot_be_imported_fails_the_task_for_good_and_on_stuck_
     monkeypatch.delenv("MUSTER_APPLICATION")
     told = tmp_path / "told"
     options = {"path": str(told), "text": "{{ ti.task_id }} {{ ti.try_number }}: {{ exception }}"}
-    notifier = {"notifier": "tests.dags.told.Told", "options": options}
+    notifier = {"notifier": "tests.dags.told.FileNotifier", "options": options}
     write_clusters(cluster_name, consumers={"handler": "none.such"}, on_stuck=[notifier])
     run = run_dag("muster_consumers.py", f"muster_consumers__{cluster_name}")
     assert run.tasks == {f"consumer[{cluster_name}-1]": "failed"}

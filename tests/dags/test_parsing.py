@@ -99,7 +99,7 @@ def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(f
 @pytest.mark.parametrize(
     ("component", "files"), [("scheduler", ["muster_coordinator.py"]), ("dag-processor", DAG_FILES)]
 )
-def test_what_is_loaded_in_every_process_is_loaded_before_it_is_forked(component, files):
+def test_modules_of_every_process_are_loaded_before_it_is_forked(component, files):
     answer = subprocess.run(
         [sys.executable, "-c", FORKED, component, str(ROOT), *files],
         env=os.environ | {"PYTHONPATH": str(ROOT / "include")},

@@ -91,7 +91,7 @@ class World:
                             },
                             "on_stuck": [
                                 {
-                                    "notifier": "tests.dags.told.Told",
+                                    "notifier": "tests.dags.told.FileNotifier",
                                     "options": {
                                         "path": str(self.told_file),
                                         "text": "{{ dag.dag_id }}: {{ exception }}",
@@ -252,7 +252,7 @@ def test_a_consumer_that_dies_is_submitted_again_in_the_same_try(world: World):
     assert "its driver process has ended" in log
 
 
-def test_a_consumer_that_cannot_start_fails_once_and_on_stuck_is_told(world: World):
+def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: World):
     dag = f"muster_consumers__{REFUSED}"
     world.api.set_paused(dag, False)
 
@@ -402,7 +402,7 @@ def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_what_a_run_did_is_its_note_and_a_person_is_asked_about_what_is_stuck(
+def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     world: World, start: Starter, discovery: Discovery, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
 ):
     admin = AdminClient(dict(kafka.config))

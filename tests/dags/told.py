@@ -8,7 +8,7 @@ from airflow.sdk import Context
 from airflow.sdk.bases.notifier import BaseNotifier
 
 
-class Told(BaseNotifier):
+class FileNotifier(BaseNotifier):
     """Appends the rendered `text` to `path`."""
 
     template_fields = ("text",)

@@ -20,7 +20,7 @@ def test_the_plugin_imports_no_client_and_no_web_framework() -> None:
     assert not HEAVY & {name.partition(".")[0] for name in done.stdout.split()}
 
 
-def test_it_is_built_once_and_tried_again_after_a_failure() -> None:
+def test_application_is_built_once_and_tried_again_after_a_failure() -> None:
     built: list[int] = []
     asked: list[str] = []
 

@@ -73,7 +73,7 @@ def test_consul_in_doubt_leaves_consumers_unknown_and_asks_those_last_known(dash
     assert "not to be trusted" in dashboard.post("/c/what-if", {}, status=503)["detail"]
 
 
-def test_without_kafka_lag_is_what_the_consumers_say(dashboard: Dashboard) -> None:
+def test_lag_is_taken_from_the_consumers_without_kafka(dashboard: Dashboard) -> None:
     dashboard.sources.offsets_now = Offsets(ends={("t", 0): 10}, committed={("t", 0): 0})
     assert dashboard.get("")["clusters"][0]["lag"] == 10
     for consumer in dashboard.world.consumers.values():
@@ -127,7 +127,7 @@ class Held(SimulatedSources):
         return super().members()
 
 
-def test_a_server_that_does_not_answer_holds_nobody_up_once_there_is_a_reading(
+def test_silent_server_delays_no_viewer_once_there_is_a_reading(
     dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster.cluster.cache.PATIENCE", 0.01)
@@ -153,7 +153,7 @@ def test_a_server_that_does_not_answer_holds_nobody_up_once_there_is_a_reading(
     assert held.reads["members"] <= 2, "one reading at a time, however many ask"
 
 
-def test_the_very_first_reading_is_not_waited_for_for_ever(
+def test_first_reading_is_waited_for_within_a_limit(
     dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("muster.cluster.cache.FIRST_PATIENCE", 0.01)
@@ -189,14 +189,14 @@ def test_many_clusters_that_do_not_answer_are_waited_for_together(
     assert begun == [3, 3, 3], "all were begun before the first was waited for"
 
 
-def test_changed_settings_begin_anew_and_close_what_was_open(dashboard: Dashboard, eventually) -> None:  # type: ignore[no-untyped-def]
+def test_changed_settings_begin_again_and_close_open_sources(dashboard: Dashboard, eventually) -> None:  # type: ignore[no-untyped-def]
     dashboard.get("")
     dashboard.clusters.clusters["c"] = cluster({"stuck_after": 1})
     dashboard.get("")
     eventually(lambda: dashboard.sources.closed == 1)
 
 
-def test_a_cluster_that_nobody_looks_at_is_let_go(dashboard: Dashboard, eventually) -> None:  # type: ignore[no-untyped-def]
+def test_sources_of_a_cluster_without_viewers_are_closed(dashboard: Dashboard, eventually) -> None:  # type: ignore[no-untyped-def]
     dashboard.get("")
     dashboard.world.now += 301
     dashboard.clusters.clusters["d"] = cluster({"name": "d"})

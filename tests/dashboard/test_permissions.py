@@ -239,7 +239,7 @@ def test_airflow_shows_the_dashboard_in_its_navigation_and_on_dag_pages(server: 
     assert server("viewer", "GET", "/of-dag/another").headers["location"] == "../"
 
 
-def test_browsers_are_told_to_keep_to_the_pages_own_files(server: Server) -> None:
+def test_browsers_are_restricted_to_the_pages_own_files(server: Server) -> None:
     for user in ("viewer", None):
         headers = server(user, "GET", "/api/clusters").headers
         policy = headers["content-security-policy"]

@@ -66,7 +66,7 @@ def test_lag_is_the_end_less_the_committed_offset_and_all_of_it_where_nothing_is
     assert dashboard.get("/c/topics/t")["rate"][:2] == [4.0, 0.0]
 
 
-def test_what_a_consumer_reports_of_a_topic_that_is_gone_does_not_count(dashboard: Dashboard) -> None:
+def test_report_on_a_deleted_topic_does_not_count(dashboard: Dashboard) -> None:
     world = dashboard.world
     for consumer in world.consumers.values():
         consumer.rates = {("t", p): 2.0 for p in range(7)} | {("gone", 0): 100.0}
@@ -108,7 +108,7 @@ def test_the_matrix_of_a_topic_in_the_middle_of_a_rebalance(dashboard: Dashboard
     assert dashboard.get("/c/topics", sort="state")["topics"][0]["stuck"]
 
 
-def test_rubbish_in_a_node_is_that_topics_error_and_the_others_go_on(dashboard: Dashboard) -> None:
+def test_malformed_node_is_an_error_of_its_topic_and_the_others_go_on(dashboard: Dashboard) -> None:
     dashboard.world.store.nodes["t"] = Node(b"{", 7)
     rows = {row["topic"]: row for row in dashboard.get("/c/topics", sort="state")["topics"]}
     assert list(rows) == ["t", "u"]
@@ -192,7 +192,7 @@ def test_decisions_of_people_show_with_who_when_and_why(dashboard: Dashboard) ->
     assert dashboard.get("/c/consumers/a")["exclusions"][0]["topic"] == "u"
 
 
-def test_what_is_wrong_with_consumers(dashboard: Dashboard) -> None:
+def test_problems_of_consumers_are_named(dashboard: Dashboard) -> None:
     world = dashboard.world
     world.consumers["a"].answers = False
     world.isolated.add("b")

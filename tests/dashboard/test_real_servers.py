@@ -257,7 +257,9 @@ def test_the_timeline_tells_who_pulled_which_lever(looking: Looking) -> None:
     assert looking.get("/timeline?consumer=b")["entries"][0]["id"] == isolate["id"]
 
 
-def test_rubbish_in_a_node_and_a_server_that_goes(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_node_and_unreachable_server_are_reported(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = looking.site
     site.raw.set(f"/consumers/{site.name}/assignments/t", b"rubbish")
     found = looking.get()

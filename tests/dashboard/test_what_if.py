@@ -60,7 +60,7 @@ def what_if(dashboard: Dashboard, **asked: Any) -> dict[str, Any]:
     return found
 
 
-def test_without_a_consumer(dashboard: Dashboard) -> None:
+def test_preview_without_a_consumer(dashboard: Dashboard) -> None:
     gone = sum(1 for t in ("t", "u") for owner in dashboard.world.owners(t).values() if owner == "b")
     found = what_if(dashboard, without=["b"])
     assert (found["moved"], found["assignor"], found["held"]) == (gone, "sticky", "")
@@ -78,7 +78,7 @@ def test_without_a_consumer(dashboard: Dashboard) -> None:
     assert found["as_assignor"] == {"possible": False, "why_not": "no other assignor was supposed"}
 
 
-def test_with_more_consumers(dashboard: Dashboard) -> None:
+def test_preview_with_more_consumers(dashboard: Dashboard) -> None:
     dashboard.world.join("new-1")
     settle(dashboard.world, KAFKA, "sticky")
     found = what_if(dashboard, more=2)
@@ -87,7 +87,7 @@ def test_with_more_consumers(dashboard: Dashboard) -> None:
     assert found["as_pins"]["why_not"] == "consumer new-2 is only supposed to be there"
 
 
-def test_with_another_assignor_or_more_partitions(dashboard: Dashboard) -> None:
+def test_preview_with_another_assignor_or_more_partitions(dashboard: Dashboard) -> None:
     found = what_if(dashboard, assignor={"name": "range"})
     assert found["assignor"] == "range"
     found = what_if(dashboard, assignor={"name": "range"}, without=["a"])
@@ -135,7 +135,7 @@ def test_previews_wait_for_each_other_but_not_for_long(
     dashboard.post("/c/what-if", {})
 
 
-def test_who_may_look_may_not_have_any_code_run(dashboard: Dashboard, tmp_path: Any) -> None:
+def test_viewer_cannot_have_any_code_run(dashboard: Dashboard, tmp_path: Any) -> None:
     made = tmp_path / "made"
     choice = {"name": "subprocess.Popen", "options": {"args": ["touch", str(made)]}}
     refused = dashboard.post("/c/what-if", {"assignor": choice}, user="viewer", status=409)

@@ -53,7 +53,7 @@ def plan(
     return {"asked": asked, "finished": finished, "offsets": offsets, "ends": ends or {}}
 
 
-def test_nobody_without_the_token_of_the_running_query_is_answered(agent: Agent, local: TestClient) -> None:
+def test_request_without_the_token_of_the_running_query_is_refused(agent: Agent, local: TestClient) -> None:
     assert local.get("/source/partitions").status_code == 401
     old = agent.query_started()
     agent.query_ended(failed=True)
@@ -65,9 +65,7 @@ def test_nobody_without_the_token_of_the_running_query_is_answered(agent: Agent,
     assert local.get("/source/partitions", headers=bearer(new)).status_code == 200
 
 
-def test_who_has_nothing_to_read_is_told_where_there_may_be_something_soon(
-    agent: Agent, local: TestClient
-) -> None:
+def test_idle_consumer_gets_partitions_that_may_have_records_soon(agent: Agent, local: TestClient) -> None:
     agent.assigned("idle", TopicAssignment("k1:9092", "g", epoch=4), zxid=2)
     agent.assigned("u", TopicAssignment("k1:9092", "g", {7: "other"}, epoch=4), zxid=3)
     agent.assigned("v", TopicAssignment("k2:9092", "g", {9: "other", 8: "me"}, epoch=4), zxid=4)

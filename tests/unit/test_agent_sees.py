@@ -86,7 +86,7 @@ def test_a_handler_that_hangs_stalls_what_has_lag_and_what_nothing_is_known_of(c
     )
 
 
-def test_what_progresses_or_has_nothing_to_read_is_not_stalled(consumer: Consumer) -> None:
+def test_partition_that_progresses_or_has_nothing_to_read_is_not_stalled(consumer: Consumer) -> None:
     consumer.assign({0, 1, 2})
     consumer.plan({0: (0, 5), 1: (7, 7), 2: (0, 0)}, {0: 9, 1: 7, 2: 3})
     consumer.now += 60
@@ -96,7 +96,7 @@ def test_what_progresses_or_has_nothing_to_read_is_not_stalled(consumer: Consume
     assert consumer.stalled() == {2: 60.0}, "a planning has seen the end of 1, and 2 is starved"
 
 
-def test_what_is_closing_or_was_never_planned(consumer: Consumer) -> None:
+def test_never_planned_partition_is_stalled_and_a_closing_one_is_not(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5)}, {0: 5})
     consumer.now += 60
@@ -168,7 +168,7 @@ def test_lost_records_are_counted_and_shown_by_reason(
     assert "topic 't', partition 1: 5 records from offset 595 on are gone from Kafka" in caplog.text
 
 
-def test_a_recreated_topic_is_told_until_the_new_id_is_assigned(consumer: Consumer) -> None:
+def test_recreated_topic_is_reported_until_the_new_id_is_assigned(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.agent.identified(PLACE, {"t": "A"}, ())
     assert consumer.agent.view().problems == {}
@@ -184,7 +184,7 @@ def test_a_recreated_topic_is_told_until_the_new_id_is_assigned(consumer: Consum
     assert consumer.page.get("/status").json()["topics"]["t"]["topic.id"] == "B"
 
 
-def test_a_topic_that_is_gone_is_told_and_closed(consumer: Consumer) -> None:
+def test_deleted_topic_is_reported_and_closed(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (0, 5)}, {0: 5})
     consumer.process()
@@ -213,7 +213,7 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
     assert not consumer.agent.due(PLACE)
 
 
-def test_an_older_assignment_is_looked_into_once_and_told_if_it_stays(consumer: Consumer) -> None:
+def test_older_assignment_is_looked_into_once_and_reported_if_it_stays(consumer: Consumer) -> None:
     woken: list[int] = []
     consumer.agent.wake_for_reading(lambda: woken.append(1))
     agent, old = consumer.agent, TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A")
@@ -257,7 +257,7 @@ def test_a_server_that_lags_behind_changes_and_tells_nothing(consumer: Consumer)
     assert (agent.reading_wanted(), agent.view().problems) == (None, {})
 
 
-def test_a_list_that_went_back_closes_nothing_and_is_told(consumer: Consumer) -> None:
+def test_list_that_went_back_closes_nothing_and_is_reported(consumer: Consumer) -> None:
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent = consumer.agent
@@ -275,7 +275,7 @@ def test_a_list_that_went_back_closes_nothing_and_is_told(consumer: Consumer) ->
     assert agent.view().problems == {}
 
 
-def test_what_is_not_obeyed_is_nothing_to_take_up_by_after_an_isolation(consumer: Consumer) -> None:
+def test_ignored_assignment_starts_nothing_after_an_isolation(consumer: Consumer) -> None:
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent = consumer.agent

@@ -57,7 +57,7 @@ def test_no_password_is_in_the_environment(tmp_path: Path, monkeypatch: pytest.M
         ({DATABASE: "mysql"}, "MUSTER_DEVSTACK_DATABASE is 'mysql'; it can be sqlite or postgresql"),
     ],
 )
-def test_what_there_is_not_is_refused(
+def test_unsupported_backend_is_refused(
     said: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in said.items():

@@ -21,7 +21,7 @@ def questions(answers: Answers, snapshot: TopicSnapshot = STARTING, present: Mem
     return set(answers.open_questions({"t": snapshot}, present))
 
 
-def test_who_said_what_is_waited_for_is_not_asked_again_and_counts() -> None:
+def test_consumer_with_the_awaited_answer_is_not_asked_again_and_counts() -> None:
     answers = Answers()
     assert questions(answers) == {"a", "b"}
     answers.take([says("a", {0, 1}), says("b", {2})])
@@ -37,7 +37,7 @@ def test_a_word_of_an_older_epoch_is_asked_for_again() -> None:
     assert questions(answers) == {"a"}
 
 
-def test_what_was_to_be_closed_and_still_is_held_is_asked_for_again() -> None:
+def test_consumer_that_still_holds_closing_partitions_is_asked_again() -> None:
     closing = topic({2: "b", 3: "b"}, State.CLOSING, to_close={"a": {0, 1}})
     answers = Answers()
     answers.take([says("a", {0})])
@@ -54,14 +54,14 @@ def test_another_incarnation_has_said_nothing() -> None:
     assert answers.said([]).keys() == {"b"}
 
 
-def test_who_has_left_has_said_nothing_when_it_is_back() -> None:
+def test_consumer_that_left_has_said_nothing_when_it_is_back() -> None:
     answers = Answers()
     answers.take([says("a", {0, 1}), says("b", {2, 3})])
     questions(answers, present=Membership({"b": BOTH.live["b"]}))
     assert questions(answers) == {"a"}
 
 
-def test_without_epochs_only_the_last_answer_counts() -> None:
+def test_only_the_last_answer_counts_without_epochs() -> None:
     answers = Answers()
     answers.take([says("a", {0, 1}, epoch=None), says("b", {2, 3})])
     assert questions(answers) == {"a"}

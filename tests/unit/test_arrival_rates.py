@@ -20,7 +20,7 @@ def watch(
     return offset + rate * (end - begin)
 
 
-def test_nothing_is_told_of_a_partition_that_was_hardly_watched() -> None:
+def test_hardly_watched_partition_has_no_rate() -> None:
     rates = ArrivalRates()
     watch(rates, 100.0, 0.0, SHORTEST_WATCH - 1, 0.5)
     assert rates.rates() == {}
@@ -29,7 +29,7 @@ def test_nothing_is_told_of_a_partition_that_was_hardly_watched() -> None:
 
 
 @pytest.mark.parametrize("step", [0.2, 1.0, 7.0])
-def test_a_steady_rate_is_told_however_often_one_looks(step: float) -> None:
+def test_steady_rate_is_measured_however_often_it_looks(step: float) -> None:
     rates = ArrivalRates()
     watch(rates, 50.0, 1000.0, 1100.0, step)
     assert rates.rates()[KEY] == pytest.approx(50.0, rel=0.02)
@@ -50,7 +50,7 @@ def test_a_change_is_followed_over_about_a_minute() -> None:
     assert rates.rates()[KEY] == pytest.approx(100.0, rel=0.06)
 
 
-def test_a_partition_made_anew_begins_anew_and_one_let_go_is_forgotten() -> None:
+def test_recreated_partition_begins_again_and_a_released_one_is_forgotten() -> None:
     rates = ArrivalRates()
     watch(rates, 100.0, 0.0, 60.0, 1.0)
     rates.seen({KEY: 0}, 61.0)

@@ -42,7 +42,7 @@ def test_a_dotted_path_that_the_file_does_not_name_is_not_even_imported() -> Non
 @pytest.mark.parametrize(
     "named", [{"allowed_assignors": [OWN]}, {"assignor": OWN}, {"shadow_assignor": {"name": OWN}}]
 )
-def test_one_that_the_file_names_may_be_chosen(named: dict[str, object]) -> None:
+def test_assignor_that_the_file_names_may_be_chosen(named: dict[str, object]) -> None:
     assert OWN in choosable(cluster(**named))
     assert load_chosen(cluster(**named), OWN, {"rack_moves": 3}).name == "sticky"
 

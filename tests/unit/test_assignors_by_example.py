@@ -124,7 +124,7 @@ class TestSticky:
         }
 
     @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
-    def test_a_weight_that_is_none_takes_only_what_nobody_else_can(self, weight: float) -> None:
+    def test_invalid_weight_takes_only_what_no_other_consumer_can(self, weight: float) -> None:
         live = {
             "idle": Consumer("idle", weight=weight),
             "busy": Consumer("busy", topics=frozenset({"t"})),
@@ -165,13 +165,13 @@ class TestSticky:
         before = {"t": {0: "b", 1: "a"}, "u": {0: "a", 1: "b"}}
         assert assign("sticky", topics(t=2, u=2), live, before) == before
 
-    def test_who_joins_gets_partitions_of_all_topics(self) -> None:
+    def test_new_consumer_gets_partitions_of_all_topics(self) -> None:
         before = assign("sticky", topics(t=6, u=6), consumers("a", "b"))
         after = assign("sticky", topics(t=6, u=6), consumers("a", "b", "c"), before)
         for owners in after.values():
             assert sorted(owners.values()) == ["a", "a", "b", "b", "c", "c"]
 
-    def test_what_is_above_an_even_share_goes_first(self) -> None:
+    def test_partitions_above_an_even_share_go_first(self) -> None:
         before = {"t": dict.fromkeys(range(4), "a"), "u": {0: "a"}, "v": {0: "a"}}
         after = assign("sticky", topics(t=4, u=1, v=1), consumers("a", "b"), before)
         assert by_consumer(after) == {"a": "tp0 tp1 vp0", "b": "tp2 tp3 up0"}
@@ -206,7 +206,7 @@ class TestSticky:
         }
         assert len(plans) == 1
 
-    def test_nobody_there(self) -> None:
+    def test_plan_is_empty_without_consumers(self) -> None:
         assert assign("sticky", topics(t=2), {}, {"t": {0: "gone"}}) == {}
 
     def test_large_clusters_are_planned_in_an_instant(self) -> None:
@@ -278,7 +278,9 @@ class TestLoading:
             ("pathlib.Path", {}, r"needs a text attribute 'name' and a method"),
         ],
     )
-    def test_what_cannot_be_had(self, name: str, options: dict[str, Any], message: str) -> None:
+    def test_unusable_assignor_is_refused_with_its_reason(
+        self, name: str, options: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(AssignorError, match=message):
             load_assignor(name, options)
 
@@ -323,7 +325,7 @@ class TestValidation:
         with pytest.raises(AssignorError, match=f"assignor 'mine' returned no valid assignment: .*{message}"):
             self.check(offence)
 
-    def test_a_topic_that_nobody_subscribes_to_is_left_out(self) -> None:
+    def test_topic_without_subscribers_is_left_out(self) -> None:
         only_b = consumers(b="t")
         self.check({"t": dict.fromkeys(range(3), "b")}, only_b)
         with pytest.raises(AssignorError, match="'u', partition 0: given to 'b', which does not subscribe"):

@@ -74,7 +74,7 @@ def test_epochs_that_others_could_not_read_are_refused() -> None:
         wire.parse_assignment(json.dumps({**ASSIGNMENT, "epoch": 10**30}).encode(), "/x")
 
 
-def test_a_partition_in_two_lists_is_told_rather_than_forgotten_in_one() -> None:
+def test_partition_in_two_lists_is_an_error_rather_than_forgotten_in_one() -> None:
     text = json.dumps({**STATE, "state": "Closing", "toClose": {"a": [1], "b": [1]}}).encode()
     with pytest.raises(WireError, match="/x: partition 1 stands in toClose twice, with a and with b"):
         wire.parse_state(text, "/x")
@@ -118,7 +118,7 @@ def test_nodes_that_contradict_each_other_become_stable(
     assert snapshot.state.state is State.STABLE
 
 
-def test_json_that_is_too_deep_is_rubbish_like_any_other() -> None:
+def test_json_that_is_too_deep_is_malformed_like_any_other() -> None:
     assert read_object(DEEP.encode()) is None
     with pytest.raises(ConsulError, match="GET /v1/x: the answer is not understood"):
         read_answer(ConsulSettings(), "GET /v1/x", 200, {"X-Consul-Index": "1"}, DEEP)
@@ -141,7 +141,7 @@ def test_a_predecessor_at_an_impossible_address_is_silent_rather_than_the_end_of
 
 
 @pytest.mark.parametrize("weight", ["1e308", "5e-324", "0.0001", "inf", "-1"])
-def test_a_weight_that_nobody_can_mean_ends_no_planning(weight: str) -> None:
+def test_implausible_weight_ends_no_planning(weight: str) -> None:
     """Two consumers whose weights add up to infinity had every assignor fail, for all topics."""
     taken = to_consumer(Registration("x", meta={"weight": weight}))
     assert taken.weight == 1.0
@@ -204,7 +204,7 @@ def test_one_clusters_mistake_is_its_own(key: str, value: str, tmp_path: Path) -
         (GOOD + GOOD.splitlines()[1] + "\n", "'good' stands there twice"),
     ],
 )
-def test_a_file_that_is_no_yaml_is_told_by_its_name(text: str, said: str, tmp_path: Path) -> None:
+def test_malformed_yaml_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=said) as refused:

@@ -58,7 +58,7 @@ def test_a_smaller_setting_holds_at_once() -> None:
 
 
 @pytest.mark.parametrize("partitions", [0.5, 1, 3, 12, 50, 128])
-def test_what_is_fetched_ahead_is_bounded_for_all_partitions_together(partitions: float) -> None:
+def test_fetch_ahead_is_bounded_for_all_partitions_together(partitions: float) -> None:
     settings = fetch_ahead(partitions)
     assert int(settings["queued.min.messages"]) * partitions <= RECORDS
     assert int(settings["queued.max.messages.kbytes"]) * partitions <= KILOBYTES

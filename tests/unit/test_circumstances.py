@@ -209,7 +209,7 @@ def test_pins_that_cannot_be_obeyed_and_keys_that_cannot_be_read_are_warnings(
     assert one.advance(0).warnings == plan.warnings == one.advance(0).as_dict()["warnings"]
 
 
-def test_an_exclusion_where_nobody_can_take_over_is_a_warning(world: World, one: Coordinator) -> None:
+def test_exclusion_without_a_replacement_is_a_warning(world: World, one: Coordinator) -> None:
     for consumer in world.consumers:
         world.attributes[consumer] = Consumer(consumer, topics=frozenset({"u"}))
     world.decided = excluded("a", "t")
@@ -268,7 +268,7 @@ def test_the_measure_that_the_assignor_names_counts(
     assert assignor.told["loads"] == {}, "nobody reports any lag"
 
 
-def test_nobody_is_asked_for_loads_that_no_assignor_wants(world: World) -> None:
+def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: World) -> None:
     sticky = coordinator(world, KAFKA)
     sticky._reader._poll = lambda consumers, timeout: pytest.fail("asked")
     assert not sticky.compute_assignment().needed
@@ -320,7 +320,7 @@ def test_racks_go_from_kafka_through_zookeeper_into_the_plan(
     assert world.store.rack_nodes == {}
 
 
-def test_rubbish_in_a_racks_node_is_a_warning_and_written_over(
+def test_malformed_racks_node_is_a_warning_and_written_over(
     world: World, one: Coordinator, assignor: Obedient
 ) -> None:
     world.attributes["a"] = Consumer("a", zone="r1")

@@ -83,12 +83,12 @@ class TestPins:
         assert counts["sticky"] == {"a": 3, "b": 3}
         assert counts["round-robin"] == {"a": 5, "b": 1}
 
-    def test_who_has_more_pinned_than_its_share_gets_nothing_else(self) -> None:
+    def test_consumer_pinned_beyond_its_share_gets_nothing_else(self) -> None:
         pins = {"t": dict.fromkeys(range(5), "a")}
         live = consumers(a=None, b=None, c=None)
         assert in_row(assign("sticky", topics(t=9), live, pins=pins)["t"]) == "aaaaabcbc"
 
-    def test_each_impossible_pin_is_told_with_its_reason(self) -> None:
+    def test_each_impossible_pin_is_reported_with_its_reason(self) -> None:
         live = {
             "a": Consumer("a", topics=frozenset({"t"})),
             "b": Consumer("b"),
@@ -127,7 +127,7 @@ class TestPins:
 
 class TestExclusions:
     @pytest.mark.parametrize("name", ["range", "round-robin", "sticky", "load-aware"])
-    def test_others_take_what_somebody_is_excluded_from(self, name: str) -> None:
+    def test_others_take_topics_that_a_consumer_is_excluded_from(self, name: str) -> None:
         live = consumers(a=None, b=None)
         assignment = assign(name, topics(t=4, u=2), live, exclusions={"a": frozenset({"t"})})
         assert in_row(assignment["t"]) == "bbbb"
@@ -189,7 +189,7 @@ class TestZones:
         before = {"t": {0: "b", 1: "b", 2: "a", 3: "a"}}
         assert assign("sticky", topics(t=4), self.LIVE, before, racks={"t": racks("xxyy")}) == before
 
-    def test_sticky_moves_for_zones_as_far_as_it_is_told_to(self) -> None:
+    def test_sticky_moves_for_zones_as_far_as_its_options_allow(self) -> None:
         before = {"t": {0: "b", 1: "b", 2: "a", 3: "a"}}
         options = {"rack_moves": 2}
         after = assign("sticky", topics(t=4), self.LIVE, before, options=options, racks={"t": racks("xxyy")})
@@ -204,14 +204,14 @@ class TestZones:
         assert Counter(strict.values()) == {"a": 5, "b": 5}
         assert Counter(tolerant.values()) == {"a": 6, "b": 4}
 
-    def test_who_gives_to_a_newcomer_gives_what_is_led_in_its_zone(self) -> None:
+    def test_new_consumer_is_given_partitions_that_are_led_in_its_zone(self) -> None:
         before = {"t": dict.fromkeys(range(6), "a")}
         after = assign("sticky", topics(t=6), self.LIVE, before, racks={"t": racks("yxxyxy")})
         assert in_row(after["t"]) == "baabab"
 
     @pytest.mark.parametrize("name", ["range", "round-robin", "sticky"])
     @pytest.mark.parametrize("leaders", ["", "zzzzz"])
-    def test_racks_that_nobody_is_in_change_nothing(self, name: str, leaders: str) -> None:
+    def test_racks_without_a_consumer_change_nothing(self, name: str, leaders: str) -> None:
         plain = assign(name, topics(t=5), self.LIVE)
         assert assign(name, topics(t=5), self.LIVE, racks={"t": racks(leaders)}) == plain
 
@@ -243,7 +243,7 @@ class TestLoadAware:
         carried = {c: sum(loads["t"][p] for p in after["t"] if after["t"][p] == c) for c in "ab"}
         assert carried == {"a": 80, "b": 80}
 
-    def test_what_has_just_moved_is_measured_before_anything_else_moves_on_its_account(self) -> None:
+    def test_moved_partition_is_measured_before_it_causes_another_move(self) -> None:
         """Partition 0 counts as the mean for now, so b seems to carry little; it will show that it does not."""
         before = {"t": dict(enumerate("baaaaa"))}
         loads = {"t": dict.fromkeys(range(1, 6), 100.0)}
@@ -298,11 +298,11 @@ class TestLoadAware:
             ({"burst": 1}, "wrong options: .*'burst'; it takes the options measure, tolerance, budget"),
         ],
     )
-    def test_wrong_options_are_told(self, options: dict[str, Any], message: str) -> None:
+    def test_wrong_options_are_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(AssignorError, match=message):
             load_assignor("load-aware", options)
 
-    def test_the_measure_is_there_for_whoever_measures(self) -> None:
+    def test_measure_can_be_read_from_the_assignor(self) -> None:
         assert load_assignor("load-aware", {"measure": "lag"}).measure == "lag"  # type: ignore[attr-defined]
 
     def test_large_clusters_are_planned_in_an_instant(self) -> None:
@@ -325,6 +325,6 @@ class TestLoadAware:
         ({"rack_moves": -1}, "rack_moves must be a whole number of at least 0, found -1"),
     ],
 )
-def test_wrong_options_of_sticky_are_told(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_of_sticky_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AssignorError, match=message):
         load_assignor("sticky", options)

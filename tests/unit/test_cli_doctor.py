@@ -81,7 +81,7 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_without_connections_each_is_told_and_what_needs_it_is_skipped(clusters: Path) -> None:
+def test_missing_connections_are_reported_and_dependent_checks_skipped(clusters: Path) -> None:
     result = doctor(
         clusters, "--cluster", "c", "--json", AIRFLOW_CONN_PAGES=json.dumps({"password": SECRET + " "})
     )
@@ -103,9 +103,7 @@ def test_without_connections_each_is_told_and_what_needs_it_is_skipped(clusters:
 
 
 @pytest.mark.parametrize("args", [(), ("--all-clusters",)])
-def test_every_cluster_is_looked_at_and_people_are_told_what_to_do(
-    clusters: Path, args: tuple[str, ...]
-) -> None:
+def test_every_cluster_is_looked_at_and_the_next_step_is_named(clusters: Path, args: tuple[str, ...]) -> None:
     result = doctor(clusters, *args)
     assert result.exit_code == 5
     assert "cluster c" in result.stdout

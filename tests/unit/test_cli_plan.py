@@ -85,7 +85,7 @@ def test_nothing_to_move(world: World) -> None:
     assert "balance before: 3 consumers, 4 partitions a consumer" in result.stdout
 
 
-def test_without_a_consumer_every_move_has_its_reason(world: World) -> None:
+def test_every_move_has_its_reason_without_a_consumer(world: World) -> None:
     owned = sum(list(world.owners(t).values()).count("b") for t in ("t", "u"))
     result = muster(world, "--without", "b")
     rows = [line for line in result.stdout.splitlines() if line.endswith("consumer b left") and " b " in line]
@@ -193,7 +193,7 @@ def test_the_shadow_is_shown(world: World, clusters: dict[str, Any], tmp_path: P
     assert "shadow: " + BAD + ": no plan to compare with" in muster(world).stdout
 
 
-def test_nobody_live_is_held_not_wrong(world: World) -> None:
+def test_plan_without_live_consumers_is_held_not_wrong(world: World) -> None:
     for consumer in world.consumers.values():
         consumer.alive = False
     result = muster(world)
@@ -268,7 +268,7 @@ def test_out_of_reach_ends_with_3(world: World, monkeypatch: pytest.MonkeyPatch)
     assert muster(world).exit_code == 3
 
 
-def test_what_opening_finds_ends_with_3() -> None:
+def test_error_while_opening_ends_with_3() -> None:
     @contextmanager
     def refused(cluster: ClusterSettings) -> Iterator[Sources]:
         raise ZooKeeperError("ZooKeeper at h:1: no connection within 10 s")

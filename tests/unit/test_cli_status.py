@@ -93,7 +93,7 @@ def test_a_consumer_that_holds_things_up_is_named(world: World) -> None:
     assert {w["consumer"] for w in found["waiting"] if w["phase"] == "close"} == {"a"}
 
 
-def test_who_is_isolated_gone_or_not_passing(world: World) -> None:
+def test_isolated_and_gone_consumers_are_named(world: World) -> None:
     world.isolated.add("a")
     world.consumers["b"].alive = False
     states = {c["consumer"]: c["state"] for c in printed(world)["consumers"]}

@@ -71,11 +71,11 @@ class TestGroups:
             ("views",),
         ]
 
-    def test_who_does_not_take_the_whole_group_takes_nothing_of_it(self) -> None:
+    def test_consumer_without_the_whole_group_takes_nothing_of_it(self) -> None:
         consumers = live("a b") | {"c": Consumer("c", topics=frozenset({"t"}))}
         assert Grouping([["t", "u"]]).of(topics(t=2, u=2), consumers) == (Group(("t", "u"), ("a", "b")),)
 
-    def test_group_that_nobody_takes_as_a_whole_falls_apart(self) -> None:
+    def test_group_that_no_consumer_takes_as_a_whole_falls_apart(self) -> None:
         consumers = {n: Consumer(n, topics=frozenset(t.split())) for n, t in {"a": "t v", "b": "u"}.items()}
         assert Grouping([["t", "u", "v"]]).of(topics(t=2, u=2, v=2), consumers) == (
             Group(("t", "v"), ("a",)),
@@ -235,7 +235,7 @@ class TestStandbys:
         without_b = standbys(topics(t=2), live("a c d"), owners, before, standbys=2)
         assert without_b == {"t": {0: ("d", "c"), 1: ("c", "d")}}
 
-    def test_who_joins_takes_a_share_of_them(self) -> None:
+    def test_new_consumer_takes_a_share_of_the_standbys(self) -> None:
         owners = {"t": dict.fromkeys(range(6), "a")}
         before = {"t": dict.fromkeys(range(6), ("b",))}
         found = standbys(topics(t=6), live("a b c"), owners, before, standbys=1)
@@ -339,7 +339,7 @@ class TestWhatAssignorsSay:
             (KeyError("oh"), r"failed to name standbys \(KeyError: 'oh'\)"),
         ],
     )
-    def test_what_cannot_be_obeyed_is_refused_by_name(self, found: object, message: str) -> None:
+    def test_invalid_standbys_are_refused_by_name(self, found: object, message: str) -> None:
         with pytest.raises(AssignorError, match=message) as refused:
             self.run(found)
         assert "assignor 'wrong'" in str(refused.value)
@@ -392,7 +392,7 @@ class TestZones:
         found = assign(self.OF, self.CONSUMERS, racks=all_in_x)
         assert Counter(found["orders"].values()) == {"a": 2, "b": 2}
 
-    def test_what_a_consumer_left_behind_goes_home(self) -> None:
+    def test_partitions_of_a_gone_consumer_go_to_their_zones(self) -> None:
         consumers = live("a b", a="x", b="y")
         before = {topic: {0: "a", 1: "gone", 2: "gone", 3: "b"} for topic in self.OF}
         found = assign(self.OF, consumers, before, racks=self.RACKS)

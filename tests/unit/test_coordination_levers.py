@@ -77,7 +77,7 @@ def test_a_pause_takes_effect_in_the_middle_of_a_rebalance_and_a_resume_ends_it(
 # Rebalance now
 
 
-def test_an_absent_consumer_is_waited_for_until_somebody_asks(world: World) -> None:
+def test_absent_consumer_is_waited_for_until_a_rebalance_is_requested(world: World) -> None:
     world.consumers["b"].alive = False
     patient = {"rebalance_delay": 600}
     coordinator(world, KAFKA, settings=patient).advance(10)
@@ -116,7 +116,7 @@ def test_where_all_is_balanced_a_request_moves_nothing_and_is_over(world: World)
     assert not one.compute_assignment().needed
 
 
-def test_failover_that_gives_nothing_back_does_so_when_somebody_asks() -> None:
+def test_failover_without_give_back_gives_back_on_request() -> None:
     world, topics = World(), Topics(t=4)
     world.join("a", "b")
     world.attributes = {"a": Consumer("a", priority=9), "b": Consumer("b", priority=1)}
@@ -226,7 +226,7 @@ def test_a_topic_whose_epoch_is_ahead_of_the_clock_goes_and_comes_again(world: W
     settle(world, KAFKA, "sticky")
 
 
-def test_subscribed_again_in_the_middle_of_closing_it_is_given_out_anew(world: World) -> None:
+def test_topic_subscribed_again_while_closing_is_assigned_again(world: World) -> None:
     unsubscribe(world, KAFKA)
     coordinator(world, KAFKA).advance(0)
     assert state_of(world, "u") is State.CLOSING

@@ -141,7 +141,7 @@ def test_topics_by_pattern_leave_out_internal_ones() -> None:
     assert one.fetch_partitions().new_topics == ["flights", "trains"]
 
 
-def test_rubbish_in_a_node_leaves_that_topic_alone(world: World) -> None:
+def test_malformed_node_leaves_that_topic_alone(world: World) -> None:
     world.store.nodes["t"] = Node(b"{not json", 99)
     world.consumers["b"].alive = False
     report = coordinator(world, KAFKA).advance(60)
@@ -294,7 +294,7 @@ def test_changed_source_in_settings_is_named_and_changes_nothing(
     assert report.added == {}, "the partitions there are another Kafka's"
 
 
-def test_recreated_topic_is_begun_anew_by_the_same_owners(world: World) -> None:
+def test_recreated_topic_is_started_again_by_the_same_owners(world: World) -> None:
     owners = world.owners("t")
     again = Topics(t=4, u=5)
     again.ids = {"t": "second", "u": "first"}

@@ -25,7 +25,7 @@ def _shown() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_is_there_after_a_chunk_is_searched_again_once_in_a_while() -> None:
+def test_cycle_made_during_a_chunk_is_found_once_in_a_while() -> None:
     now = 100.0
     search = CycleSearch(every=60.0, clock=lambda: now)
     with search.paused():
@@ -44,7 +44,7 @@ def test_what_is_there_after_a_chunk_is_searched_again_once_in_a_while() -> None
     assert found() is None
 
 
-def test_what_comes_after_a_chunk_is_searched_at_once() -> None:
+def test_cycle_made_after_a_chunk_is_found_at_once() -> None:
     search = CycleSearch()
     with search.paused():
         pass
@@ -54,7 +54,7 @@ def test_what_comes_after_a_chunk_is_searched_at_once() -> None:
     assert found() is None
 
 
-def test_a_search_that_somebody_has_switched_off_stays_off() -> None:
+def test_search_that_was_switched_off_before_stays_off() -> None:
     gc.disable()
     with pytest.raises(ZeroDivisionError), CycleSearch().paused():
         raise ZeroDivisionError

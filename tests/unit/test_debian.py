@@ -74,14 +74,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_what_is_on_the_path_is_used(machine: Machine) -> None:
+def test_program_on_the_path_is_used(machine: Machine) -> None:
     machine.apt_get()
     here = [machine.has("chromium"), machine.has("chromedriver")]
     assert debian.ensure("chromium", "chromedriver", lists=machine.lists) == here
     assert machine.asked == []
 
 
-def test_what_is_missing_is_installed_after_an_update_if_nothing_is_known_of_packages(
+def test_missing_program_is_installed_after_an_update_without_package_lists(
     machine: Machine,
 ) -> None:
     machine.apt_get()
@@ -127,7 +127,7 @@ def test_a_package_without_the_program_is_an_error(machine: Machine) -> None:
         debian.ensure("promtool", lists=machine.lists)
 
 
-def test_who_is_not_root_is_told_the_command(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_root_names_the_command(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.apt_get()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(DevstackError, match=r"sudo apt-get install --no-install-recommends chromium$"):
@@ -135,7 +135,7 @@ def test_who_is_not_root_is_told_the_command(machine: Machine, monkeypatch: pyte
     assert machine.asked == []
 
 
-def test_without_apt_nothing_is_tried(machine: Machine) -> None:
+def test_nothing_is_tried_without_apt(machine: Machine) -> None:
     with pytest.raises(
         DevstackError, match=r"'prometheus' and 'promtool' not found .*-recommends prometheus$"
     ):

@@ -38,7 +38,7 @@ def test_a_partition_that_leaves_an_excluded_consumer_says_so_unless_its_pin_say
     assert reasons[1].startswith("pinned to c by ann")
 
 
-def test_what_stays_needs_no_reason_and_a_why_may_be_missing() -> None:
+def test_unmoved_partition_needs_no_reason_and_a_why_may_be_missing() -> None:
     assert DECIDED.reasons("u", {0: "a"}, {0: "a"}) == {}
     assert DECIDED.reasons("u", {0: "c"}, {0: "a"}) == {0: "pinned to a by bob"}
     assert DECIDED.reasons("u", {}, {0: "a"}) == {0: "pinned to a by bob"}
@@ -50,7 +50,7 @@ def test_a_long_why_is_cut() -> None:
     assert str(pin).endswith("...")
 
 
-def test_an_exclusion_that_nobody_can_step_in_for_is_named() -> None:
+def test_exclusion_without_a_replacement_is_named() -> None:
     [line] = DECIDED.unobeyed("t", {0: "b", 1: "b", 2: "a"}, {})
     assert line.startswith(
         "consumer b excluded from topic t by ann: no GPU, but keeps 2 partition(s) of it: no other live"

@@ -56,13 +56,13 @@ def test_gives_back_no_more_than_it_has_to() -> None:
     assert assign(live(a=1, b=1, low=0), before) == {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
-def test_without_giving_back_it_stays_until_its_holder_leaves() -> None:
+def test_partition_stays_until_its_holder_leaves_without_give_back() -> None:
     taken_over = {"t": dict.fromkeys(range(4), "b")}
     assert assign(live(a=2, b=1, c=1), taken_over, give_back=False) == taken_over["t"]
     assert set(assign(live(a=2, c=1), taken_over, give_back=False).values()) == {"a"}
 
 
-def test_without_giving_back_new_partitions_and_orphans_go_to_the_highest_level() -> None:
+def test_new_and_orphaned_partitions_go_to_the_highest_level_without_give_back() -> None:
     before = {"t": {0: "b", 1: "gone"}}
     assert assign(live(a=2, b=1), before, give_back=False) == {0: "b", 1: "a", 2: "a", 3: "a"}
 

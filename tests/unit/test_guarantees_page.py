@@ -20,7 +20,7 @@ def test_the_page_names_tests() -> None:
 
 
 @pytest.mark.parametrize(("path", "test"), NAMED, ids=[f"{path}::{test}" for path, test in NAMED])
-def test_what_is_named_is_there(path: str, test: str) -> None:
+def test_named_file_and_test_exist(path: str, test: str) -> None:
     assert (ROOT / path).exists()
     if test:
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))

@@ -71,7 +71,7 @@ def test_a_class_is_made_with_its_options() -> None:
         (f"{HERE}.NotCallable", {}, "a NotCallable cannot be called"),
     ],
 )
-def test_what_cannot_be_used_is_named(path: str, options: dict[str, Any], says: str) -> None:
+def test_unusable_handler_is_named(path: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(HandlerError, match=says) as raised:
         load_handler(path, options)
     assert repr(path) in str(raised.value)

@@ -53,7 +53,7 @@ def transition(before: TopicState | None, after: TopicState, *moves: Move) -> Tr
         unique_by=lambda move: move.partition,
     )
 )
-def test_what_is_written_is_read(moves: list[Move]) -> None:
+def test_transitions_are_read_as_they_were_written(moves: list[Move]) -> None:
     ordered = tuple(sorted(moves, key=lambda move: move.partition))
     step = Step("t", State.STABLE, State.CLOSING, 4, "why", 1.25, ordered, len(ordered))
     assert read(format_transitions(NOW, "dag run", [step])) == Transitions(NOW, "dag run", (step,))
@@ -99,7 +99,7 @@ def test_moves_are_cut_evenly_over_the_topics_of_a_write_and_all_are_counted() -
         b'{"kind": "transitions", "at": 1e300, "steps": []}',
     ],
 )
-def test_rubbish_is_shown_as_such_with_the_time_it_came(data: bytes) -> None:
+def test_malformed_entry_is_shown_as_such_with_the_time_it_came(data: bytes) -> None:
     found = read(data)
     assert isinstance(found, Unreadable)
     assert found.at == 7.0

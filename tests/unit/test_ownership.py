@@ -153,7 +153,7 @@ def test_never_offered_closes_at_once(consumer: Consumer) -> None:
     assert consumer.lists() == (set(), set(), set())
 
 
-def test_assigned_again_while_closing_starts_anew_after_it_is_closed(consumer: Consumer) -> None:
+def test_partition_assigned_again_while_closing_starts_after_it_is_closed(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.plan({0: (0, 5)})
     consumer.assign(set(), epoch=2)
@@ -194,7 +194,7 @@ def test_after_a_failure_what_was_processed_is_committed_before_it_is_read_again
     assert consumer.lists() == (set(), {0}, set())
 
 
-def test_without_a_query_there_is_no_offer(consumer: Consumer) -> None:
+def test_offer_is_refused_without_a_query(consumer: Consumer) -> None:
     consumer.assign({0})
     consumer.ownership.query_ended()
     with pytest.raises(PlanRefusedError, match="no query"):
@@ -207,7 +207,7 @@ def test_an_older_assignment_is_ignored(consumer: Consumer) -> None:
     assert (consumer.lists(), consumer.epoch) == ((set(), {0}, set()), 7)
 
 
-def test_a_node_made_anew_counts_though_its_epoch_is_lower(consumer: Consumer) -> None:
+def test_recreated_node_counts_though_its_epoch_is_lower(consumer: Consumer) -> None:
     consumer.assign({0}, epoch=7)
     assert consumer.assign({1}, epoch=1)
     assert (consumer.lists(), consumer.epoch) == ((set(), {1}, set()), 1)
@@ -435,7 +435,7 @@ def test_a_topic_that_is_gone_is_closed_without_committing_and_not_taken_up(cons
 
 
 @pytest.mark.parametrize(("kafka_id", "gone"), [("", True), ("B", False)])
-def test_what_is_closed_at_another_place_waits_for_no_topic_that_is_gone_from_there(
+def test_close_at_another_place_waits_for_no_topic_that_is_gone_from_there(
     consumer: Consumer, kafka_id: str, gone: bool
 ) -> None:
     consumer.assign({0}, source=A)
@@ -451,7 +451,7 @@ def test_what_is_closed_at_another_place_waits_for_no_topic_that_is_gone_from_th
     assert consumer.ownership.closed
 
 
-def test_a_jump_is_accepted_only_if_it_is_told_and_true(consumer: Consumer) -> None:
+def test_jump_is_accepted_only_if_it_is_reported_and_true(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.batch({0: (0, 600), 1: (0, 50)})
     back = {0: (200, 250), 1: (50, 50)}
@@ -513,7 +513,7 @@ def test_a_node_of_a_restored_zookeeper_counts_if_its_epoch_is_higher(consumer: 
     assert consumer.ownership.read("t", assignment({0}, 10), 301), "from here on as ever"
 
 
-def test_what_is_committed_and_read_is_due_again_within_a_day(consumer: Consumer) -> None:
+def test_committed_and_read_partition_is_due_again_within_a_day(consumer: Consumer) -> None:
     earliest = LONGEST_RENEWAL * (1 - RENEWAL_SPREAD) - 1
     consumer.assign({0, 1}, source=A)
     assert consumer.ownership.due(LONGEST_RENEWAL) == {}, "nothing was committed"

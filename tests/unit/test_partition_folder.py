@@ -91,7 +91,7 @@ def test_death_at_any_step_leaves_something_to_go_on_from(
     assert read(tmp_path) == once((0, 30))
 
 
-def test_what_was_claimed_and_deleted_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claimed_and_deleted_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(tmp_path)
 
     def die(*_: object) -> None:
@@ -107,7 +107,7 @@ def test_what_was_claimed_and_deleted_is_named(tmp_path: Path, monkeypatch: pyte
         Writer(tmp_path)
 
 
-def test_what_was_found_while_an_earlier_piece_was_written_is_left_out_of_the_later_ones(
+def test_later_pieces_leave_out_records_found_while_an_earlier_one_was_written(
     tmp_path: Path,
 ) -> None:
     """The zombie knows of (1, 2) only, so it plans two pieces; when it writes the second, it knows more."""
@@ -152,7 +152,7 @@ def test_writers_that_meet_a_new_folder_agree_on_its_topic(tmp_path: Path) -> No
     assert sorted(path.name for path in folder.iterdir()) == ["_topic_id"]
 
 
-def test_what_nobody_claimed_is_removed_after_a_day(tmp_path: Path) -> None:
+def test_unclaimed_file_is_removed_after_a_day(tmp_path: Path) -> None:
     old, new = incoming_file(tmp_path), incoming_file(tmp_path)
     for file in (old, new):
         file.touch()

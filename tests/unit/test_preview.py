@@ -22,7 +22,7 @@ def test_a_balanced_cluster_has_nothing_to_move() -> None:
     assert (found.before.least, found.before.most, found.before.unowned) == (1, 1, 0)
 
 
-def test_without_a_consumer_its_partitions_go_and_the_shares_say_so() -> None:
+def test_partitions_of_a_removed_consumer_go_and_the_shares_show_it() -> None:
     found = preview(
         [topic({0: "a", 1: "b", 2: "a"})],
         live("a", "b"),
@@ -33,7 +33,7 @@ def test_without_a_consumer_its_partitions_go_and_the_shares_say_so() -> None:
     assert [(s.consumer, s.before, s.after) for s in found.shares] == [("a", 2, 3), ("b", 1, 0)]
 
 
-def test_without_everybody_it_is_held_and_nothing_moves() -> None:
+def test_preview_without_any_consumer_is_held_and_moves_nothing() -> None:
     found = preview([topic({0: "a"})], live("a"), STICKY, what_if=WhatIf(without=frozenset({"a"})))
     assert "no consumer is live" in found.held
     assert found.moves == ()
@@ -41,7 +41,7 @@ def test_without_everybody_it_is_held_and_nothing_moves() -> None:
     assert found.after.unowned == 1
 
 
-def test_a_topic_nobody_takes_stays_with_who_has_it() -> None:
+def test_topic_without_subscribers_stays_with_its_owner() -> None:
     found = preview([topic({0: "gone"})], live(Consumer("a", topics=frozenset({"u"}))), STICKY)
     assert found.moves == ()
     assert found.owners == {"t": {0: "gone"}}
@@ -64,7 +64,7 @@ def test_fewer_partitions_vanish_and_more_are_new() -> None:
     assert [(m.partition, m.target, m.reason.text) for m in more.moves] == [(1, "a", "new partition")]
 
 
-def test_with_partitions_supposed_an_idle_consumer_has_not_joined() -> None:
+def test_idle_consumer_has_not_joined_with_partitions_supposed() -> None:
     found = preview([topic({0: "a", 1: "a"}, 2)], live("a", "b"), STICKY, what_if=WhatIf(partitions={"t": 2}))
     assert [m.reason.text for m in found.moves] == ["balance"]
 
@@ -111,7 +111,7 @@ def test_pin_to_a_consumer_that_is_leaving_is_not_obeyed_and_named() -> None:
         (WhatIf(partitions={"t": 0}), "topic 't': 0 is not a number of partitions"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_there_is(what_if: WhatIf, message: str) -> None:
+def test_impossible_supposition_is_refused_with_the_valid_choices(what_if: WhatIf, message: str) -> None:
     with pytest.raises(WhatIfError) as caught:
         preview([topic({0: "a"})], live("a", "b", isolated="i"), STICKY, what_if=what_if)
     assert message in str(caught.value)
@@ -151,7 +151,7 @@ def test_two_plans_are_held_against_what_stands_and_each_other() -> None:
     assert [(d.partition, d.first, d.second) for d in found.examples] == [(0, "a", "b")]
 
 
-def test_what_nobody_takes_keeps_its_owner_and_what_vanished_is_gone() -> None:
+def test_untaken_partition_keeps_its_owner_and_a_vanished_one_is_gone() -> None:
     assert resulting({"t": {0: "x", 1: "x"}, "u": {0: "x"}}, {"t": {2: "a"}}, {"t": frozenset({0, 2})}) == {
         "t": {0: "x", 2: "a"}
     }

@@ -76,7 +76,9 @@ def only_move(
         (topic({0: "a", 1: "a", 2: "a", 3: "b"}), live("a", "b"), Cause.BALANCE, "balance"),
     ],
 )
-def test_what_the_facts_say(snapshot: TopicSnapshot, membership: Membership, cause: Cause, text: str) -> None:
+def test_reason_follows_from_the_facts(
+    snapshot: TopicSnapshot, membership: Membership, cause: Cause, text: str
+) -> None:
     reason = only_move(snapshot, membership).reason
     assert (reason.cause, reason.text) == (cause, text)
 
@@ -173,7 +175,7 @@ def test_another_assignor() -> None:
     )
 
 
-def test_what_the_usual_assignor_would_move_too_is_not_put_down_to_the_other_one() -> None:
+def test_move_that_the_usual_assignor_makes_too_is_not_attributed_to_another() -> None:
     move = only_move(
         topic({0: "a", 1: "a", 2: "a", 3: "b"}),
         live("a", "b"),

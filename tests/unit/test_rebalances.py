@@ -52,7 +52,7 @@ def test_a_rebalance_has_its_phases_moves_and_author() -> None:
     ]
 
 
-def test_one_that_lasts_goes_on_until_now() -> None:
+def test_unfinished_rebalance_goes_on_until_now() -> None:
     [found] = events(log(*A_REBALANCE[:3]), 20.0)
     assert isinstance(found, Rebalance)
     assert found.ended is None
@@ -67,7 +67,7 @@ def test_one_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
     assert found.phases == (Phase(CLOSING, 3.0), Phase(STARTING, 1.5))
 
 
-def test_topics_levers_and_rubbish_stand_side_by_side_newest_first() -> None:
+def test_topics_levers_and_malformed_entries_are_listed_newest_first() -> None:
     other = [(12.0, step(INITIAL, STARTING, topic="u")), (15.0, step(STARTING, STABLE, 3.0, topic="u"))]
     lever, rubbish = Lever(9.0, "ann", "isolate", "disk full"), Unreadable(13.5, "holds rubbish")
     found = events(log(lever, *A_REBALANCE[:2], other[0], rubbish, *A_REBALANCE[2:], other[1]), 20.0)

@@ -108,7 +108,7 @@ def test_a_refused_partition_is_closed_without_a_commit_and_kept_out_until_allow
     assert me.ownership.unclaimed()[PLACE].keys() == {KEY}
 
 
-def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches() -> None:
+def test_partition_given_away_is_committed_only_with_fencing() -> None:
     for fencing in (True, False):
         me = Consumer(fencing)
         me.assign({0: "me", 1: "me"})
@@ -124,7 +124,7 @@ def test_what_was_given_to_somebody_else_is_committed_only_if_the_broker_watches
 ASSIGNED = TopicAssignment("k:1", "g", {0: "me"}, 1)
 
 
-def test_what_waits_for_a_fresh_reading_waits_for_one_that_began_after_it_was_asked_for() -> None:
+def test_block_is_lifted_by_a_reading_that_began_after_the_request() -> None:
     agent = Agent("me")
     woken: list[int] = []
     agent.wake_for_reading(lambda: woken.append(1))
@@ -147,7 +147,7 @@ def test_what_waits_for_a_fresh_reading_waits_for_one_that_began_after_it_was_as
     assert len(woken) == 2
 
 
-def test_a_refusal_and_a_bar_are_told_by_the_same_reading() -> None:
+def test_refusal_and_block_wait_for_the_same_reading() -> None:
     now = [100.0]
     agent = Agent("me", fencing=True, clock=lambda: now[0])
     agent.assigned("t", ASSIGNED, 1)

@@ -161,7 +161,7 @@ def test_durations(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5 days", -1, True, None, "1e3s", "-5s"])
-def test_what_is_no_duration(text: object) -> None:
+def test_malformed_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="a duration is"):
         parse_duration(text)
 

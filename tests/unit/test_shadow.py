@@ -84,7 +84,7 @@ def report(kind: type, **more: float):
     )
 
 
-def test_the_difference_is_told_in_numbers_and_a_few_examples() -> None:
+def test_difference_is_reported_in_numbers_and_a_few_examples() -> None:
     found = report(Everything)
     assert (found.moves, found.live_moves, found.different, found.error) == (2, 1, 2, "")
     assert found.balance is not None
@@ -103,12 +103,12 @@ def test_the_difference_is_told_in_numbers_and_a_few_examples() -> None:
     ("kind", "message"),
     [(Raising, "not finished yet"), (Exiting, "SystemExit: enough"), (int, "needs a text attribute 'name'")],
 )
-def test_whatever_goes_wrong_in_it_is_only_told(kind: type, message: str) -> None:
+def test_failure_of_the_shadow_assignor_is_only_reported(kind: type, message: str) -> None:
     assert message in report(kind).error
     assert "no plan to compare with" in str(report(kind))
 
 
-def test_an_unknown_one_and_an_invalid_plan_are_told() -> None:
+def test_unknown_assignor_and_invalid_plan_are_reported() -> None:
     unknown = AssignorSettings(name="no.such.thing")
     found = shadow_report(unknown, [], CONSUMERS, {}, lambda _: EMPTY_CONTEXT)
     assert "'no.such.thing'" in found.error
@@ -118,7 +118,7 @@ def test_an_unknown_one_and_an_invalid_plan_are_told() -> None:
     assert "'nobody', which is not a live consumer" in invalid.error
 
 
-def test_one_that_hangs_is_left_alone() -> None:
+def test_hanging_assignor_is_left_alone() -> None:
     began = time.monotonic()
     try:
         found = report(Hanging, time_limit=0.1)
@@ -128,7 +128,7 @@ def test_one_that_hangs_is_left_alone() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_circumstances_that_cannot_be_read_are_told() -> None:
+def test_unreadable_circumstances_are_reported() -> None:
     def fail(_: Assignor) -> PlanningContext:
         raise RuntimeError("Consul is away")
 
@@ -146,7 +146,7 @@ def test_the_live_plan_is_the_same_with_and_without_it(world: World, kind: type)
     assert {**beside.as_dict(), "shadow": None} == alone.as_dict()
 
 
-def test_it_is_recorded_in_every_planning_tick_and_never_applied(world: World) -> None:
+def test_shadow_plan_is_recorded_in_every_planning_tick_and_never_applied(world: World) -> None:
     before, writes = (world.owners("t"), world.owners("u")), world.store.writes
     one = coordinator(world, KAFKA, settings={"shadow_assignor": named(Everything)})
     quiet = one.compute_assignment()

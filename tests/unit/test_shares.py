@@ -16,7 +16,7 @@ def books(tmp_path: Path) -> ShareBooks:
     return ShareBooks(str(tmp_path))
 
 
-def test_whoever_comes_first_gets_what_it_wishes(books: ShareBooks) -> None:
+def test_first_task_gets_the_share_it_prefers(books: ShareBooks) -> None:
     first, second, third = books.open(3)
     assert second.make([2, 0, 1]) == 2
     assert first.make([2, 1, 0]) == 1

@@ -46,7 +46,7 @@ def test_an_offset_of_another_source_is_an_error_that_names_it(given_: object, n
 
 
 @given(backlogs, st.integers(1, 10_000))
-def test_admission_is_within_the_limit_and_starves_nobody(
+def test_admission_is_within_the_limit_and_starves_no_partition(
     waiting: dict[tuple[str, int], int], limit: int
 ) -> None:
     admitted = offsets.admit(waiting, limit)

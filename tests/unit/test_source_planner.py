@@ -189,7 +189,7 @@ def test_a_new_planner_on_an_old_checkpoint_trusts_the_group(
     again.close()
 
 
-def test_what_retention_took_is_told_before_and_while_a_partition_is_read(
+def test_records_lost_to_retention_are_reported_before_and_during_reading(
     planner: Planner, agent: LocalAgent, logs: dict[str, Log]
 ) -> None:
     logs[SERVERS].bounds[T, 0] = (70, 100)
@@ -208,7 +208,7 @@ def test_what_retention_took_is_told_before_and_while_a_partition_is_read(
     assert logs[SERVERS].calls[calls:] == ["end"], "one that had read all there is is not asked about"
 
 
-def test_kafka_out_of_reach_holds_everything_and_is_told(
+def test_kafka_out_of_reach_holds_everything_and_is_reported(
     planner: Planner, agent: LocalAgent, logs: dict[str, Log], eventually: Eventually
 ) -> None:
     agent.hold(T, [0, 1])
@@ -375,7 +375,7 @@ def test_an_agent_out_of_reach_is_waited_for_and_then_an_error(
         plan(planner, second)
 
 
-def test_a_batch_that_the_agent_cannot_be_told_of_is_not_planned(
+def test_batch_that_cannot_be_reported_to_the_agent_is_not_planned(
     planner: Planner, agent: LocalAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(self: AgentClient, message: object) -> None:
@@ -396,7 +396,7 @@ def test_a_wrong_token_is_an_error_at_once(agent: LocalAgent) -> None:
         client.partitions()
 
 
-def test_nobody_there_is_told_apart() -> None:
+def test_unreachable_agent_is_an_error_of_its_own() -> None:
     with (
         AgentClient("http://127.0.0.1:9", "t", timeout=1) as client,
         pytest.raises(AgentUnreachableError, match=r"agent at http://127.0.0.1:9: GET /source/partitions"),
@@ -510,7 +510,7 @@ def test_a_rehearsal_does_without_what_is_out_of_reach(
     assert planned in ({}, {T: {"1": [0, 100]}})
 
 
-def test_a_consumer_that_has_something_to_read_meets_nobody_else(
+def test_consumer_with_records_to_read_asks_about_no_nearby_partition(
     planner: Planner, agent: LocalAgent, logs: dict[str, Log]
 ) -> None:
     agent.hold(T, [0])

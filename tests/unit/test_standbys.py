@@ -108,7 +108,7 @@ class TestStateMachine:
         assert given.assignment.owners == targets
         assert given.assignment.standbys == standbys
 
-    def test_who_takes_over_without_standing_by_is_no_promotion(self) -> None:
+    def test_takeover_without_standing_by_is_no_promotion(self) -> None:
         done = expect(step(topic(HALVES), members("b", "c"), {0: "c", 1: "c", 2: "b", 3: "b"}, {0: ("b",)}))
         assert {move.reason for move in done.moves} == {"consumer a left"}
 
@@ -209,7 +209,7 @@ def standbys(store: SimulatedStore, name: str) -> dict[int, tuple[str, ...]]:
 
 
 class TestCoordinator:
-    def test_standby_is_promoted_and_others_stand_by_anew(self) -> None:
+    def test_standby_is_promoted_and_others_stand_by_again(self) -> None:
         world, topics = World(), Topics()
         begin(world, topics)
         settle(world, topics, ONE_STANDBY)
@@ -226,7 +226,7 @@ class TestCoordinator:
             assert len(names) == 1
             assert set(names) <= {"a", "c"} - {world.owners("t")[number]}
 
-    def test_a_change_of_standbys_alone_is_told_as_such_and_written_once(self) -> None:
+    def test_change_of_standbys_alone_is_reported_as_such_and_written_once(self) -> None:
         world, topics = World(), Topics()
         begin(world, topics)
         settle(world, topics, "sticky")

@@ -58,10 +58,10 @@ class TestInitial:
             (p, None, c) for p, c in HALVES.items()
         }
 
-    def test_without_partitions_stays(self) -> None:
+    def test_topic_without_partitions_stays(self) -> None:
         assert step(topic({}, None, partitions=0), members("a")) is None
 
-    def test_without_assignment_node_stays(self) -> None:
+    def test_topic_without_assignment_node_stays(self) -> None:
         assert step(TopicSnapshot("t", frozenset({0})), members("a"), {0: "a"}) is None
 
     def test_owners_without_state_are_verified_not_moved(self) -> None:
@@ -195,9 +195,7 @@ class TestAway:
             pytest.param(members("a", outside=("b",)), id="isolated"),
         ],
     )
-    def test_what_was_taken_waits_for_closed_from_one_that_answers_but_not_for_ever(
-        self, there: Membership
-    ) -> None:
+    def test_taken_partitions_wait_for_an_answering_owner_within_a_limit(self, there: Membership) -> None:
         taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
         closing = status("b", closing={2, 3})
         assert self.away(taken, 29, there, statuses=closing) is None
@@ -215,7 +213,7 @@ class TestAway:
             is not None
         ), "3 is closed, so it is given"
 
-    def test_one_that_dies_meanwhile_is_not_waited_for_any_longer(self) -> None:
+    def test_owner_that_dies_meanwhile_is_not_waited_for_any_longer(self) -> None:
         taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
         done = expect(self.away(taken, 1, members("a", failing=("b",))))
         assert done.assignment.owners == self.ALL_TO_A
@@ -351,12 +349,12 @@ class TestStarting:
         assert done.state.reason == f"before; consumer b {why}"
         assert done.state.epoch == 5
 
-    def test_who_isolated_a_consumer_is_the_reason(self) -> None:
+    def test_reason_names_the_person_that_isolated_the_consumer(self) -> None:
         there = replace(members("a", isolated=("b",)), isolated_by={"b": "ann: disk full"})
         first = expect(step(self.start(), there, dict.fromkeys(range(4), "a")))
         assert {move.reason for move in first.moves} == {"consumer b was isolated by ann: disk full"}
 
-    def test_what_runs_already_is_not_moved_for_balance(self) -> None:
+    def test_running_partition_is_not_moved_for_balance(self) -> None:
         targets = {0: "a", 1: "b", 2: "b", 3: "a"}
         done = step(self.start(), members("a", "b"), targets, status("a", {0, 1}))
         assert done is None
@@ -408,7 +406,7 @@ class TestStable:
         assert done.state.to_close == {}
         assert done.state.reason == "consumer b left"
 
-    def test_one_that_leaves_is_handed_over_from_while_it_reads_on(self) -> None:
+    def test_leaving_consumer_hands_over_while_it_reads_on(self) -> None:
         there = Membership({"a": Consumer("a"), "b": Consumer("b", leaving=True)})
         targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
         assert targets == dict.fromkeys(range(4), "a"), "it is given nothing"
@@ -472,7 +470,7 @@ class TestStable:
         assert done.assignment.owners == {0: "a"}
         assert done.state.state is State.STABLE
 
-    def test_topic_nobody_subscribes_to_keeps_its_owners(self) -> None:
+    def test_topic_without_subscribers_keeps_its_owners(self) -> None:
         assert step(topic(HALVES), members("c"), {}) is None
 
     def test_owner_that_does_not_run_what_it_owns_is_started_again(self) -> None:
@@ -574,7 +572,7 @@ class TestClosing:
     def test_joined_consumer_waits_for_stable(self) -> None:
         assert step(self.closing(), members("a", "b", "c"), {0: "c", 1: "a", 2: "b", 3: "b"}) is None
 
-    def test_vanished_partition_is_given_to_nobody(self) -> None:
+    def test_vanished_partition_is_given_to_no_consumer(self) -> None:
         snapshot = replace(self.closing(), partitions=frozenset({0, 1, 2}))
         done = expect(step(snapshot, members("a", "b"), HALVES, status("a", {0, 1})))
         assert done.assignment.owners == {0: "a", 1: "a", 2: "b"}

@@ -40,7 +40,7 @@ def test_one_question_about_the_consumer_that_holds_things_up(world: World) -> N
     assert one.compute_assignment().stuck
 
 
-def test_nobody_is_asked_before_the_time_or_when_all_is_well(world: World) -> None:
+def test_no_question_is_asked_before_the_time_or_when_all_is_well(world: World) -> None:
     assert not questions(coordinator(world, KAFKA, settings=PATIENCE))
     stuck(world)
     patient = coordinator(world, KAFKA, settings={"stuck_after": 1000})

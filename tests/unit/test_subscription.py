@@ -57,7 +57,7 @@ def test_why_a_topic_is_let_go() -> None:
     assert reads(said("t", False)).leaving(["t", "x-1", "y"]).keys() == {"t", "y"}
 
 
-def test_in_doubt_only_what_somebody_said_of_a_topic_by_readable_means_is_done() -> None:
+def test_only_readable_decisions_about_a_topic_apply_in_doubt() -> None:
     subscription = reads(said("y", True), said("x-1", False), doubt=True)
     assert subscription.takes_up("y"), "by its name"
     assert not subscription.takes_up("x-2"), "perhaps somebody unsubscribed it"

@@ -50,7 +50,7 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
     assert "The machine was not quiet" in report
 
 
-def test_what_was_not_measured_is_not_a_number() -> None:
+def test_missing_measurement_is_not_a_number() -> None:
     assert ratios(Results(CONDITIONS, (figure(1, NOOP, 150),))) == (
         "bench-throughput: noop_ratio=1.50 parquet_ratio=nan latency_ratio=nan"
     )

@@ -16,7 +16,7 @@ def watched(*points: tuple[float, int]) -> TimeLags:
     return lags
 
 
-def test_who_has_processed_all_is_not_behind() -> None:
+def test_consumer_that_has_processed_all_is_not_behind() -> None:
     assert watched((0, 100)).seconds(KEY, 100, 50.0) == 0.0
 
 
@@ -42,13 +42,13 @@ def test_before_the_first_moment_the_pace_is_taken_to_have_been_the_same() -> No
     assert lags.seconds(KEY, 900, 110.0) == pytest.approx(20.0)
 
 
-def test_what_cannot_be_known_is_not_told() -> None:
+def test_unknown_lag_is_not_reported() -> None:
     assert TimeLags().seconds(KEY, 0, 1.0) is None
     assert watched((0, 100)).seconds(KEY, 50, 1.0) is None
     assert watched((0, 100), (60, 100)).seconds(KEY, 50, 60.0) is None
 
 
-def test_a_topic_that_was_made_anew_begins_anew() -> None:
+def test_recreated_topic_begins_again() -> None:
     lags = watched((0, 1000), (10, 2000), (20, 5), (30, 15))
     assert lags.seconds(KEY, 5, 30.0) == pytest.approx(10.0)
 
@@ -62,7 +62,7 @@ def test_little_is_remembered_however_often_it_looks() -> None:
     assert lags.seconds(KEY, 19_999 - 500, 19_999 / 5) == pytest.approx(100.0)
 
 
-def test_what_is_not_held_any_more_is_forgotten() -> None:
+def test_released_partition_is_forgotten() -> None:
     lags = watched((0, 0), (10, 10))
     lags.keep_only([("t", 1)])
     assert lags.seconds(KEY, 5, 10.0) is None

@@ -51,7 +51,7 @@ def test_a_topic_is_gone_when_it_was_absent_for_long_and_no_list_has_it(kafka: K
     assert watch.look({"t", "u"}, lambda: 41.0).gone == frozenset(), "absent for no time yet"
 
 
-def test_what_kafka_does_not_answer_is_no_absence(kafka: Kafka) -> None:
+def test_missing_answer_of_kafka_is_no_absence(kafka: Kafka) -> None:
     watch = TopicWatch(kafka)
     del kafka.ids["t"]
     watch.look({"t"}, lambda: 0.0)

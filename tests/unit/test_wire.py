@@ -158,7 +158,7 @@ def test_loads_stand_beside_the_three_lists() -> None:
         '{"0":{"lag":null,"rate":null}}',
     ],
 )
-def test_what_is_no_measurement_is_unknown_and_spoils_no_status(offsets: str) -> None:
+def test_malformed_measurement_is_unknown_and_spoils_no_status(offsets: str) -> None:
     assert measured(offsets) == {}
 
 
@@ -182,7 +182,7 @@ def test_node_without_data_is_no_assignment() -> None:
         (b'{"bootstrap.servers":"h","group.id":"g","assignments":{"0":7}}', "assignments"),
     ],
 )
-def test_rubbish_assignment_names_node_and_key(data: bytes, key: str) -> None:
+def test_malformed_assignment_names_node_and_key(data: bytes, key: str) -> None:
     with pytest.raises(wire.WireError, match=f"/consumers/c/assignments/t is not an assignment: .*{key}"):
         wire.parse_assignment(data, "/consumers/c/assignments/t")
 
@@ -200,7 +200,7 @@ def test_rubbish_assignment_names_node_and_key(data: bytes, key: str) -> None:
         b'{"state":"Stable","toStart":{"a":[1.5]},"toClose":{}}',
     ],
 )
-def test_rubbish_state_names_the_node(data: bytes) -> None:
+def test_malformed_state_names_the_node(data: bytes) -> None:
     with pytest.raises(wire.WireError, match="/consumers/c/state/t"):
         wire.parse_state(data, "/consumers/c/state/t")
 
@@ -215,6 +215,6 @@ def test_rubbish_state_names_the_node(data: bytes) -> None:
         b'{"consumer":"a","incarnation":"1"}',
     ],
 )
-def test_rubbish_status_names_the_source(data: bytes) -> None:
+def test_malformed_status_names_the_source(data: bytes) -> None:
     with pytest.raises(wire.WireError, match=r"http://h:1/status"):
         wire.parse_status(data, "http://h:1/status")

@@ -39,7 +39,7 @@ def test_a_foreign_consumer_need_not() -> None:
 @pytest.mark.parametrize(
     "rubbish", [None, 5, -1, True, "no moment", [], ["x"], {}, {"a": 1}, 1e400, [1, None, {}], "9" * 20]
 )
-def test_rubbish_counts_as_not_told(rubbish: object) -> None:
+def test_malformed_details_count_as_missing(rubbish: object) -> None:
     keys = ("host", "version", "state", "started", "errors", "records", "batches", "last_batch")
     found = details(**dict.fromkeys(keys, rubbish))
     assert found.started_at is found.last_batch_at is None
@@ -47,7 +47,7 @@ def test_rubbish_counts_as_not_told(rubbish: object) -> None:
     assert set(found.errors) <= {"x"}
 
 
-def test_it_is_cut_where_it_is_too_long() -> None:
+def test_details_are_cut_where_they_are_too_long() -> None:
     found = details(host="h" * 10_000, errors=["e" * 10_000] * 1000)
     assert len(found.host) == len(found.errors[0]) == LONGEST_TEXT
     assert len(found.errors) == MOST_ERRORS

@@ -33,7 +33,7 @@ def test_there_and_back(racks: dict[int, str]) -> None:
         (b'{"racks": {"a": [1], "b": [1]}}', "partition 1 is in 'a' and in 'b'"),
     ],
 )
-def test_rubbish_is_named_with_the_next_step(data: bytes, said: str) -> None:
+def test_malformed_racks_node_is_named_with_the_next_step(data: bytes, said: str) -> None:
     with pytest.raises(
         WireError, match=r"/consumers/c/racks/t does not tell racks: .*Delete the node"
     ) as failure:

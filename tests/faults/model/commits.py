@@ -169,7 +169,7 @@ class Guarded(GuardedCommits):
         return claims
 
 
-class _Told:
+class _Watched:
     """Passes everything on, and refusals to the watchman as well."""
 
     def __init__(self, process: Process, commits: Commits) -> None:
@@ -193,7 +193,7 @@ class SimulatedPlace(committer.PlaceWorker):  # type: ignore[misc]  # a copy of 
         group: Any = Group(process, place.group_id)
         commits = Fenced(process, group) if process.agent.fencing else Guarded(process, group)
         self.process = process
-        super().__init__(process.agent, "c", place, group, _Told(process, commits), threading.Event())
+        super().__init__(process.agent, "c", place, group, _Watched(process, commits), threading.Event())
 
     def go_on(self) -> None:
         with at_work(self.process):
