@@ -666,6 +666,7 @@ def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_co
     handler = {
         "handler": "muster.handlers.parquet.ParquetHandler",
         "handler_options": {"path": str(tmp_path / "out")},
+        "startup_timeout": "2m",
     }
     write_clusters(cluster_name, count=1, consumers=handler)
     consumer = f"{cluster_name}-1"
@@ -675,7 +676,7 @@ def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_co
     )
     running.start()
     try:
-        eventually(lambda: run_log.exists() and f"watching consumer {consumer}" in run_log.read_text(), 90)
+        eventually(lambda: run_log.exists() and f"watching consumer {consumer}" in run_log.read_text(), 150)
         registration = discovery.members().registered[consumer]
     finally:
         if submitted := discovery.submission(consumer):

@@ -171,7 +171,7 @@ def test_rebalance_exclude_and_include(browser: Browser, world: World) -> None:
     browser.open(page(world))
     pull(browser, "Rebalance now…", "to be sure")
     browser.open(page(world, "/consumers/numbers-1"))
-    pull(browser, "Exclude from a topic…", "no credentials", topic=TOPIC)
+    pull(browser, "Exclude…", "no credentials", topic=TOPIC)
     browser.open(page(world))
     shows(browser, world, {"numbers-2": PARTITIONS})
     browser.open(page(world, "/consumers/numbers-1"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,10 +16,12 @@ from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.decisions import Decisions
+from muster.core.model import TopicSnapshot
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
 from muster.core.readable import readable
 from muster.core.supposition import Joining, what_if
+from muster.core.wire import WireError
 from muster.settings.assignor_choice import in_force, load_in_force
 from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
 
@@ -71,10 +73,10 @@ def plan(
     with explained():
         settings = load_clusters()[cluster]
         with opener(settings) as sources:
-            decisions = sources.decisions()
+            topics, decisions = sources.snapshots(), sources.decisions()
             own = load_in_force(settings, decisions)
             other = _other(in_force(settings, decisions.assignor), assignor, dict(assignor_options))
-            result = _planned(settings, sources, decisions, own, other, without, joining, partitions)
+            result = _planned(settings, sources, topics, decisions, own, other, without, joining, partitions)
     if as_text:
         click.echo(as_json(result))
     else:
@@ -91,6 +93,7 @@ def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> 
 def _planned(
     settings: ClusterSettings,
     sources: Sources,
+    topics: Mapping[str, TopicSnapshot | WireError],
     decisions: Decisions,
     own: Assignor,
     other: Assignor | None,
@@ -98,7 +101,7 @@ def _planned(
     joining: Sequence[Joining],
     partitions: Sequence[tuple[str, int]],
 ) -> PlanResult:
-    standing, left_alone = readable(sources.snapshots())
+    standing, left_alone = readable(topics)
     reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
     leaving = reads.leaving(standing)
     snapshots = {topic: snapshot for topic, snapshot in standing.items() if topic not in leaving}

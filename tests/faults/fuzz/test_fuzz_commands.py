@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +105,7 @@ def around() -> Cluster:
 @contextmanager
 def put_in_place(cluster: Cluster) -> Iterator[None]:
     def of(settings: ClusterSettings, _: object) -> Target:
-        return Target(settings, cluster.discovery, lambda: cluster.store)
+        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Target, "of", of)

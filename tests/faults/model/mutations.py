@@ -19,7 +19,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
 from muster.consumer.registration import JOINING, Registrar
-from muster.coordinator import asking
+from muster.coordinator import coordinator as coordinating
 from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
@@ -383,9 +383,8 @@ def take_up_what_a_backup_says(patch: MonkeyPatch) -> None:
 
 
 def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
-    original = state_machine.topics_ahead
-    for module in (state_machine, asking):
-        patch.setattr(module, "topics_ahead", lambda snapshots, answers, _=None: original(snapshots, answers))
+    original = coordinating.ask
+    patch.setattr(coordinating, "ask", lambda *arguments: original(*arguments[:-1], {}))
 
 
 def forget_to_note_epochs(patch: MonkeyPatch) -> None:
