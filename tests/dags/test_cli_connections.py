@@ -125,5 +125,5 @@ def test_airflow_is_asked_where_no_variable_is_set(tmp_path: Path) -> None:
     assert found.stdout == "", "nothing but the result goes there, whatever Airflow has to say"
     nowhere = muster_plan(AIRFLOW_HOME="", HOME=str(tmp_path / "nowhere"))
     assert nowhere.returncode == 2
-    assert "there is no connection 'muster_consul'" in nowhere.stderr
+    assert "there is no connection 'muster_zookeeper'" in nowhere.stderr
     assert not (tmp_path / "nowhere").exists()

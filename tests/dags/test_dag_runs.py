@@ -93,6 +93,7 @@ def start_consumer(
 ) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """Start a consumer that knows the protocol and shares no code with Muster."""
     started: list[subprocess.Popen[bytes]] = []
+    names: list[str] = []
 
     def start(name: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -111,6 +112,7 @@ def start_consumer(
             stdout=subprocess.DEVNULL,
         )
         started.append(process)
+        names.append(name)
 
         def live() -> bool:
             membership = discovery.members().membership
@@ -123,6 +125,8 @@ def start_consumer(
     for process in started:
         process.kill()
         process.wait()
+    for name in names:
+        discovery.deregister(name)  # else Consul goes on to check a port that another test's driver may get
 
 
 def assigned(zookeeper: ZooKeeperSettings, cluster: str, topic: str) -> dict[str, str]:
