@@ -108,7 +108,7 @@ bench-failover: fetch ## Kills, freezes, leaves and joins, beside Kafka's own gr
 bench-airflow-share: fetch ## What Airflow costs and adds, beside its own defaults (BENCH="--quick": six minutes)
 	@$(PYTHON) -m benchmarks.airflow_share $(BENCH)
 
-bench-many-clusters: fetch ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
+bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred clusters on one Airflow, beside one (BENCH="--clusters 1 --clusters 10")
 	@$(PYTHON) -m benchmarks.many_clusters $(BENCH)
 
 bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each

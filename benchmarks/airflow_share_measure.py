@@ -18,6 +18,7 @@ from benchmarks.airflow_share_database import grown
 from benchmarks.airflow_share_figures import PARTS, STEPS, WAITS, Pruning, Quiet, Reaction
 from benchmarks.airflow_share_stage import PRUNING_DAG, Stage, coordinator
 from benchmarks.scale_inputs import Consumers
+from devstack.airflow import Airflow
 from devstack.airflow_api import AirflowApi, wait_for
 from devstack.command import run_to_end
 from muster.core.history import Record, Transitions
@@ -51,9 +52,8 @@ class Standing:
     logs: int
 
 
-def stand(stage: Stage) -> Standing:
-    """How things stand now."""
-    airflow = stage.stack.airflow
+def usage(airflow: Airflow) -> tuple[dict[str, float], dict[str, float]]:
+    """CPU seconds so far, and MB now, by part."""
     cpu, memory = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
     for component, part in (
         (airflow.api, "API server"),
@@ -76,6 +76,13 @@ def stand(stage: Stage) -> Standing:
             cpu[of] += times.user + times.system
             cpu["tasks" if part == "scheduler" else part] += ended
             memory[of] += size
+    return cpu, memory
+
+
+def stand(stage: Stage) -> Standing:
+    """How things stand now. Needs SQLite, for rows and bytes."""
+    airflow = stage.stack.airflow
+    cpu, memory = usage(airflow)
     logs = sum(path.stat().st_size for path in (airflow.data_dir / "logs").glob("dag_id=*/*/**/*.log"))
     return Standing(time.monotonic(), cpu, memory, stage.database.rows(), stage.database.bytes(), logs)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from benchmarks.scale_inputs import Consumers
 from benchmarks.scale_tasks import Place
 from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, wait_for
-from devstack.errors import DevstackError
 from devstack.stack import Stack
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ZooKeeperSettings
@@ -73,12 +72,15 @@ class Stage:
             guarded=True,
             environment={"MUSTER_CLUSTERS": str(self._clusters), **settings.changed},
         )
-        if self.stack.airflow.backend.postgresql is not None:
-            raise DevstackError(
-                "this benchmark looks into SQLite; unset MUSTER_DEVSTACK_DATABASE and _EXECUTOR"
-            )
         self.stack.airflow.home = settings.home(folder / "home")
-        self.database = Database(self.stack.airflow.data_dir / "airflow.db")
+
+    @cached_property
+    def database(self) -> Database:
+        """Airflow's database, once the stack is up."""
+        airflow = self.stack.airflow
+        if (postgresql := airflow.backend.postgresql) is not None:
+            return Database(postgresql.url("postgresql+psycopg2"))
+        return Database(f"sqlite:///file:{airflow.data_dir / 'airflow.db'}?mode=ro&uri=true&timeout=30")
 
     def write_clusters(self, retention: Mapping[str, str]) -> None:
         """Write `clusters.yaml`, as JSON, which is YAML."""

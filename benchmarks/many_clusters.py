@@ -1,7 +1,8 @@
 """Many clusters on one Airflow: how many slots their coordinators wait in, what they cost, and how long it takes from
 a consumer's leaving or joining to the new plan, beside a single cluster.
 
-A real Airflow with this checkout's `airflow.cfg`, each cluster with two simulated consumers of one topic.
+A real Airflow with this checkout's `airflow.cfg` on PostgreSQL, because SQLite refuses to be written by so many
+at a time ("database is locked"), each cluster with two simulated consumers of one topic.
 The last line has the slots that the largest number of clusters waits in, the CPU seconds a second that it takes, the
 median seconds from a change to the plan for one cluster and for the largest number.
 """
@@ -9,6 +10,7 @@ median seconds from a change to the plan for one cluster and for the largest num
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import threading
 import time
@@ -23,10 +25,11 @@ from typing import cast
 import click
 
 from benchmarks.airflow_share_figures import WAITS
-from benchmarks.airflow_share_measure import first_write, stand
+from benchmarks.airflow_share_measure import first_write, usage
 from benchmarks.airflow_share_stage import Settings, Stage, coordinator
 from benchmarks.scale_consumers import Assigned, _Page
 from devstack.airflow_api import wait_for
+from devstack.airflow_backend import DATABASE
 from devstack.progress import say
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
@@ -82,6 +85,7 @@ class Crowd:
 @click.option("--events", default=10, show_default=True, help="How many times a consumer leaves or joins.")
 def main(numbers: tuple[int, ...], events: int) -> None:
     """Print what is measured as it comes."""
+    os.environ[DATABASE] = "postgresql"
     seen = [_measure(number, events) for number in sorted(numbers)]
     one, many = seen[0], seen[-1]
     say(
@@ -96,10 +100,10 @@ def _measure(number: int, events: int) -> Seen:
         stage = Stage(Path(folder), Settings(), dict.fromkeys([MEASURED, *others], 20.0))
         with stage.up() as api:
             crowd = Crowd(stage)
-            for cluster in others:
-                crowd.join(cluster)
-                api.set_paused(coordinator(cluster), False)
             with stage.coordinated(api, MEASURED) as consumers:
+                for cluster in others:
+                    crowd.join(cluster)
+                    api.set_paused(coordinator(cluster), False)
                 states = wait_for(
                     "all clusters wait", partial(_all_wait, stage, number), _PATIENCE, interval=2
                 )
@@ -127,10 +131,10 @@ def _all_wait(stage: Stage, number: int) -> list[str]:
 
 
 def _cpu(stage: Stage) -> float:
-    before = stand(stage)
+    began, (before, _) = time.monotonic(), usage(stage.stack.airflow)
     time.sleep(WATCHED)  # what is measured is what happens in this time
-    after = stand(stage)
-    return (sum(after.cpu.values()) - sum(before.cpu.values())) / (after.at - before.at)
+    after, _ = usage(stage.stack.airflow)
+    return (sum(after.values()) - sum(before.values())) / (time.monotonic() - began)
 
 
 @contextmanager
