@@ -72,6 +72,12 @@ class Consul:
             self._changed.wait_for(lambda: str(self.seen) != index.seen_health, min(timeout, 5.0))
             return WaitIndex(seen_health=str(self.seen), seen_keys="k")
 
+    @property
+    def catalog(self) -> Consul:
+        return self
+
+    jobs = catalog
+
     def stop_requests(self) -> dict[str, StopRequest]:
         return {}
 
@@ -85,7 +91,7 @@ def consul(monkeypatch: pytest.MonkeyPatch) -> Consul:
         return None
 
     consul = Consul()
-    monkeypatch.setattr(watcher, "Discovery", consul)
+    monkeypatch.setattr(watcher, "ConsulCluster", consul)
     monkeypatch.setattr(watcher, "aconsul_settings", no_settings)
     return consul
 

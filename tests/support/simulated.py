@@ -279,6 +279,13 @@ class World:
         for consumer in self.consumers.values():
             consumer.obey(self.store)
 
+    @property
+    def catalog(self) -> World:
+        """As the catalog and the overrides of `muster.edges.consul.ConsulCluster`."""
+        return self
+
+    overrides = catalog
+
     def members(self) -> Members:
         if self.doubt:
             return Members(None, {}, 1, self.doubt)

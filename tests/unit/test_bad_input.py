@@ -31,7 +31,7 @@ from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
 from muster.core.wire import WireError
-from muster.edges.consul_http import ConsulError, read_answer
+from muster.edges.consul_api import ConsulError, read_answer
 from muster.edges.consul_keys import iso, read_object, seconds
 from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer
 from muster.edges.status import StatusFailure, poll_statuses

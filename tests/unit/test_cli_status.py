@@ -27,6 +27,12 @@ class Consul:
 
     world: World
 
+    @property
+    def catalog(self) -> Consul:
+        return self
+
+    overrides = catalog
+
     def members(self) -> Members:
         found = self.world.members()
         registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}

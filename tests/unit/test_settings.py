@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
@@ -148,9 +148,9 @@ def test_malformed_connection_in_the_environment_takes_no_cluster(
 def test_consul_prefix_begins_the_keys_of_a_cluster(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     cluster = load_clusters(write(path, "clusters:" + GOOD + "    consul_prefix: dev/muster\n"))["good"]
-    assert Discovery.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
     cluster = load_clusters(write(path, "clusters:" + GOOD))["good"]
-    assert Discovery.of(ConsulSettings(), cluster).prefix == "muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "muster/good/"
 
 
 @pytest.mark.parametrize(

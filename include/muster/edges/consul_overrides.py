@@ -32,7 +32,7 @@ from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
 from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
 from muster.core.subscription import TopicDecision, check_pattern
 from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
-from muster.edges.consul_keys import Key, Keys, iso, read_object, said
+from muster.edges.consul_keys import Key, Keys, read_object, said, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
@@ -44,12 +44,15 @@ ATTEMPTS = 10
 """How many times epochs are tried to be noted while others note some as well."""
 
 
-class OverrideKeys(Keys):
-    """The keys of one cluster, with all overrides. Raises `ConsulError` as `Keys` does.
+class OverrideStore:
+    """All overrides of one cluster. Raises `ConsulError`.
 
     What adds an override returns False if there is one already, which stays; what removes one returns False if there
     is none, and removes also what cannot be read. `at` is in seconds since the epoch.
     """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def decisions(self) -> Decisions:
         """Return all overrides of the cluster, from one read of all its keys.
@@ -58,15 +61,14 @@ class OverrideKeys(Keys):
         and not to see a pause to end it.
         """
         found = _Found()
-        for key in self._keys(self.prefix):
-            found.take(key.name.removeprefix(self.prefix), key)
+        for name, key in self._keys.below().items():
+            found.take(name, key)
         return found.decisions()
 
     def isolated(self) -> dict[str, IsolationEntry]:
         """Return every isolated consumer, from the keys on isolation alone."""
-        prefix = f"{self.prefix}{ISOLATED}/"
-        named = {key.name.removeprefix(prefix): key for key in self._keys(prefix)}
-        return {consumer: _isolation(consumer, key) for consumer, key in named.items() if consumer}
+        found = self._keys.below(f"{ISOLATED}/")
+        return {consumer: _isolation(consumer, key) for consumer, key in found.items()}
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Isolate a consumer."""
@@ -74,7 +76,7 @@ class OverrideKeys(Keys):
 
     def restore(self, consumer: str) -> bool:
         """End a consumer's isolation (by a key; maintenance mode is another thing)."""
-        return self._take_back(_consumer(ISOLATED, consumer))
+        return self._keys.remove(_consumer(ISOLATED, consumer))
 
     def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Drain a consumer."""
@@ -82,15 +84,16 @@ class OverrideKeys(Keys):
 
     def undrain(self, consumer: str) -> bool:
         """Let a drained consumer have partitions again."""
-        return self._take_back(_consumer(DRAINED, consumer))
+        return self._keys.remove(_consumer(DRAINED, consumer))
 
     def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:
         """Fix a partition to a consumer, in place of an earlier pin of it."""
-        self._replace(_pinned(topic, partition), by, why, at, {"consumer": check_id(consumer)})
+        value = text(by, why, at, {"consumer": check_id(consumer)})
+        self._keys.write(_pinned(topic, partition), value)
 
     def unpin(self, topic: str, partition: int) -> bool:
         """Take a pin back."""
-        return self._take_back(_pinned(topic, partition))
+        return self._keys.remove(_pinned(topic, partition))
 
     def exclude(self, consumer: str, topic: str, by: str, why: str, at: float) -> bool:
         """Keep a consumer from a topic."""
@@ -98,7 +101,7 @@ class OverrideKeys(Keys):
 
     def include(self, consumer: str, topic: str) -> bool:
         """Take an exclusion back."""
-        return self._take_back(_excluded(consumer, topic))
+        return self._keys.remove(_excluded(consumer, topic))
 
     def decide_topic(
         self, selector: str, *, pattern: bool, subscribed: bool, by: str, why: str, at: float
@@ -109,7 +112,7 @@ class OverrideKeys(Keys):
 
     def undo_topic(self, selector: str, *, pattern: bool, subscribed: bool) -> bool:
         """Take such a decision back."""
-        return self._take_back(_selected(selector, pattern, subscribed))
+        return self._keys.remove(_selected(selector, pattern, subscribed))
 
     def pause(self, by: str, why: str, at: float) -> bool:
         """Pause coordination."""
@@ -117,55 +120,42 @@ class OverrideKeys(Keys):
 
     def resume(self) -> bool:
         """End the pause."""
-        return self._take_back(PAUSED)
+        return self._keys.remove(PAUSED)
 
     def ask_for_rebalance(self, by: str, why: str, at: float) -> None:
         """Ask for a rebalance now, in place of an earlier request that was not carried out yet."""
-        self._replace(REBALANCE, by, why, at)
+        self._keys.write(REBALANCE, text(by, why, at))
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:
         """Remove a request that was carried out. False if another one has taken its place, which stands."""
-        return self._api.delete_key(self.prefix + REBALANCE, cas=request.modified)
+        return self._keys.api.delete_key(self._keys.prefix + REBALANCE, cas=request.modified)
 
     def choose_assignor(self, name: str, options: Mapping[str, Any], by: str, why: str, at: float) -> None:
         """Put an assignor in the place of the one in clusters.yaml, and of one chosen earlier."""
-        self._replace(ASSIGNOR, by, why, at, {"name": name, "options": dict(options)})
+        self._keys.write(ASSIGNOR, text(by, why, at, {"name": name, "options": dict(options)}))
 
     def clear_assignor(self) -> bool:
         """Take the choice of an assignor back."""
-        return self._take_back(ASSIGNOR)
+        return self._keys.remove(ASSIGNOR)
 
     def epochs(self) -> dict[str, int]:
         """Return the epochs that were noted, by topic; none if the key cannot be read."""
-        return _epochs_in(self._key(self.prefix + EPOCHS))
+        return _epochs_in(self._keys.read(EPOCHS))
 
     def note_epochs(self, epochs: Mapping[str, int]) -> None:
         """Note that these are about to be written, by topic. One that is noted never falls."""
-        name = self.prefix + EPOCHS
         for _ in range(ATTEMPTS):
-            key = self._key(name)
+            key = self._keys.read(EPOCHS)
             known = _epochs_in(key)
             merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
             value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
-            if merged == known or self._api.put_key(name, value, cas=0 if key is None else key.modified):
+            if merged == known or self._keys.change(EPOCHS, value, key):
                 return
-        raise self._error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
+        name = self._keys.prefix + EPOCHS
+        raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
 
     def _add(self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> bool:
-        return self._api.put_key(self.prefix + rest, _text(by, why, at, more), cas=0)
-
-    def _replace(
-        self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None
-    ) -> None:
-        if not self._api.put_key(self.prefix + rest, _text(by, why, at, more)):
-            raise self._error(f"key {self.prefix}{rest} was not written; try again")
-
-    def _take_back(self, rest: str) -> bool:
-        return self._remove(self.prefix + rest)
-
-
-def _text(by: str, why: str, at: float, more: Mapping[str, Any] | None) -> str:
-    return json.dumps({**(more or {}), "who": by, "when": iso(at), "why": why})
+        return self._keys.change(rest, text(by, why, at, more), before=None)
 
 
 def _consumer(kind: str, consumer: str) -> str:

@@ -364,7 +364,7 @@ class Watchman:
         owners = any(
             t.assignment.owners != t.before.assignment.owners for t in transitions if t.before.assignment
         )
-        if owners and writer is not None and not writer.discovery.trusted:
+        if owners and writer is not None and not writer.discovery.catalog.trusted:
             self.fail(f"{writer.name} writes, but its last reading of Consul failed or is in doubt")
         for transition in transitions:
             self._check_write(transition, before, read_at)
