@@ -10,8 +10,7 @@ from statistics import median
 
 from benchmarks.airflow_share_figures import DAY, DEFAULTS, PARTS, STEPS, TUNED, Pruning, Side
 from benchmarks.markdown import table
-from muster.settings.clusters import ClusterSettings
-from muster.settings.retention import RetentionSettings
+from muster.settings.clusters import ClusterSettings, RetentionSettings
 
 REPORT = "report-airflow-share.md"
 _KEPT = RetentionSettings().ticks

@@ -9,10 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from muster.edges.consul import ConsulCluster
-from muster.settings.clusters import Clusters, SettingsError, load_clusters
+from muster.settings.clusters import Clusters, SettingsError, load_clusters, parse_duration
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
-from muster.settings.duration import parse_duration
 
 GOOD = """
   good:

@@ -35,8 +35,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
-from muster.settings.connections import ZooKeeperSettings
-from muster.settings.zookeeper_acl import parse_acl
+from muster.settings.connections import ZooKeeperSettings, parse_acl
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ where Airflow users keep theirs. A consumer gets them in its settings (`muster.s
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,7 +20,8 @@ from pydantic import (
     field_validator,
 )
 
-from muster.settings.zookeeper_acl import parse_acl
+PERMISSIONS = "cdrwa"
+SCHEMES = ("world", "auth", "digest", "sasl", "ip", "x509")
 
 
 class _Connection(BaseModel):
@@ -62,7 +64,7 @@ class ZooKeeperSettings(_Connection):
     auth_scheme: Literal["digest"] | None = None
     """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
     acl: str | None = None
-    """Who may do what with the nodes that are created, as `muster.settings.zookeeper_acl` reads it."""
+    """Who may do what with the nodes that are created, see `parse_acl`."""
 
     @field_validator("acl")
     @classmethod
@@ -140,3 +142,42 @@ class KafkaSettings(_Connection):
     def bootstrap_servers(self) -> str:
         """The brokers to begin with, `host:port,host:port`."""
         return self.config["bootstrap.servers"]
+
+
+@dataclass(frozen=True, slots=True)
+class AclEntry:
+    """Who (`scheme` and `id`) may do what (`permissions`, letters of `PERMISSIONS`)."""
+
+    scheme: str
+    id: str
+    permissions: str
+
+
+def parse_acl(text: str) -> tuple[AclEntry, ...]:
+    """Read the ACL of a ZooKeeper node as `zkCli.sh setAcl` takes it: `auth::cdrwa,sasl:flights:r`.
+
+    It is a list of `scheme:id:permissions`. The scheme `auth` (without an id) is the user that creates the node.
+    Permissions are letters: `c` create children, `d` delete children, `r` read, `w` write, `a` set the ACL. Raises
+    ValueError saying what is wrong and what is allowed.
+    """
+    return tuple(_entry(part.strip()) for part in text.split(","))
+
+
+def _entry(text: str) -> AclEntry:
+    scheme, _, rest = text.partition(":")
+    who, separator, permissions = rest.rpartition(":")
+    if not separator:
+        raise ValueError(f"{text!r} is no ACL entry; write scheme:id:permissions, such as 'sasl:flights:r'")
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme {scheme!r} is unknown; there are {', '.join(SCHEMES)}")
+    if not permissions or set(permissions) - set(PERMISSIONS):
+        raise ValueError(f"permissions {permissions!r} of {text!r}: expected letters of {PERMISSIONS!r}")
+    if scheme == "auth" and who:
+        raise ValueError(
+            f"{text!r}: scheme 'auth' is the user that creates the node and takes no id; write 'auth::...'"
+        )
+    if scheme == "world" and who != "anyone":
+        raise ValueError(f"{text!r}: scheme 'world' has the one id 'anyone'")
+    if scheme not in {"auth", "world"} and not who:
+        raise ValueError(f"{text!r}: scheme {scheme!r} needs an id")
+    return AclEntry(scheme, who, permissions)
