@@ -25,8 +25,7 @@ from muster.core.wire_racks import racks_parent
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
-from muster.edges.zookeeper_session import Deadline, Session
-from muster.edges.zookeeper_topics import TopicReader
+from muster.edges.zookeeper_session import Operation, Session
 from muster.settings.connections import ZooKeeperSettings
 from tests.support.memory_zookeeper import SETTINGS, MemoryClient, MemoryZooKeeper
 
@@ -83,17 +82,23 @@ class _MortalSession(Session):
         super().__init__(settings)
         self._store = store
 
-    def deadline(self) -> Deadline:
+    def begin(self) -> Operation:
         if self._store.unreachable:
             raise ZooKeeperError("ZooKeeper is out of reach")
-        return super().deadline()
+        return _MortalOperation(self, self._store)
 
-    def commit(self, what: str, deadline: Deadline, transaction: Any) -> Exception | None:
+
+class _MortalOperation(Operation):
+    def __init__(self, session: Session, store: SimulatedStore) -> None:
+        super().__init__(session)
+        self._store = store
+
+    def commit(self, what: str, transaction: Any) -> Exception | None:
         store = self._store
         store.writes += 1
         if store.writes == store.kill_before:
             raise Killed
-        refusal = super().commit(what, deadline, transaction)
+        refusal = super().commit(what, transaction)
         if store.writes == store.kill_after:
             raise Killed
         return refusal
@@ -121,9 +126,8 @@ class SimulatedStore(TopicStore):
         if settings is None:
             self._session.client = MemoryClient(self.zookeeper)
         self._client = self._session.client
-        self._reader = TopicReader(self._session, cluster)
         if settings is None:
-            self._ensure_parents(self._session.deadline())
+            self._ensure_parents(self._session.begin())
 
     def __enter__(self) -> SimulatedStore:
         super().__enter__()

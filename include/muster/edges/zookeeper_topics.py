@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from muster.core.model import TopicSnapshot
@@ -25,7 +26,7 @@ from muster.core.wire import (
     state_path,
 )
 from muster.edges.zookeeper_multi_read import CHILDREN, DATA, Read, multi_read_async
-from muster.edges.zookeeper_session import AccessDeniedError, Deadline, Session
+from muster.edges.zookeeper_session import AccessDeniedError, Operation
 
 TOPICS_AT_ONCE = 100
 """So many topics are read in one request: an answer of some hundred kB, while the next is on its way."""
@@ -48,34 +49,36 @@ class _Known:
 class TopicReader:
     """Reads topics of `cluster`, and remembers what it read."""
 
-    def __init__(self, session: Session, cluster: str) -> None:
-        self._session = session
+    def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._known: Mapping[str, _Known] = {}
 
-    def read(self, names: Sequence[str], deadline: Deadline) -> dict[str, _Outcome]:
+    def read(self, names: Sequence[str], operation: Operation) -> dict[str, _Outcome]:
         """The topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
         not be read, maps to the error that says so. Raises `ZooKeeperError`."""
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}
         before = self._known  # one reference: another thread may read, too
         chunks = [names[start : start + TOPICS_AT_ONCE] for start in range(0, len(names), TOPICS_AT_ONCE)]
-        nodes = self._both(
-            [self._nodes(chunk) for chunk in chunks], [self._listed(chunk, before) for chunk in chunks]
-        )
+        client = operation.client
+        # All requests are on the way together.
+        nodes = [
+            (multi_read_async(client, self._nodes(chunk)), self._listing(client, chunk, before))
+            for chunk in chunks
+        ]
         listed: dict[str, Any] = {}
         taken: dict[str, tuple[Any, Any]] = {}
         for chunk, (data, children) in zip(chunks, nodes, strict=True):
-            outcomes = self._session.wait(f"reading {len(chunk)} topics", deadline, data)
+            outcomes = operation.wait(f"reading {len(chunk)} topics", data)
             taken.update(zip(chunk, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
             if children is not None:
                 new = [name for name in chunk if name not in before]
-                listing = self._session.wait(f"listing {len(new)} topics", deadline, children)
+                listing = operation.wait(f"listing {len(new)} topics", children)
                 listed.update(zip(new, listing, strict=True))
-        listed.update(self._list_again(taken, before, deadline))
+        listed.update(self._list_again(taken, before, operation))
         for name, (assignment, state) in taken.items():
             try:
-                read = self._take(name, assignment, state, listed.get(name), before.get(name), deadline)
+                read = self._take(name, assignment, state, listed.get(name), before.get(name), operation)
             except NoNodeError:
                 continue
             except WireError as error:
@@ -94,20 +97,14 @@ class TopicReader:
             for path in (assignment_path(self._cluster, name), state_path(self._cluster, name))
         ]
 
-    def _listed(self, names: Sequence[str], before: Mapping[str, _Known]) -> list[Read]:
-        """The listings of topics that were not known, so that a first reading need not wait for the nodes."""
-        return [Read(CHILDREN, assignment_path(self._cluster, name)) for name in names if name not in before]
-
-    def _both(self, nodes: list[list[Read]], listings: list[list[Read]]) -> list[tuple[Any, Any]]:
-        """All requests, on the way together."""
-        client = self._session.client
-        return [
-            (multi_read_async(client, data), multi_read_async(client, children) if children else None)
-            for data, children in zip(nodes, listings, strict=True)
-        ]
+    def _listing(self, client: KazooClient, names: Sequence[str], before: Mapping[str, _Known]) -> Any:
+        """Ask for the children of topics that were not known, so that a first reading need not wait for the nodes;
+        None if there are none."""
+        new = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in names if name not in before]
+        return multi_read_async(client, new) if new else None
 
     def _list_again(
-        self, taken: Mapping[str, tuple[Any, Any]], before: Mapping[str, _Known], deadline: Deadline
+        self, taken: Mapping[str, tuple[Any, Any]], before: Mapping[str, _Known], operation: Operation
     ) -> Iterator[tuple[str, Any]]:
         """The listings of known topics whose children changed."""
         changed = [
@@ -120,12 +117,8 @@ class TopicReader:
         for start in range(0, len(changed), TOPICS_AT_ONCE):
             chunk = changed[start : start + TOPICS_AT_ONCE]
             reads = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in chunk]
-            result = multi_read_async(self._session.client, reads)
-            yield from zip(
-                chunk,
-                self._session.wait(f"listing {len(chunk)} topics", deadline, result),
-                strict=True,
-            )
+            result = multi_read_async(operation.client, reads)
+            yield from zip(chunk, operation.wait(f"listing {len(chunk)} topics", result), strict=True)
 
     def _take(
         self,
@@ -134,12 +127,12 @@ class TopicReader:
         state: Any,
         children: Any,
         before: _Known | None,
-        deadline: Deadline,
+        operation: Operation,
     ) -> _Known:
         path, state_at = assignment_path(self._cluster, topic), state_path(self._cluster, topic)
-        data, stat = self._readable(assignment, f"reading {path}", deadline)
+        data, stat = _readable(operation, assignment, f"reading {path}")
         try:
-            state_data, state_stat = self._readable(state, f"reading {state_at}", deadline)
+            state_data, state_stat = _readable(operation, state, f"reading {state_at}")
         except NoNodeError:
             state_data, state_stat = b"", None
         state_changed = -1 if state_stat is None else state_stat.mzxid
@@ -148,7 +141,7 @@ class TopicReader:
                 return before
             partitions = before.partitions
         else:
-            partitions = _partitions(self._readable(children, f"listing {path}", deadline), path)
+            partitions = _partitions(_readable(operation, children, f"listing {path}"), path)
         snapshot = TopicSnapshot(
             topic=topic,
             partitions=partitions,
@@ -159,13 +152,14 @@ class TopicReader:
         )
         return _Known(stat.mzxid, stat.pzxid, state_changed, partitions, snapshot)
 
-    def _readable(self, outcome: Any, what: str, deadline: Deadline) -> Any:
-        """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
-        if isinstance(outcome, NoNodeError):
-            raise outcome
-        if isinstance(outcome, Exception):
-            raise self._session.error(what, outcome, deadline) from outcome
-        return outcome
+
+def _readable(operation: Operation, outcome: Any, what: str) -> Any:
+    """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
+    if isinstance(outcome, NoNodeError):
+        raise outcome
+    if isinstance(outcome, Exception):
+        raise operation.error(what, outcome) from outcome
+    return outcome
 
 
 @lru_cache(maxsize=65_536)  # the same numbers stand below every topic

@@ -14,7 +14,7 @@ from typing import Any
 from muster.core.history import Step, entry_prefix, format_transitions, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
-from muster.edges.zookeeper_session import Deadline, Session
+from muster.edges.zookeeper_session import Operation
 
 BYTES_AT_ONCE = 512 * 1024
 """So much is written in one multi, besides the moves in its history (`muster.core.history.MOVES_BYTES`); ZooKeeper
@@ -52,7 +52,7 @@ class Author:
 
 
 def write_transitions(
-    session: Session, cluster: str, transitions: Sequence[Transition], deadline: Deadline, author: Author
+    operation: Operation, cluster: str, transitions: Sequence[Transition], author: Author
 ) -> list[bool]:
     """Write each transition against the versions it was computed from; True for each that was written.
 
@@ -61,16 +61,16 @@ def write_transitions(
     """
     written: list[bool] = []
     for batch in _batches(_write(cluster, transition, author.now) for transition in transitions):
-        if session.commit(_what(batch), deadline, _transaction(session, cluster, batch, author)) is None:
+        if operation.commit(_what(batch), _transaction(operation, cluster, batch, author)) is None:
             written += [True] * len(batch)
         elif len(batch) == 1:
             written.append(False)
         else:
             # One topic's conflict is not the others' fault: each by itself, all on the way together.
-            alone = [(write, _transaction(session, cluster, [write], author)) for write in batch]
+            alone = [(write, _transaction(operation, cluster, [write], author)) for write in batch]
             sent = [(write, transaction, transaction.commit_async()) for write, transaction in alone]
             written += [
-                session.outcome(_what([write]), deadline, transaction, result) is None
+                operation.outcome(_what([write]), transaction, result) is None
                 for write, transaction, result in sent
             ]
     return written
@@ -91,8 +91,8 @@ def _write(cluster: str, transition: Transition, now: float) -> _Write:
     )
 
 
-def _transaction(session: Session, cluster: str, writes: Sequence[_Write], author: Author) -> Any:
-    transaction = session.client.transaction()
+def _transaction(operation: Operation, cluster: str, writes: Sequence[_Write], author: Author) -> Any:
+    transaction = operation.client.transaction()
     for write in writes:
         before = write.transition.before
         if write.transition.assignment == before.assignment:
