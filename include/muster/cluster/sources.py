@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from muster.cluster.lag import Offsets, TopicPartition
+from muster.cluster.lag import Offsets
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
-from muster.core.model import Consumer, TopicSnapshot
+from muster.core.model import Consumer, TopicPartition, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Members
 from muster.edges.consul_api import address
-from muster.edges.kafka import KafkaError, PartitionError
-from muster.edges.kafka_groups import TopicGroups
+from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
 from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import ClusterSettings

@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from muster.core.model import State, TopicSnapshot, Transition, by_partition
+from muster.core.model import State, TopicPartition, TopicSnapshot, Transition, by_partition
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from tests.faults.model.consul import HostAgent, Service
-from tests.faults.model.kafka import Record, TopicPartition
+from tests.faults.model.kafka import Record
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
