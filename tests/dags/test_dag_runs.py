@@ -608,7 +608,7 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    write_clusters(cluster_name, count=0, topics=[topic], tick="60s")
+    write_clusters(cluster_name, count=0, topics=[topic], long_poll_timeout="60s")
     start_consumer("one")
     assert coordinate().tasks["advance_state"] == "success"
     runs: list[Run] = []

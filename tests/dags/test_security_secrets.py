@@ -147,7 +147,7 @@ def locked(
     for name in ("muster_consul", "muster_consul_consumer"):
         connections[name]["port"] = secure_consul.port
     clusters = yaml.safe_load(example("clusters", PATH=str(tmp_path / "data")))
-    clusters["clusters"][CLUSTER] |= {"tick": "1s"}
+    clusters["clusters"][CLUSTER] |= {"long_poll_timeout": "1s"}
     clusters["clusters"][CLUSTER]["consumers"] |= {
         "spark_conf": {"spark.ui.enabled": True, "spark.ui.port": ui, "spark.driver.memory": "512m"},
         "graceful_timeout": "15s",

@@ -18,7 +18,9 @@ from muster.core.model import Membership
 from muster.edges.consul import Members, StopRequest, WaitIndex
 from muster.settings.clusters import Clusters, load_clusters
 
-ENTRY = "{{consul_service: {0}, group_id: {0}, topics: [t], tick: 20s, consumers: {{handler: a.b}}}}"
+ENTRY = (
+    "{{consul_service: {0}, group_id: {0}, topics: [t], long_poll_timeout: 20s, consumers: {{handler: a.b}}}}"
+)
 
 
 def clusters(path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> Clusters:

@@ -35,7 +35,7 @@ clusters:
     consul_service: muster-numbers
     group_id: numbers-parquet
     topics: [numbers]
-    tick: 5s
+    long_poll_timeout: 5s
     consumers:
       count: 2
       handler: muster.handlers.parquet.ParquetHandler

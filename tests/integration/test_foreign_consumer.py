@@ -104,7 +104,7 @@ class World:
                 "group_id": name,
                 "topics": [name],
                 "consumers": {"handler": "not.used"},
-                "tick": "2s",
+                "long_poll_timeout": "2s",
                 # Standbys stand beside the owners in the topic node; the plain consumer does not know that key.
                 "assignor": {"name": "co-partitioned", "options": {"standbys": 1}},
             }

@@ -168,8 +168,8 @@ GOOD = "clusters:\n  good: {consul_service: g, group_id: g, topics: [t], consume
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("tick", "1" + "0" * 400),
-        ("tick", ".inf"),
+        ("long_poll_timeout", "1" + "0" * 400),
+        ("long_poll_timeout", ".inf"),
         ("stuck_after", f'"{"9" * 400}s"'),
         ("topics", '{patterns: ["a{99999999999999}"]}'),
         ("topics", f'{{patterns: ["{"(" * 2_000}{")" * 2_000}"]}}'),

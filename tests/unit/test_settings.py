@@ -31,8 +31,17 @@ def test_the_shipped_file_is_right() -> None:
     clusters = load_clusters(Path(__file__).parents[2] / "include" / "clusters.yaml")
     assert clusters.errors == {}
     assert clusters["flights"].consumer_ids() == ("flights-1", "flights-2", "flights-3")
-    assert clusters["flights"].tick == 20
+    assert clusters["flights"].long_poll_timeout == 20
     assert clusters["flights"].fencing
+
+
+def test_earlier_name_of_long_poll_timeout_is_accepted(tmp_path: Path) -> None:
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{GOOD}    tick: 7s\n"))
+    assert found["good"].long_poll_timeout == 7
+    both = load_clusters(
+        write(tmp_path / "c.yaml", f"clusters:{GOOD}    tick: 7s\n    long_poll_timeout: 8s\n")
+    )
+    assert "key 'tick': unknown key" in both.errors["good"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +51,7 @@ def test_the_shipped_file_is_right() -> None:
         ("topics: {patterns: ['(']}", "topics.patterns.0", "not a regular expression"),
         ("topics: ['a/b']", "topics.names.0", "allowed are"),
         ("tick: soon", "tick", "'20s'"),
-        ("tick: 0.1", "tick", "greater than or equal to 1"),
+        ("long_poll_timeout: 0.1", "long_poll_timeout", "greater than or equal to 1"),
         ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
         (

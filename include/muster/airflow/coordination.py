@@ -133,8 +133,8 @@ def compute_assignment(
 ) -> bool:
     """Say whether `advance_state` has something to do, and what; writes nothing.
 
-    With nothing to do, wait up to the cluster's tick for something, or defer (see `muster.airflow.waiting`); `woken`
-    says why a task that had deferred goes on.
+    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or defer (see
+    `muster.airflow.waiting`); `woken` says why a task that had deferred goes on.
 
     If a topic is stuck and no question is open about it, `stuck` gets an event through the outlet `when_stuck`.
 
@@ -149,7 +149,7 @@ def compute_assignment(
     with open_cluster(cluster, context) as coordinator, stats.stopwatch() as passed:
         # Taken before the reading, so a change in between ends the wait at once.
         index = coordinator.catalog.wait(WaitIndex(), 0.0) if defers else WaitIndex()
-        plan = coordinator.compute_assignment(cluster.tick if waits else 0.0)
+        plan = coordinator.compute_assignment(cluster.long_poll_timeout if waits else 0.0)
         until = _until(coordinator, longest(clusters, cluster)) if defers and not plan.needed else 0.0
     if until:
         log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())

@@ -203,7 +203,7 @@ class Coordinator:
         if view.held:
             return report
         if woke == "tick":
-            view = self._ask(view, also=_some(view.live_owners(), self.cluster.tick))
+            view = self._ask(view, also=_some(view.live_owners(), self.cluster.long_poll_timeout))
         transitions = self._transitions(view)
         under_way = view.under_way()
         stuck = list(self._stuck(view, self._waiting(view)).values())

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -255,7 +256,10 @@ class ClusterSettings(_Settings):
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""
     allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
     """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
-    tick: Annotated[Duration, Field(ge=1)] = 20.0
+    long_poll_timeout: Annotated[
+        Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))
+    ] = 20.0
+    """How long a quiet run waits for a change; `tick` is its earlier name."""
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
