@@ -84,7 +84,7 @@ class Consul:
         return {}
 
     def members(self) -> Members:
-        return Members(Membership(live={}), {}, self.seen)
+        return Members(Membership(live={}), {})
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ class FailingOnce:
         if FailingOnce.readings == 2:
             raise RuntimeError("can't start new thread")
         if FailingOnce.readings == 1:
-            return Members(Membership(live={"x": Consumer("x")}), {"x": Registration("x", "i", True)}, 1)
-        return Members(Membership(live={}), {}, FailingOnce.readings)
+            return Members(Membership(live={"x": Consumer("x")}), {"x": Registration("x", "i", True)})
+        return Members(Membership(live={}), {})
 
 
 async def no_settings(_: str) -> None:

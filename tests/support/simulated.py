@@ -292,7 +292,7 @@ class World:
 
     def members(self) -> Members:
         if self.doubt:
-            return Members(None, {}, 1, self.doubt)
+            return Members(None, {}, self.doubt)
         there = {
             c.id: self.attributes.get(c.id, Consumer(c.id))
             for c in self.consumers.values()
@@ -304,7 +304,7 @@ class World:
             failing={c: there[c] for c in there if c in self.failing - self.isolated},
             outside={c: there[c] for c in there if c in self.isolated},
         )
-        return Members(membership, {}, 1, "")
+        return Members(membership, {})
 
     def decisions(self) -> Decisions:
         return self.decided

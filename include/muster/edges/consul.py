@@ -113,11 +113,9 @@ class ConsulCatalog:
         """Who is registered, live and isolated, or why that is unknown. See the module on empty lists."""
         isolated = {consumer: entry.said() for consumer, entry in self._overrides.isolated().items()}
         answer, registered = self._health()
-        if answer.doubt:
-            return Members(None, registered, answer.index, answer.doubt)
-        if registered:
-            return Members(to_membership(registered.values(), isolated), registered, answer.index)
-        return self._confirm_empty(isolated, answer.index)
+        if not registered and not answer.doubt:
+            return self._confirm_empty(isolated)
+        return _members(registered, isolated, answer.doubt)
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the first change of the service's health or the cluster's keys since `index`, or after
@@ -248,29 +246,21 @@ class ConsulCatalog:
         except ValueError as error:
             raise not_understood(self._api.settings, f"GET {path}", f"{error}: {answer.data}") from error
 
-    def _confirm_empty(self, isolated: Mapping[str, str], index: int) -> Members:
+    def _confirm_empty(self, isolated: Mapping[str, str]) -> Members:
         doubt = f"Consul at first named no consumer of service {self.service}, and "
         try:
             catalog, answer, registered = self._look_again()
             hides = self._api.hides()
         except ConsulError as error:
-            return Members(None, {}, index, f"{doubt}could not be asked again: {error}")
-        if reason := catalog.doubt or answer.doubt:
-            return Members(None, registered, answer.index, reason)
-        if registered:
-            return Members(to_membership(registered.values(), isolated), registered, answer.index)
-        if catalog.data != []:
-            return Members(
-                None, {}, answer.index, f"{doubt}its catalog does not agree; ask again in a moment"
-            )
-        if hides:
-            return Members(
-                None,
-                {},
-                answer.index,
-                f"{doubt}may hide them: it has ACLs, and the connection has no token; set its password to one",
-            )
-        return Members(to_membership((), isolated), {}, answer.index)
+            return Members(None, {}, f"{doubt}could not be asked again: {error}")
+        reason = catalog.doubt or answer.doubt
+        if not registered and not reason:
+            if catalog.data != []:
+                reason = f"{doubt}its catalog does not agree; ask again in a moment"
+            elif hides:
+                step = "set its password to one"
+                reason = f"{doubt}may hide them: it has ACLs, and the connection has no token; {step}"
+        return _members(registered, isolated, reason)
 
     def _look_again(self, consumer: str = "") -> tuple[Answer, Answer, dict[str, Registration]]:
         """Read the catalog and then the health endpoint, of all consumers or of one, some time apart."""
@@ -280,6 +270,10 @@ class ConsulCatalog:
         catalog = self._api.read(path, only, consistent=True)
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  the same
         return catalog, *self._health(_only(consumer) if consumer else None, consistent=True)
+
+
+def _members(registered: Mapping[str, Registration], isolated: Mapping[str, str], doubt: str) -> Members:
+    return Members(None if doubt else to_membership(registered.values(), isolated), registered, doubt)
 
 
 def _only(consumer: str, field: str = "Service.ID") -> Params:

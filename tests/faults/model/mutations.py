@@ -72,8 +72,8 @@ def forget_the_version_check(patch: MonkeyPatch) -> None:
 
 
 def trust_an_empty_list(patch: MonkeyPatch) -> None:
-    def believe(self: ConsulCatalog, isolated: Mapping[str, object], index: int) -> Members:
-        return Members(to_membership((), isolated), {}, index)
+    def believe(self: ConsulCatalog, isolated: Mapping[str, str]) -> Members:
+        return Members(to_membership((), isolated), {})
 
     def go_on(snapshot: Any, patience: Patience, targets: Owners, now: float, **further: Any) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
