@@ -1,4 +1,4 @@
-"""`Discovery` against a real Consul: membership, isolation, maintenance, keys, and waiting for changes."""
+"""`ConsulCluster` against a real Consul: membership, isolation, maintenance, keys, and waiting for changes."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
@@ -40,6 +40,12 @@ SUBSCRIBED, UNSUBSCRIBED = "subscribed", "unsubscribed"
 NAMES, PATTERNS = "names", "patterns"
 PAUSED, REBALANCE = "coordination/paused", "coordination/rebalance"
 ASSIGNOR, EPOCHS = "coordination/assignor", "coordination/epochs"
+NOTHING_FOLLOWS = "nothing follows from it. Correct it, or delete the key"
+TOPICS_STAY = (
+    "until it is corrected or deleted, topics are neither taken up nor let go, but where a person decided so by "
+    "their name"
+)
+ASSIGNOR_UNKNOWN = "so the assignor is unknown. Choose one again, or take the choice back"
 ATTEMPTS = 10
 """How many times epochs are tried to be noted while others note some as well."""
 
@@ -60,10 +66,34 @@ class OverrideStore:
         Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,
         and not to see a pause to end it.
         """
-        found = _Found()
+        found: defaultdict[str, list[Any]] = defaultdict(list)
+        whole: dict[str, Any] = {}
+        errors: list[str] = []
         for name, key in self._keys.below().items():
-            found.take(name, key)
-        return found.decisions()
+            kind, _, rest = name.partition("/")
+            try:
+                if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
+                    continue
+                if kind in _EACH:
+                    found[kind].append(_EACH[kind](rest, key))
+                elif name in _WHOLE:
+                    whole[rest] = _WHOLE[name](key)
+            except ValueError as error:
+                problem = f"Consul key {key.name}: {error}"
+                if name == ASSIGNOR:
+                    whole["assignor_error"] = f"{problem}; {ASSIGNOR_UNKNOWN}"
+                else:
+                    errors.append(f"{problem}; {TOPICS_STAY if kind == TOPICS else NOTHING_FOLLOWS}")
+                    whole |= {"topics_in_doubt": True} if kind == TOPICS else {}
+        return Decisions(
+            {(pin.topic, pin.partition): pin for pin in found[PINNED]},
+            {(exclusion.consumer, exclusion.topic): exclusion for exclusion in found[EXCLUDED]},
+            tuple(sorted(errors)),
+            subscriptions=tuple(found[TOPICS]),
+            isolated={entry.consumer: entry for entry in found[ISOLATED]},
+            drained={drain.consumer: drain for drain in found[DRAINED]},
+            **whole,
+        )
 
     def isolated(self) -> dict[str, IsolationEntry]:
         """Return every isolated consumer, from the keys on isolation alone."""
@@ -178,69 +208,6 @@ def _selected(selector: str, pattern: bool, subscribed: bool) -> str:
     return f"{TOPICS}/{how}/{PATTERNS}/{encoded}"
 
 
-@dataclass
-class _Found:
-    """What was read so far."""
-
-    pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
-    exclusions: dict[tuple[str, str], Exclusion] = field(default_factory=dict)
-    isolated: dict[str, IsolationEntry] = field(default_factory=dict)
-    drained: dict[str, Drain] = field(default_factory=dict)
-    topics: list[TopicDecision] = field(default_factory=list)
-    whole: dict[str, Any] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def take(self, name: str, key: Key) -> None:
-        """Read one key, called `name` in the cluster; what cannot be read is named. Other keys are left out."""
-        kind, _, rest = name.partition("/")
-        if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
-            return
-        try:
-            if kind == PINNED:
-                pin = _pin(rest, key)
-                self.pins[pin.topic, pin.partition] = pin
-            elif kind == EXCLUDED:
-                exclusion = _exclusion(rest, key)
-                self.exclusions[exclusion.consumer, exclusion.topic] = exclusion
-            elif kind == ISOLATED:
-                self.isolated[rest] = _isolation(rest, key)
-            elif kind == DRAINED:
-                self.drained[rest] = Drain(**_said_in(key), consumer=check_id(rest))
-            elif kind == TOPICS:
-                self.topics.append(_topic_decision(rest, key))
-            elif name in _WHOLE:
-                self.whole[rest] = _WHOLE[name](key)
-        except ValueError as error:
-            self._cannot_be_read(kind, name, key, error)
-
-    def _cannot_be_read(self, kind: str, name: str, key: Key, error: ValueError) -> None:
-        follows = "nothing follows from it. Correct it, or delete the key"
-        if kind == TOPICS:
-            self.whole["topics_in_doubt"] = True
-            follows = (
-                "until it is corrected or deleted, topics are neither taken up nor let go, but where a person "
-                "decided so by their name"
-            )
-        elif name == ASSIGNOR:
-            self.whole["assignor_error"] = (
-                f"Consul key {key.name}: {error}; so the assignor is unknown. Choose one again, or take "
-                "the choice back"
-            )
-            return
-        self.errors.append(f"Consul key {key.name}: {error}; {follows}")
-
-    def decisions(self) -> Decisions:
-        return Decisions(
-            self.pins,
-            self.exclusions,
-            tuple(sorted(self.errors)),
-            subscriptions=tuple(self.topics),
-            isolated=self.isolated,
-            drained=self.drained,
-            **self.whole,
-        )
-
-
 def _isolation(consumer: str, key: Key) -> IsolationEntry:
     return IsolationEntry(**_said_in(key), consumer=consumer)
 
@@ -284,13 +251,6 @@ def _pattern(key: Key) -> str:
         raise WireError(f"pattern {error}") from error
 
 
-def _pause(key: Key) -> Pause:
-    value = read_object(key.value)
-    if value is None:
-        return Pause(by="unknown", at=0.0, why=f"key {key.name} holds no JSON object")
-    return Pause(**said(value))
-
-
 def _rebalance(key: Key) -> RebalanceRequest:
     return RebalanceRequest(**said(_value(key)), modified=key.modified)
 
@@ -312,8 +272,16 @@ def _epochs(key: Key) -> dict[str, int]:
     return {check_topic(topic): epoch for topic, epoch in value.items()}
 
 
+_EACH: Mapping[str, Callable[[str, Key], object]] = {
+    PINNED: _pin,
+    EXCLUDED: _exclusion,
+    ISOLATED: _isolation,
+    DRAINED: lambda rest, key: Drain(**_said_in(key), consumer=check_id(rest)),
+    TOPICS: _topic_decision,
+}
+"""How the keys of each kind are read, each with the rest of its name."""
 _WHOLE: Mapping[str, Callable[[Key], object]] = {
-    PAUSED: _pause,
+    PAUSED: lambda key: Pause(**_said_in(key)),
     REBALANCE: _rebalance,
     ASSIGNOR: _assignor,
     EPOCHS: _epochs,
@@ -330,7 +298,8 @@ def _epochs_in(key: Key | None) -> dict[str, int]:
 
 def _said_in(key: Key) -> dict[str, Any]:
     """Return who, when and why of an override that counts whatever its key holds."""
-    return said(read_object(key.value) or {"why": f"key {key.name} holds no JSON object"})
+    value = read_object(key.value)
+    return said({"why": f"key {key.name} holds no JSON object"} if value is None else value)
 
 
 def _two(rest: str, expected: str) -> tuple[str, str]:
