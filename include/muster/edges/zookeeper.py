@@ -219,9 +219,7 @@ class TopicStore:
                 found[topic] = parse_racks(data, path)
             except NoNodeError:
                 continue
-            except WireError as error:
-                found[topic] = error
-            except AccessDeniedError as error:
+            except (WireError, AccessDeniedError) as error:
                 found[topic] = WireError(str(error))
         return found
 

@@ -8,12 +8,11 @@ taken apart again, so looking again costs little.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from muster.core.model import TopicSnapshot
@@ -28,8 +27,8 @@ from muster.core.wire import (
 from muster.edges.zookeeper_multi_read import CHILDREN, DATA, Read, multi_read_async
 from muster.edges.zookeeper_session import AccessDeniedError, Operation
 
-TOPICS_AT_ONCE = 100
-"""So many topics are read in one request: an answer of some hundred kB, while the next is on its way."""
+NODES_AT_ONCE = 200
+"""So many nodes are read in one request: an answer of some hundred kB, while the next is on its way."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _Outcome = TopicSnapshot | WireError
@@ -59,66 +58,33 @@ class TopicReader:
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}
         before = self._known  # one reference: another thread may read, too
-        chunks = [names[start : start + TOPICS_AT_ONCE] for start in range(0, len(names), TOPICS_AT_ONCE)]
-        client = operation.client
-        # All requests are on the way together.
-        nodes = [
-            (multi_read_async(client, self._nodes(chunk)), self._listing(client, chunk, before))
-            for chunk in chunks
+        paths = {name: assignment_path(self._cluster, name) for name in names}
+        states = {name: state_path(self._cluster, name) for name in names}
+        nodes = _ask(operation, DATA, [path for name in names for path in (paths[name], states[name])])
+        # A first reading need not wait for the nodes.
+        new = _ask(operation, CHILDREN, [paths[name] for name in names if name not in before])
+        data, children = _answers(operation, nodes), _answers(operation, new)
+        changed = [
+            paths[name]
+            for name in names
+            if name in before
+            and not isinstance(node := data[paths[name]], Exception)
+            and node[1].pzxid != before[name].children_changed
         ]
-        listed: dict[str, Any] = {}
-        taken: dict[str, tuple[Any, Any]] = {}
-        for chunk, (data, children) in zip(chunks, nodes, strict=True):
-            outcomes = operation.wait(f"reading {len(chunk)} topics", data)
-            taken.update(zip(chunk, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
-            if children is not None:
-                new = [name for name in chunk if name not in before]
-                listing = operation.wait(f"listing {len(new)} topics", children)
-                listed.update(zip(new, listing, strict=True))
-        listed.update(self._list_again(taken, before, operation))
-        for name, (assignment, state) in taken.items():
+        children |= _answers(operation, _ask(operation, CHILDREN, changed))
+        for name in names:
+            path, state = paths[name], states[name]
             try:
-                read = self._take(name, assignment, state, listed.get(name), before.get(name), operation)
+                nodes_of = (data[path], data[state], children.get(path))
+                read = self._take(name, *nodes_of, before.get(name), operation)
             except NoNodeError:
                 continue
-            except WireError as error:
-                found[name] = error
-            except AccessDeniedError as error:
+            except (WireError, AccessDeniedError) as error:
                 found[name] = WireError(str(error))
             else:
                 known[name], found[name] = read, read.snapshot
         self._known = known
         return found
-
-    def _nodes(self, names: Sequence[str]) -> list[Read]:
-        return [
-            Read(DATA, path)
-            for name in names
-            for path in (assignment_path(self._cluster, name), state_path(self._cluster, name))
-        ]
-
-    def _listing(self, client: KazooClient, names: Sequence[str], before: Mapping[str, _Known]) -> Any:
-        """Ask for the children of topics that were not known, so that a first reading need not wait for the nodes;
-        None if there are none."""
-        new = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in names if name not in before]
-        return multi_read_async(client, new) if new else None
-
-    def _list_again(
-        self, taken: Mapping[str, tuple[Any, Any]], before: Mapping[str, _Known], operation: Operation
-    ) -> Iterator[tuple[str, Any]]:
-        """The listings of known topics whose children changed."""
-        changed = [
-            name
-            for name, (assignment, _) in taken.items()
-            if name in before
-            and not isinstance(assignment, Exception)
-            and assignment[1].pzxid != before[name].children_changed
-        ]
-        for start in range(0, len(changed), TOPICS_AT_ONCE):
-            chunk = changed[start : start + TOPICS_AT_ONCE]
-            reads = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in chunk]
-            result = multi_read_async(operation.client, reads)
-            yield from zip(chunk, operation.wait(f"listing {len(chunk)} topics", result), strict=True)
 
     def _take(
         self,
@@ -151,6 +117,23 @@ class TopicReader:
             state_version=-1 if state_stat is None else state_stat.version,
         )
         return _Known(stat.mzxid, stat.pzxid, state_changed, partitions, snapshot)
+
+
+def _ask(operation: Operation, kind: int, paths: Sequence[str]) -> list[tuple[Sequence[str], Any]]:
+    """Send reads of `paths`, many in one request: the paths of each request, and what becomes its answer."""
+    chunks = [paths[start : start + NODES_AT_ONCE] for start in range(0, len(paths), NODES_AT_ONCE)]
+    return [
+        (chunk, multi_read_async(operation.client, [Read(kind, path) for path in chunk])) for chunk in chunks
+    ]
+
+
+def _answers(operation: Operation, asked: Sequence[tuple[Sequence[str], Any]]) -> dict[str, Any]:
+    """The outcome of each read by its path; an exception where it failed."""
+    found: dict[str, Any] = {}
+    for paths, result in asked:
+        outcomes = operation.wait(f"reading {len(paths)} nodes of topics", result)
+        found.update(zip(paths, outcomes, strict=True))
+    return found
 
 
 def _readable(operation: Operation, outcome: Any, what: str) -> Any:
