@@ -15,8 +15,8 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     SecretStr,
-    field_serializer,
     field_validator,
 )
 
@@ -28,10 +28,6 @@ class _Connection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _reveal(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
-
-
 def _fit_for_a_header(secret: SecretStr) -> SecretStr:
     # HTTP clients refuse other characters with an error that shows the whole header.
     if not re.fullmatch(r"[!-~]+", secret.get_secret_value()):
@@ -41,8 +37,15 @@ def _fit_for_a_header(secret: SecretStr) -> SecretStr:
     return secret
 
 
-HeaderSecret = Annotated[SecretStr, AfterValidator(_fit_for_a_header)]
+Secret = Annotated[SecretStr, PlainSerializer(SecretStr.get_secret_value, return_type=str, when_used="json")]
+"""A secret that stands in the clear in JSON alone, which a consumer is started with."""
+HeaderSecret = Annotated[Secret, AfterValidator(_fit_for_a_header)]
 """A secret that is sent in an HTTP header."""
+
+
+def _checked_acl(text: str) -> str:
+    parse_acl(text)
+    return text
 
 
 class ZooKeeperSettings(_Connection):
@@ -55,23 +58,16 @@ class ZooKeeperSettings(_Connection):
     ca: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
-    keyfile_password: SecretStr | None = None
+    keyfile_password: Secret | None = None
     verify_certs: bool = True
     check_hostname: bool = True
     sasl_mechanism: Literal["DIGEST-MD5", "GSSAPI"] | None = None
     username: str | None = None
-    password: SecretStr | None = None
+    password: Secret | None = None
     auth_scheme: Literal["digest"] | None = None
     """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
-    acl: str | None = None
+    acl: Annotated[str, AfterValidator(_checked_acl)] | None = None
     """Who may do what with the nodes that are created, see `parse_acl`."""
-
-    @field_validator("acl")
-    @classmethod
-    def _readable(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_acl(value)
-        return value
 
     @property
     def who(self) -> str:
@@ -79,10 +75,6 @@ class ZooKeeperSettings(_Connection):
         if self.sasl_mechanism == "GSSAPI":
             return f"with Kerberos{f' as {self.username!r}' if self.username else ''}"
         return f"as user {self.username!r}" if self.username else "without a user"
-
-    @field_serializer("keyfile_password", "password", when_used="json")
-    def _secrets(self, secret: SecretStr | None) -> str | None:
-        return _reveal(secret)
 
 
 class ConsulSettings(_Connection):
@@ -98,10 +90,6 @@ class ConsulSettings(_Connection):
     ca: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
-
-    @field_serializer("token", when_used="json")
-    def _secrets(self, secret: SecretStr | None) -> str | None:
-        return _reveal(secret)
 
 
 class KafkaSettings(_Connection):
