@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -118,8 +119,13 @@ def next_step(config: Mapping[str, str], said: str) -> str:
     )
 
 
-def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """What every client of ours is configured with, the connection's own settings first."""
+def client_config(settings: KafkaSettings, longest: float = math.inf) -> dict[str, Any]:
+    """What every client of ours is configured with, the connection's own settings first.
+
+    A request without an answer (the broker is cut off) ends when the caller gives up, after `operation_timeout` or
+    `longest` seconds but not before one, and not after a minute.
+    """
+    timeout = max(1.0, min(longest, settings.operation_timeout))
     return {
         # A broker that is away is asked again every few seconds, not many times a second.
         "reconnect.backoff.ms": "250",
@@ -127,15 +133,8 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
         # Idle connections are closed by brokers all the time; that is no news.
         "log.connection.close": "false",
         **settings.config,
+        "socket.timeout.ms": str(round(timeout * 1000)),
     }
-
-
-def socket_timeout(seconds: float) -> str:
-    """`socket.timeout.ms` for a client whose calls take so long at most, a second at least.
-
-    A request without an answer (the broker is cut off) ends when the caller gives up, and not after a minute.
-    """
-    return str(max(1000, round(seconds * 1000)))
 
 
 def open_client(kind: Callable[..., Client], config: Mapping[str, Any]) -> Client:
@@ -150,7 +149,7 @@ def open_client(kind: Callable[..., Client], config: Mapping[str, Any]) -> Clien
 
 
 class Trouble:
-    """The last trouble that librdkafka told of since Kafka answered; `text` is '' if there was none."""
+    """The last trouble that librdkafka reported since Kafka answered; `text` is '' if there was none."""
 
     text = ""
 
@@ -174,7 +173,6 @@ class Admin:
         self._trouble = Trouble()
         self._connected = False
         config = client_config(settings) | {
-            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             # Without this, which librdkafka (2.16) does not document, two threads wake each other all the time that a
             # request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
             "enable.sparse.connections": "false",

@@ -33,7 +33,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 from muster.core.model import TopicPartition
 from muster.core.positions import of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets
-from muster.edges.kafka_admin import client_config, open_client, socket_timeout
+from muster.edges.kafka_admin import client_config, open_client
 from muster.edges.kafka_group import item_to_commit
 from muster.settings.connections import KafkaSettings
 
@@ -202,11 +202,10 @@ class FencedCommits:
         self._group = group
         self._fences: dict[TopicPartition, _Fence] = {}
         self._lock = threading.Lock()
-        self._config: dict[str, Any] = client_config(settings) | {
+        self._config: dict[str, Any] = client_config(settings, REQUEST_TIMEOUT) | {
             # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
-            "socket.timeout.ms": socket_timeout(min(settings.operation_timeout, REQUEST_TIMEOUT)),
         }
         self._config.pop("isolation.level", None)  # of consumers only
 

@@ -26,7 +26,6 @@ from muster.edges.kafka_admin import (
     Trouble,
     client_config,
     open_client,
-    socket_timeout,
 )
 from muster.settings.connections import KafkaSettings
 
@@ -58,7 +57,6 @@ class GroupClient:
             "enable.auto.commit": False,
             # An offset that a transaction under way may yet change is not the committed one.
             "isolation.level": "read_committed",
-            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             "on_commit": self._on_commit,
             "error_cb": self._trouble.heard,
         }
