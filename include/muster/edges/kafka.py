@@ -57,7 +57,7 @@ T = TypeVar("T")
 _Found = dict[TopicPartition, T | Failure]
 
 NO_LEADERS = KafkaError_._NOENT
-"""librdkafka's word for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
+"""librdkafka's code for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
 UNREACHABLE = frozenset({KafkaError_._TIMED_OUT, KafkaError_._TRANSPORT, KafkaError_._ALL_BROKERS_DOWN})
 STALE = frozenset(
     {

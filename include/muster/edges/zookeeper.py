@@ -46,7 +46,7 @@ from muster.edges.zookeeper_session import (
     stop_client,
 )
 from muster.edges.zookeeper_topics import TopicReader, is_partition
-from muster.edges.zookeeper_transitions import Author, write_transitions
+from muster.edges.zookeeper_transitions import write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
 __all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
@@ -272,8 +272,8 @@ class TopicStore:
                 if operation.wait(what, with_racks) is not None:
                     transaction.delete(racks)
                 now = time.time()
-                told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
-                transaction.create(entry_prefix(self.cluster), told, sequence=True)
+                entry = format_transitions(now, self._by, [removal_of(snapshot, reason)])
+                transaction.create(entry_prefix(self.cluster), entry, sequence=True)
             if operation.commit(what, transaction) is not None:
                 # A history's node that was deleted looks like a conflict, and would always look so.
                 self._ensure_parents(operation)
@@ -290,8 +290,7 @@ class TopicStore:
         of each that was written, and of no other.
         """
         operation = self._session.begin()
-        author = Author(self._by, time.time())
-        written = write_transitions(operation, self.cluster, transitions, author)
+        written = write_transitions(operation, self.cluster, transitions, self._by)
         if not all(written):
             # A state node's parent that was deleted looks like a conflict, and would always look so.
             self._ensure_parents(operation)
