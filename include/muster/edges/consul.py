@@ -195,8 +195,7 @@ class ConsulCatalog:
                 raise self._keys.error(
                     f"its catalog knows {consumer}, and its health endpoint does not; ask again"
                 )
-        if answer.doubt:
-            raise ConsulError(answer.doubt)
+        answer.trusted()
         return registered.get(consumer)
 
     def knows(self, consumer: str, incarnation: str) -> bool:

@@ -43,6 +43,12 @@ class Answer:
     data: Any
     doubt: str = ""
 
+    def trusted(self) -> Any:
+        """Return the data. Raises `ConsulError` if there is a doubt."""
+        if self.doubt:
+            raise ConsulError(self.doubt)
+        return self.data
+
 
 def address(settings: ConsulSettings) -> str:
     """The agent's base URL."""

@@ -47,9 +47,7 @@ class Keys:
     def read(self, rest: str) -> Key | None:
         """Read one key; None if there is none."""
         answer = self.api.read(f"/v1/kv/{self.prefix}{rest}")
-        if answer.doubt:
-            raise ConsulError(answer.doubt)
-        return parse_key(self.api.settings, self.prefix + rest, answer.data)
+        return parse_key(self.api.settings, self.prefix + rest, answer.trusted())
 
     def below(self, rest: str = "") -> dict[str, Key]:
         """Read all keys that begin with `rest`, by what follows it.
@@ -61,10 +59,8 @@ class Keys:
         answer = self.api.read(f"/v1/kv/{path}", [("recurse", "1")])
         if not answer.data:
             self.api.require_key_read(path)
-        if answer.doubt:
-            raise ConsulError(answer.doubt)
-        named = {key.name.removeprefix(path): key for key in parse_keys(self.api.settings, path, answer.data)}
-        return {name: key for name, key in named.items() if name}
+        keys = parse_keys(self.api.settings, path, answer.trusted())
+        return {key.name.removeprefix(path): key for key in keys if key.name != path}
 
     def write(self, rest: str, value: str) -> None:
         """Write a key, whatever it holds."""

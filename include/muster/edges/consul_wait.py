@@ -26,7 +26,6 @@ import httpx
 from muster.edges.consul_api import (
     Answer,
     ConsulApi,
-    ConsulError,
     Params,
     agent_health_path,
     client_options,
@@ -253,9 +252,7 @@ def _news(api: ConsulApi, before: SeenKey, track: Track) -> SeenKey:
 
 
 def _seen(api: ConsulApi, name: str, answer: Answer) -> SeenKey:
-    if answer.doubt:
-        raise ConsulError(answer.doubt)
-    return SeenKey(name, parse_key(api.settings, name, answer.data), answer.index)
+    return SeenKey(name, parse_key(api.settings, name, answer.trusted()), answer.index)
 
 
 def _registration(api: ConsulApi, consumer: str, data: Any) -> Registration | None:
