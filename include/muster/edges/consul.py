@@ -17,7 +17,7 @@ from muster.core.decisions import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_api import Answer, ConsulApi, ConsulError, Params, not_understood
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
-from muster.edges.consul_keys import PREFIX, Keys
+from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
     LEAVING,
     Members,
@@ -223,9 +223,9 @@ class ConsulCatalog:
     def own(self, consumer: str) -> Own:
         """What concerns this consumer alone: its registration with the local agent, and its keys."""
         return Own(
-            check_id(consumer),
+            consumer,
             self.own_registration(consumer),
-            *(read_key(self._keys, f"{kind}/{consumer}") for kind in (STOP, ISOLATED, GENERATIONS)),
+            *(read_key(self._keys, of_consumer(kind, consumer)) for kind in (STOP, ISOLATED, GENERATIONS)),
         )
 
     def wait_own(self, own: Own, timeout: float, poll: float, interrupted: Callable[[], bool]) -> Own:

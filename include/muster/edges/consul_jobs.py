@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.wire import check_id
 from muster.edges.consul_api import ConsulError
-from muster.edges.consul_keys import Key, Keys, read_object, said, text
+from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 from muster.edges.consul_members import MOST_GENERATIONS
 
 STOP, GENERATIONS, SUBMITTED = "stop", "generations", "submitted"
@@ -59,11 +58,11 @@ class JobMailbox:
     ) -> None:
         """Ask this incarnation of a consumer to stop. A request for another incarnation is replaced."""
         moment = time.time() if at is None else at
-        self._keys.write(_name(STOP, consumer), text(by, why, moment, {"incarnation": incarnation}))
+        self._keys.write(of_consumer(STOP, consumer), text(by, why, moment, {"incarnation": incarnation}))
 
     def stop_request(self, consumer: str) -> StopRequest | None:
         """What this consumer was asked, None if nothing. Raises `UnreadableKeyError` for a malformed key."""
-        return self.read_stop(consumer, self._keys.read(_name(STOP, consumer)))
+        return self.read_stop(consumer, self._keys.read(of_consumer(STOP, consumer)))
 
     def read_stop(self, consumer: str, key: Key | None) -> StopRequest | None:
         """The same, of a key that was read already."""
@@ -82,15 +81,15 @@ class JobMailbox:
 
     def clear_stop(self, consumer: str) -> bool:
         """Delete a request to stop, also one that cannot be read. False if there was none, or a newer one came."""
-        key = self._keys.read(_name(STOP, consumer))
-        return key is not None and self._keys.delete(_name(STOP, consumer), key)
+        key = self._keys.read(of_consumer(STOP, consumer))
+        return key is not None and self._keys.delete(of_consumer(STOP, consumer), key)
 
     def take_generation(self, consumer: str, incarnation: str, above: int = 0) -> int:
         """Take the next number for a process of this consumer: higher than any taken before, and than `above`.
 
         A number that this incarnation has taken already is the same one again, if it is higher than `above`.
         """
-        name = _name(GENERATIONS, consumer)
+        name = of_consumer(GENERATIONS, consumer)
         for _ in range(TAKES):
             key = self._keys.read(name)
             known = read_generation(key)
@@ -106,11 +105,11 @@ class JobMailbox:
     def keep_generation(self, consumer: str, incarnation: str, number: int, key: Key | None) -> bool:
         """Name the newest process in `key`, which was read so (None: not there); False if it has changed since."""
         value = json.dumps({"generation": number, "incarnation": incarnation})
-        return self._keys.change(_name(GENERATIONS, consumer), value, key)
+        return self._keys.change(of_consumer(GENERATIONS, consumer), value, key)
 
     def note_submission(self, consumer: str, note: Mapping[str, Any]) -> None:
         """Note what was submitted for a consumer, in place of what was noted before."""
-        self._keys.write(_name(SUBMITTED, consumer), json.dumps(dict(note)))
+        self._keys.write(of_consumer(SUBMITTED, consumer), json.dumps(dict(note)))
 
     def claim_submission(
         self, consumer: str, note: Mapping[str, Any], over: Mapping[str, Any] | None
@@ -119,14 +118,14 @@ class JobMailbox:
 
         So of two that are about to submit the same consumer, one gets False and submits nothing.
         """
-        key = self._keys.read(_name(SUBMITTED, consumer))
+        key = self._keys.read(of_consumer(SUBMITTED, consumer))
         if (None if key is None else read_object(key.value) or {}) != (None if over is None else dict(over)):
             return False
-        return self._keys.change(_name(SUBMITTED, consumer), json.dumps(dict(note)), key)
+        return self._keys.change(of_consumer(SUBMITTED, consumer), json.dumps(dict(note)), key)
 
     def submission(self, consumer: str) -> dict[str, Any] | None:
         """What was noted of the last submission, None if nothing (or nothing that can be read)."""
-        key = self._keys.read(_name(SUBMITTED, consumer))
+        key = self._keys.read(of_consumer(SUBMITTED, consumer))
         return None if key is None else read_object(key.value) or None
 
     def submissions(self) -> dict[str, dict[str, Any]]:
@@ -136,7 +135,7 @@ class JobMailbox:
 
     def clear_submission(self, consumer: str) -> None:
         """Forget the last submission."""
-        self._keys.api.delete_key(self._keys.prefix + _name(SUBMITTED, consumer))
+        self._keys.api.delete_key(self._keys.prefix + of_consumer(SUBMITTED, consumer))
 
 
 def read_generation(key: Key | None) -> Generation:
@@ -146,10 +145,6 @@ def read_generation(key: Key | None) -> Generation:
     if type(number) is not int or not 0 < number < MOST_GENERATIONS:
         return Generation()
     return Generation(number, incarnation if isinstance(incarnation, str) else "")
-
-
-def _name(kind: str, consumer: str) -> str:
-    return f"{kind}/{check_id(consumer)}"
 
 
 def _stop_request(consumer: str, key: Key) -> StopRequest | None:

@@ -37,6 +37,11 @@ def key_prefix(cluster: str, prefix: str = PREFIX) -> str:
     return f"{prefix}/{check_id(cluster, 'cluster name')}/"
 
 
+def of_consumer(kind: str, consumer: str) -> str:
+    """What follows the prefix in the name of a consumer's key."""
+    return f"{kind}/{check_id(consumer)}"
+
+
 class Keys:
     """The keys of one cluster by what follows `prefix`. Raises `ConsulError` within the connection's time-out."""
 

@@ -32,7 +32,7 @@ from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
 from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
 from muster.core.subscription import TopicDecision, check_pattern
 from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
-from muster.edges.consul_keys import Key, Keys, read_object, said, text
+from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
@@ -102,19 +102,19 @@ class OverrideStore:
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Isolate a consumer."""
-        return self._add(_consumer(ISOLATED, consumer), by, why, at)
+        return self._add(of_consumer(ISOLATED, consumer), by, why, at)
 
     def restore(self, consumer: str) -> bool:
         """End a consumer's isolation (by a key; maintenance mode is another thing)."""
-        return self._keys.remove(_consumer(ISOLATED, consumer))
+        return self._keys.remove(of_consumer(ISOLATED, consumer))
 
     def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Drain a consumer."""
-        return self._add(_consumer(DRAINED, consumer), by, why, at)
+        return self._add(of_consumer(DRAINED, consumer), by, why, at)
 
     def undrain(self, consumer: str) -> bool:
         """Let a drained consumer have partitions again."""
-        return self._keys.remove(_consumer(DRAINED, consumer))
+        return self._keys.remove(of_consumer(DRAINED, consumer))
 
     def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:
         """Fix a partition to a consumer, in place of an earlier pin of it."""
@@ -186,10 +186,6 @@ class OverrideStore:
 
     def _add(self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> bool:
         return self._keys.change(rest, text(by, why, at, more), before=None)
-
-
-def _consumer(kind: str, consumer: str) -> str:
-    return f"{kind}/{check_id(consumer)}"
 
 
 def _pinned(topic: str, partition: int) -> str:
