@@ -10,8 +10,7 @@ from statistics import median
 
 from benchmarks.airflow_share_figures import DAY, DEFAULTS, PARTS, STEPS, TUNED, Pruning, Side
 from benchmarks.markdown import table
-from muster.settings.clusters import ClusterSettings
-from muster.settings.retention import RetentionSettings
+from muster.settings.clusters import ClusterSettings, RetentionSettings
 
 REPORT = "report-airflow-share.md"
 _KEPT = RetentionSettings().ticks
@@ -264,7 +263,7 @@ def last_line(sides: Sequence[Side]) -> str:
             figures["deaf_ratio"] = f"{tuned.deaf / defaults.deaf:.2f}"
             figures["cpu_ratio"] = f"{cpu / sum(defaults.cpu_a_run.values()):.2f}"
         if tuned.pruning is not None:
-            a_day = DAY / (ClusterSettings.model_fields["tick"].default + tuned.deaf)
+            a_day = DAY / (ClusterSettings.model_fields["long_poll_timeout"].default + tuned.deaf)
             figures["settles_mb"] = f"{settled(tuned.pruning, size, a_day):.0f}"
     if tuned is not None and defaults is not None:
         figures["idle_cpu_ratio"] = f"{_hourly(tuned) / _hourly(defaults):.2f}"

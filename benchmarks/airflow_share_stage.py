@@ -89,7 +89,7 @@ class Stage:
                 "consul_service": f"muster-{name}",
                 "group_id": name,
                 "topics": [TOPIC],
-                "tick": f"{tick:g}s",
+                "long_poll_timeout": f"{tick:g}s",
                 "consumers": {"count": 0, "handler": "muster.handlers.parquet.ParquetHandler"},
             }
             for name, tick in self._ticks.items()

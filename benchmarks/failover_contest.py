@@ -86,7 +86,7 @@ class Contest:
         """As `_quiet`; then until another moment of the coordinator's tick than the times before. Between two ticks
         no process listens to Consul for a second or two, and events must not always miss that."""
         self._quiet([(NAME, self.muster.deliveries)])
-        tick = self.muster.cluster.tick
+        tick = self.muster.cluster.long_poll_timeout
         self._moment = (self._moment + GOLDEN * tick) % tick
         time.sleep(self._moment)
 

@@ -25,7 +25,7 @@ from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, wait_for
 from devstack.demo.cluster_view import ClusterView
 from devstack.stack import Stack
-from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -63,7 +63,7 @@ def _settings(notes: Path) -> str:
 class Sightings:
     """When Consul's word on a consumer changed: a thread that listens to it as the coordinator does."""
 
-    def __init__(self, discovery: Discovery) -> None:
+    def __init__(self, discovery: ConsulCluster) -> None:
         self._discovery = discovery
         self._stop = threading.Event()
         self.seen: list[tuple[float, frozenset[str]]] = []
@@ -89,9 +89,9 @@ class Sightings:
         index = WaitIndex()
         while not self._stop.is_set():
             with suppress(ConsulError):
-                index = self._discovery.wait(index, 5.0)
+                index = self._discovery.catalog.wait(index, 5.0)
                 at = time.time()
-                membership = self._discovery.members().membership
+                membership = self._discovery.catalog.members().membership
                 live = membership.live.values() if membership is not None else ()
                 self.seen.append((at, frozenset(c.id for c in live if not c.leaving)))
 
@@ -128,7 +128,7 @@ class Muster:
             consul = ConsulSettings(port=self.stack.consul.port)
             zookeeper = ZooKeeperSettings(hosts=self.stack.zookeeper.address)
             self.cluster = load_clusters(self.folder / "clusters.yaml")[CLUSTER]
-            self.discovery = Discovery.of(consul, self.cluster)
+            self.discovery = ConsulCluster.of(consul, self.cluster)
             self.sightings = Sightings(self.discovery)
             self.sightings.start()
             self._exit.callback(self.sightings.stop)
@@ -198,7 +198,7 @@ class Muster:
 
     def registered(self, number: int) -> int:
         """The driver of consumer `number` as it is registered, 0 if it is not."""
-        found = self.discovery.members().registered.get(self.consumer(number))
+        found = self.discovery.catalog.members().registered.get(self.consumer(number))
         return int(found.meta["pid"]) if found is not None else 0
 
     def back(self, number: int, formerly: int) -> bool:

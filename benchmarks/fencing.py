@@ -24,7 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from devstack.kafka import Kafka
 from devstack.progress import say
 from muster.consumer.commits import GuardedCommits
-from muster.edges.kafka import GroupOffsets, TopicPartition, librdkafka_logger
+from muster.core.model import TopicPartition
+from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
 

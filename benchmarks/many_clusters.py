@@ -33,7 +33,7 @@ from devstack.airflow_backend import DATABASE
 from devstack.progress import say
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 
 MEASURED = "measured"
@@ -70,14 +70,14 @@ class Crowd:
         # Of an agent the watch only calls what `Assigned` has.
         watch = AssignmentWatch(self._zookeeper, cluster, cast(Agent, assigned), 3600.0)
         threading.Thread(target=watch.run, args=(lambda: None,), daemon=True).start()
-        discovery = Discovery(self._consul, cluster, f"muster-{cluster}")
+        discovery = ConsulCluster(self._consul, cluster, f"muster-{cluster}")
         for consumer in (f"{cluster}-1", f"{cluster}-2"):
             made = self._loop.create_server(partial(_Page, consumer, assigned), "127.0.0.1", 0)
             server = asyncio.run_coroutine_threadsafe(made, self._loop).result()
             port = server.sockets[0].getsockname()[1]
             meta = {"incarnation": f"{consumer}-1", "pid": "1", "host": "consumer-host-1.example.com"}
             url = f"http://127.0.0.1:{port}/health"
-            discovery.register(consumer, "127.0.0.1", port, meta, url, 30.0, 3600.0, passing=True)
+            discovery.catalog.register(consumer, "127.0.0.1", port, meta, url, 30.0, 3600.0, passing=True)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 
@@ -48,7 +48,7 @@ class Registrars:
             advertise="127.0.0.1",
             check_interval=self._told["check_interval"],
         )
-        discovery = Discovery(self._consul, settings.cluster, settings.consul_service)
+        discovery = ConsulCluster(self._consul, settings.cluster, settings.consul_service)
         registrar = Registrar(settings, discovery, Agent(name), Ending(), port)
         registrar.open()
         self._wait(AT_ONCE - 1, lambda registrar: registrar.live)

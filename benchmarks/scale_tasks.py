@@ -120,7 +120,7 @@ def perform(task: str, place: Place, sender: Connection) -> None:
         KafkaSettings(config={"bootstrap.servers": place.kafka}, operation_timeout=60.0),
         by="bench-scale",
     ) as coordinator:
-        wait, pause = coordinator.discovery.wait, coordinator.pause
+        wait, pause = coordinator.catalog.wait, coordinator.pause
 
         def waiting(function: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*arguments: Any) -> Any:
@@ -137,7 +137,7 @@ def perform(task: str, place: Place, sender: Connection) -> None:
         def long_wait(index: Any, timeout: float) -> Any:
             return (waiting(wait) if timeout > 0 else wait)(index, timeout)
 
-        coordinator.discovery.wait = long_wait  # type: ignore[method-assign]
+        coordinator.catalog.wait = long_wait  # type: ignore[method-assign]
         coordinator.pause = waiting(pause)
         report = _work(task, coordinator)
     wall, cpu = time.perf_counter() - began - waited, time.process_time() - worked
@@ -156,7 +156,7 @@ def _work(task: str, coordinator: Coordinator) -> Report:
     if task == "fetch_partitions":
         return coordinator.fetch_partitions()
     if task == "fetch_consumers":
-        return live_consumers(coordinator.discovery)
+        return live_consumers(coordinator.catalog)
     if task == "compute_assignment":
         return coordinator.compute_assignment(LONG_POLL)
     return coordinator.advance(BUDGET)

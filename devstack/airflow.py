@@ -141,7 +141,7 @@ class AirflowCeleryWorker(AirflowComponent):
     """Runs the tasks, with the CeleryExecutor. Airflow knows nothing of its health; healthy means that it listens."""
 
     name = "Airflow Celery worker"
-    # A coordinator's task may wait for as long as its cluster's `tick`, 20 s by default.
+    # A coordinator's task may wait for as long as its cluster's `long_poll_timeout`, 20 s by default.
     stop_grace = 30.0
 
     def __init__(self, data_dir: Path, redis: Redis, guarded: bool) -> None:

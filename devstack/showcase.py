@@ -28,7 +28,7 @@ def settings() -> str:
         "consul_service": f"muster-{CLUSTER}",
         "group_id": f"{CLUSTER}-parquet",
         "topics": list(TOPICS),
-        "tick": "5s",
+        "long_poll_timeout": "5s",
         "consumers": {
             "count": CONSUMERS,
             "startup_timeout": "10m",  # on a machine that is busy

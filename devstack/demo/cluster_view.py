@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from muster.core.model import State, TopicSnapshot
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -26,7 +26,7 @@ class ClusterView:
     ) -> None:
         self.cluster = cluster
         self._store = TopicStore(zookeeper, cluster.name)
-        self._discovery = Discovery.of(consul, cluster)
+        self._discovery = ConsulCluster.of(consul, cluster)
         self._offsets = GroupOffsets(kafka, cluster.group_id)
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class ClusterView:
 
     def live(self) -> set[str]:
         """The consumers that are live and not isolated."""
-        membership = self._discovery.members().membership
+        membership = self._discovery.catalog.members().membership
         return set(membership.live) if membership is not None else set()
 
     def lag(self, topic: str) -> int:

@@ -71,7 +71,7 @@ def write_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteClus
             "consul_service": f"{name}-service",
             "group_id": f"{name}-group",
             "topics": ["flights"],
-            "tick": "1s",
+            "long_poll_timeout": "1s",
             "advance_budget": "20s",
         }
         consumers |= settings.pop("consumers", {})

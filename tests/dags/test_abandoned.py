@@ -9,7 +9,7 @@ import pytest
 
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.submission import Submission, TaskRef
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 
@@ -18,17 +18,17 @@ NOTE = Submission("i1", "h", 0.0, watch=WATCH)
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
-    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
+    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
 
 
 @pytest.fixture
-def consumer(discovery: Discovery, cluster_name: str, eventually: Eventually):
+def consumer(discovery: ConsulCluster, cluster_name: str, eventually: Eventually):
     name = f"{cluster_name}-1"
-    discovery.register(name, "127.0.0.1", 9, {"incarnation": "i1"}, "http://127.0.0.1:9/", 1.0, 60.0)
-    eventually(lambda: name in discovery.members().registered)
+    discovery.catalog.register(name, "127.0.0.1", 9, {"incarnation": "i1"}, "http://127.0.0.1:9/", 1.0, 60.0)
+    eventually(lambda: name in discovery.catalog.members().registered)
     yield name
-    discovery.deregister(name)
+    discovery.catalog.deregister(name)
 
 
 def states(state: str | None) -> Any:
@@ -41,9 +41,9 @@ def states(state: str | None) -> Any:
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", "removed"])
 def test_one_whose_task_was_ended_is_asked_once(discovery, consumer, state):
-    discovery.note_submission(consumer, NOTE.as_dict())
+    discovery.jobs.note_submission(consumer, NOTE.as_dict())
     assert stop_abandoned(discovery, states(state)) == [consumer]
-    request = discovery.stop_request(consumer)
+    request = discovery.jobs.stop_request(consumer)
     assert request.incarnation == "i1"
     assert f"became {state}" in request.why
     assert stop_abandoned(discovery, states(state)) == []
@@ -51,7 +51,7 @@ def test_one_whose_task_was_ended_is_asked_once(discovery, consumer, state):
 
 @pytest.mark.parametrize("state", ["deferred", "running", "up_for_retry", "queued", "scheduled", None])
 def test_one_whose_task_goes_on_is_left_alone(discovery, consumer, state):
-    discovery.note_submission(consumer, NOTE.as_dict())
+    discovery.jobs.note_submission(consumer, NOTE.as_dict())
     assert stop_abandoned(discovery, states(state)) == []
 
 
@@ -65,10 +65,10 @@ def test_one_whose_task_goes_on_is_left_alone(discovery, consumer, state):
     ],
 )
 def test_consumer_is_left_alone_unless_its_own_task_was_ended(discovery, consumer, note):
-    discovery.note_submission(consumer, note.as_dict())
+    discovery.jobs.note_submission(consumer, note.as_dict())
     assert stop_abandoned(discovery, states("failed")) == []
 
 
 def test_consumers_without_submission_or_registration_are_left_alone(discovery, consumer):
-    discovery.note_submission("gone", NOTE.as_dict())
+    discovery.jobs.note_submission("gone", NOTE.as_dict())
     assert stop_abandoned(discovery, states("failed")) == []

@@ -24,7 +24,7 @@ from devstack.yarn import NodeManager, ResourceManager
 from muster.airflow.submission import Submission, SubmissionError, submit_to_cluster
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, format_assignment
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
@@ -118,7 +118,7 @@ def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     eventually: Eventually,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    discovery = Discovery(consul, cluster_name, f"{cluster_name}-service")
+    discovery = ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
     task = Task(cluster_name, discovery)
     topic = create_topic(kafka, 2)
     produce(kafka, topic, {0: numbered("a", 100), 1: numbered("b", 50)})
@@ -136,7 +136,7 @@ def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
         name = f"muster {cluster_name} {task.consumer}"
         assert yarn.applications()[name] == "RUNNING"
         assert task.submission.process is None  # there is no process on this machine to watch
-        registration = discovery.members().registered[task.consumer]
+        registration = discovery.catalog.members().registered[task.consumer]
 
         def both_are_read() -> bool:
             url = f"http://{registration.address}:{registration.port}/status"
@@ -151,7 +151,7 @@ def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     assert registration.meta["note"] == NOTE
     assert NOTE not in capfd.readouterr().out  # the settings hold secrets, and are on no command line
 
-    discovery.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")
+    discovery.jobs.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")
     event = asyncio.run(first_event(trigger))
 
     assert event["stopped_by"] == {"who": "ann", "why": "enough"}
@@ -272,9 +272,9 @@ def test_missing_kubernetes_provider_is_named(
         "AIRFLOW_CONN_MUSTER_SPARK",
         connection(conn_type="spark", host="k8s://https://cluster.example", extra={"deploy-mode": "cluster"}),
     )
-    task = Task(cluster_name, Discovery(consul, cluster_name, f"{cluster_name}-service"))
+    task = Task(cluster_name, ConsulCluster(consul, cluster_name, f"{cluster_name}-service"))
 
     with pytest.raises(AirflowFailException, match="install apache-airflow-providers-cncf-kubernetes"):
         task.operator.execute(task.context)
 
-    assert task.discovery.submission(task.consumer) is None
+    assert task.discovery.jobs.submission(task.consumer) is None

@@ -32,7 +32,7 @@ from muster.airflow.failures import AGAIN, AGAIN_AFTER_FAILED_START
 from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.stopping import BY_AIRFLOW
 from muster.airflow.trigger import ConsumerTrigger
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
@@ -48,15 +48,15 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
-    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
+    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
 
 
 @pytest.fixture
 def make(
     light_connections: None,
     write_clusters: WriteClusters,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     cluster_name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +80,7 @@ def make(
                 with suppress(psutil.Error):
                     process.kill()
     for life in made:
-        discovery.deregister(life.consumer)
+        discovery.catalog.deregister(life.consumer)
 
 
 def test_consumer_has_a_session_of_its_own_and_its_log_is_in_the_tasks_log(make, capsys):
@@ -123,7 +123,7 @@ def test_starting_consumer_is_waited_for_and_not_submitted_twice(make, eventuall
     other = Task(life.operator.cluster, life.discovery)
     starting = threading.Thread(target=life.execute, daemon=True)
     starting.start()
-    eventually(lambda: life.discovery.submission(life.consumer), 20)
+    eventually(lambda: life.discovery.jobs.submission(life.consumer), 20)
     assert not life.registered()
     trigger = other.execute()
     starting.join(30)
@@ -247,8 +247,8 @@ def test_consumer_that_a_person_stops_while_it_starts_ends_as_skipped(make, even
 
     running = threading.Thread(target=run, daemon=True)
     running.start()
-    note = eventually(lambda: life.discovery.submission(life.consumer), 20)
-    life.discovery.request_stop(life.consumer, note["incarnation"], "anna", "a mistake")
+    note = eventually(lambda: life.discovery.jobs.submission(life.consumer), 20)
+    life.discovery.jobs.request_stop(life.consumer, note["incarnation"], "anna", "a mistake")
     running.join(40)
     assert isinstance(raised[0], AirflowSkipException)
     assert "stopped by anna: a mistake" in str(raised[0])
@@ -280,7 +280,7 @@ def test_consumer_that_another_try_stopped_is_submitted_again_at_once(make):
 def test_stopping_consumer_is_waited_for_before_the_next_is_submitted(make):
     life = make()
     first = life.execute()
-    life.discovery.request_stop(life.consumer, first.incarnation, f"{BY_AIRFLOW}d, run", "cleared")
+    life.discovery.jobs.request_stop(life.consumer, first.incarnation, f"{BY_AIRFLOW}d, run", "cleared")
     second = life.execute()
     assert second.incarnation != first.incarnation
     logs = {path.stem: path.read_text() for path in Path(first.log_file).parent.iterdir()}
@@ -309,7 +309,7 @@ def test_one_watch_serves_all_triggers_of_a_cluster(make):
         [watch] = await until(lambda: list(watcher._watches.values()))
         assert watch.subscribers == 50
         threads = sum(thread.name == "muster-watch" for thread in threading.enumerate())
-        life.discovery.request_stop(life.consumer, trigger.incarnation, "anna", "test")
+        life.discovery.jobs.request_stop(life.consumer, trigger.incarnation, "anna", "test")
         events = await asyncio.wait_for(asyncio.gather(*waiting), 30)
         assert len({event["why"] for event in events}) == 1
         assert not watcher._watches
@@ -322,7 +322,7 @@ async def event_after_stop(trigger: ConsumerTrigger, life: Task, who: str, why: 
     """What the trigger tells when somebody asks its consumer to stop."""
     waiting = asyncio.create_task(first_event(trigger))
     await until(lambda: [w for w in watcher._watches.values() if w.members])
-    await asyncio.to_thread(life.discovery.request_stop, life.consumer, trigger.incarnation, who, why)
+    await asyncio.to_thread(life.discovery.jobs.request_stop, life.consumer, trigger.incarnation, who, why)
     return await asyncio.wait_for(waiting, 30)
 
 
@@ -377,7 +377,7 @@ def test_a_triggerer_that_lost_its_trigger_to_another_stops_nothing(make, monkey
     with_task(trigger, life, monkeypatch, "deferred")
     asyncio.run(trigger.on_kill())
     assert life.registered()
-    assert life.discovery.stop_request(life.consumer) is None
+    assert life.discovery.jobs.stop_request(life.consumer) is None
 
 
 def test_clearing_stops_even_if_the_next_try_is_deferred_already(make, monkeypatch):
@@ -409,7 +409,7 @@ def test_a_triggerer_is_asked_once_before_a_person_waits_for_the_answer(make, mo
     async def scenario() -> None:
         waiting = [asyncio.create_task(first_event(each)) for each in (trigger, *others)]
         await until(lambda: asked)
-        life.discovery.request_stop(life.consumer, trigger.incarnation, "anna", "test")
+        life.discovery.jobs.request_stop(life.consumer, trigger.incarnation, "anna", "test")
         await asyncio.wait_for(asyncio.gather(*waiting, *module._first_questions), 30)
 
     asyncio.run(scenario())
@@ -431,7 +431,7 @@ def test_a_shut_down_worker_leaves_a_starting_consumer_alone(make):
     life.operator.on_kill()
     with pytest.raises(AirflowRescheduleException):
         life.operator.execute(life.context)
-    assert life.discovery.stop_request(life.consumer) is None
+    assert life.discovery.jobs.stop_request(life.consumer) is None
 
 
 def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually: Eventually):
@@ -446,7 +446,7 @@ def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually:
 
     running = threading.Thread(target=run, daemon=True)
     running.start()
-    eventually(lambda: life.discovery.submission(life.consumer), 20)
+    eventually(lambda: life.discovery.jobs.submission(life.consumer), 20)
     began = time.monotonic()
     life.operator.on_kill()
     running.join(20)

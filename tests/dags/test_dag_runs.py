@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 from muster.core.history import Lever, Transitions
 from muster.core.model import TopicSnapshot
 from muster.core.rebalances import Rebalance, events
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -78,8 +78,8 @@ def topic(kafka: KafkaSettings, cluster_name: str) -> str:
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> Discovery:
-    return Discovery(consul, cluster_name, f"{cluster_name}-service")
+def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
+    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def start_consumer(
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,
     kafka: KafkaSettings,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     eventually: Eventually,
 ) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """Start a consumer that knows the protocol and shares no code with Muster."""
@@ -115,7 +115,7 @@ def start_consumer(
         names.append(name)
 
         def live() -> bool:
-            membership = discovery.members().membership
+            membership = discovery.catalog.members().membership
             return membership is not None and name in membership.live
 
         eventually(live, 20, f"{name} is live")
@@ -126,7 +126,9 @@ def start_consumer(
         process.kill()
         process.wait()
     for name in names:
-        discovery.deregister(name)  # else Consul goes on to check a port that another test's driver may get
+        discovery.catalog.deregister(
+            name
+        )  # else Consul goes on to check a port that another test's driver may get
 
 
 def assigned(zookeeper: ZooKeeperSettings, cluster: str, topic: str) -> dict[str, str]:
@@ -423,7 +425,7 @@ def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, clu
     form = {"cluster": cluster_name, "consumer": consumer, "reason": "swaps all day"}
     isolate = run_dag("muster_commands.py", "muster_isolate", form)
     assert isolate.state == "success"
-    entry = discovery.isolated()[consumer]
+    entry = discovery.overrides.isolated()[consumer]
     assert (entry.by, entry.why) == ("dag_test", "swaps all day")
     assert (
         isolate.note
@@ -436,7 +438,7 @@ def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, clu
 
     restore = run_dag("muster_commands.py", "muster_restore", form | {"reason": "has more memory"})
     assert restore.state == "success"
-    assert not discovery.isolated()
+    assert not discovery.overrides.isolated()
 
     again = run_dag("muster_commands.py", "muster_restore", form)
     assert again.state == "failed"
@@ -452,7 +454,7 @@ def test_isolation_of_what_is_not_there_is_refused(
     assert refused.state == "failed"
     assert f"cluster '{cluster_name}' has no consumer 'nobody'" in refused.log
     assert f"configured are: {cluster_name}-1" in refused.log
-    assert not discovery.isolated()
+    assert not discovery.overrides.isolated()
 
 
 @pytest.fixture
@@ -465,15 +467,19 @@ def known_topic(zookeeper: ZooKeeperSettings, cluster_name: str) -> str:
 
 
 def test_pin_and_unpin(
-    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    cluster_name: str,
+    known_topic: str,
+    discovery: ConsulCluster,
 ):
     write_clusters(cluster_name, count=2)
     consumer = f"{cluster_name}-2"
     form = {"cluster": cluster_name, "topic": known_topic, "partitions": "0-2, 7", "reason": "has the cache"}
     pin = run_dag("muster_commands.py", "muster_pin", form | {"consumer": consumer})
     assert pin.state == "success"
-    assert discovery.decisions().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
-    entry = discovery.decisions().pins[known_topic, 7]
+    assert discovery.overrides.decisions().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
+    entry = discovery.overrides.decisions().pins[known_topic, 7]
     assert (entry.by, entry.why) == ("dag_test", "has the cache")
     assert pin.xcoms["pin.return_value"]["partitions"] == "0-2,7"
     assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
@@ -482,36 +488,44 @@ def test_pin_and_unpin(
     assert unpin.state == "success"
     assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
     assert [event["lever"] for _, event in unpin.events] == ["unpin"]
-    assert discovery.decisions().pinned() == {known_topic: {7: consumer}}
+    assert discovery.overrides.decisions().pinned() == {known_topic: {7: consumer}}
 
 
 def test_exclude_and_include(
-    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    cluster_name: str,
+    known_topic: str,
+    discovery: ConsulCluster,
 ):
     write_clusters(cluster_name, count=1)
     consumer = f"{cluster_name}-1"
     form = {"cluster": cluster_name, "topic": known_topic, "consumer": consumer, "reason": "no GPU"}
     exclude = run_dag("muster_commands.py", "muster_exclude", form)
     assert exclude.state == "success"
-    entry = discovery.decisions().exclusions[consumer, known_topic]
+    entry = discovery.overrides.decisions().exclusions[consumer, known_topic]
     assert (entry.by, entry.why) == ("dag_test", "no GPU")
     assert exclude.xcoms["exclude.return_value"]["consumer"] == consumer
 
     include = run_dag("muster_commands.py", "muster_include", form | {"reason": "has one now"})
     assert include.state == "success"
-    assert not discovery.decisions().exclusions
+    assert not discovery.overrides.decisions().exclusions
     assert f"consumer {consumer} of cluster {cluster_name} takes topic {known_topic} again" in include.log
 
 
 def test_a_pin_of_what_is_not_there_is_refused(
-    write_clusters: WriteClusters, run_dag: RunDag, cluster_name: str, known_topic: str, discovery: Discovery
+    write_clusters: WriteClusters,
+    run_dag: RunDag,
+    cluster_name: str,
+    known_topic: str,
+    discovery: ConsulCluster,
 ):
     write_clusters(cluster_name, count=1)
     form = {"cluster": cluster_name, "topic": known_topic, "partitions": "7-8", "reason": "r"}
     refused = run_dag("muster_commands.py", "muster_pin", form | {"consumer": f"{cluster_name}-1"})
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
-    assert not discovery.decisions().pins
+    assert not discovery.overrides.decisions().pins
 
 
 def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
@@ -521,7 +535,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
     topic,
     cluster_name: str,
     start_consumer,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     zookeeper: ZooKeeperSettings,
 ):
     write_clusters(cluster_name, count=0, topics=[topic])
@@ -558,7 +572,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
     assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
     assert pull("muster_assignor", assignor="sticky", options={"no": 1}).state == "failed"
     assert pull("muster_assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
-    assert discovery.decisions().assignor is None
+    assert discovery.overrides.decisions().assignor is None
     assert pull("muster_rebalance").state == "success"
     asked = coordinate()
     assert asked.tasks["advance_state"] == "skipped"
@@ -570,7 +584,7 @@ def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(
 ):
     write_clusters(cluster_name, count=0, topics=[topic])
     start_consumer("one")
-    discovery.pin(topic, 2, "gone", by="ann", why="has the cache", at=1.0)
+    discovery.overrides.pin(topic, 2, "gone", by="ann", why="has the cache", at=1.0)
     key = f"muster/{cluster_name}/excluded/one/{topic}"
     httpx.put(f"http://{consul.host}:{consul.port}/v1/kv/{key}", content="rubbish").raise_for_status()
     run = coordinate()
@@ -594,7 +608,7 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    write_clusters(cluster_name, count=0, topics=[topic], tick="60s")
+    write_clusters(cluster_name, count=0, topics=[topic], long_poll_timeout="60s")
     start_consumer("one")
     assert coordinate().tasks["advance_state"] == "success"
     runs: list[Run] = []
@@ -661,7 +675,7 @@ def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_co
     run_dag: RunDag,
     run_log: Path,
     cluster_name: str,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     eventually: Eventually,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -681,13 +695,13 @@ def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_co
     running.start()
     try:
         eventually(lambda: run_log.exists() and f"watching consumer {consumer}" in run_log.read_text(), 150)
-        registration = discovery.members().registered[consumer]
+        registration = discovery.catalog.members().registered[consumer]
     finally:
-        if submitted := discovery.submission(consumer):
-            discovery.request_stop(consumer, submitted["incarnation"], "anna", "the test is over")
+        if submitted := discovery.jobs.submission(consumer):
+            discovery.jobs.request_stop(consumer, submitted["incarnation"], "anna", "the test is over")
         running.join(120)
     assert registration.incarnation == submitted["incarnation"]
     [run] = runs
     assert run.tasks == {f"consumer[{consumer}]": "skipped"}
     assert "was stopped by anna: the test is over" in run.log
-    assert not discovery.members().registered
+    assert not discovery.catalog.members().registered

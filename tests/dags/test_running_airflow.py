@@ -26,7 +26,7 @@ from devstack.airflow_api import AirflowApi, wait_for
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
 from muster.core.history import Lever
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.dags.conftest import LIGHT_CONSUMER, connection
@@ -52,7 +52,7 @@ SLOW = 120.0
 class World:
     airflow: Airflow
     api: AirflowApi
-    discovery: Discovery
+    discovery: ConsulCluster
     clusters: Path
 
     def eventually(self, condition: Callable[[], Any], what: str, detail: Callable[[], str] = str) -> Any:
@@ -105,7 +105,7 @@ class World:
                             "topics": [TOPIC],
                             "kafka": "audited_kafka",
                             "zookeeper": "audited_zookeeper",
-                            "tick": "2s",
+                            "long_poll_timeout": "2s",
                             "advance_budget": "2s",
                             "stuck_after": "5s",
                             "consumers": {"count": 0, "handler": "muster.handlers.nothing"},
@@ -135,12 +135,12 @@ class World:
         self.api.clear(DAG, self.run, "consumer", number - 1)
 
     def submission(self, number: int) -> Submission:
-        found = Submission.from_dict(self.discovery.submission(f"{CLUSTER}-{number}"))
+        found = Submission.from_dict(self.discovery.jobs.submission(f"{CLUSTER}-{number}"))
         assert found is not None
         return found
 
     def incarnation(self, number: int) -> str | None:
-        registration = self.discovery.members().registered.get(f"{CLUSTER}-{number}")
+        registration = self.discovery.catalog.members().registered.get(f"{CLUSTER}-{number}")
         return registration.incarnation if registration and registration.passing else None
 
     def live(self, number: int, other_than: str | None = None) -> str:
@@ -186,7 +186,7 @@ def world(
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
-    discovery = Discovery(consul, CLUSTER, f"{CLUSTER}-service")
+    discovery = ConsulCluster(consul, CLUSTER, f"{CLUSTER}-service")
     before = dict(os.environ)
     try:
         World(airflow, None, discovery, clusters).write(2)  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ def world(
     finally:
         airflow.stop()
         for number in (1, 2, 3):
-            submission = Submission.from_dict(discovery.submission(f"{CLUSTER}-{number}"))
+            submission = Submission.from_dict(discovery.jobs.submission(f"{CLUSTER}-{number}"))
             if submission is not None and submission.process is not None:
                 submission.process.kill()
         os.environ.clear()
@@ -314,8 +314,8 @@ def test_pausing_and_failing_the_run_stops_all_consumers_in_order(world: World):
 
 
 @pytest.fixture(scope="module")
-def discovery(consul: ConsulSettings) -> Discovery:
-    return Discovery(consul, AUDITED, f"{AUDITED}-service")
+def discovery(consul: ConsulSettings) -> ConsulCluster:
+    return ConsulCluster(consul, AUDITED, f"{AUDITED}-service")
 
 
 Starter = Callable[[str], subprocess.Popen[bytes]]
@@ -323,7 +323,7 @@ Starter = Callable[[str], subprocess.Popen[bytes]]
 
 @pytest.fixture(scope="module")
 def start(
-    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, discovery: Discovery
+    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, discovery: ConsulCluster
 ) -> Iterator[Starter]:
     """Start a consumer of the audited cluster."""
     started: list[subprocess.Popen[bytes]] = []
@@ -339,7 +339,7 @@ def start(
         started.append(process)
 
         def live() -> bool:
-            membership = discovery.members().membership
+            membership = discovery.catalog.members().membership
             return membership is not None and name in membership.live
 
         wait_for(f"{name} is live", live, SLOW)
@@ -403,7 +403,7 @@ def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
-    world: World, start: Starter, discovery: Discovery, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
+    world: World, start: Starter, discovery: ConsulCluster, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
 ):
     admin = AdminClient(dict(kafka.config))
     admin.create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(20)
@@ -422,7 +422,7 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     world.eventually(quiet, "a run that did nothing, and says nothing")
     # A consumer that neither answers nor lets go, with nothing in Consul that says so. Its check goes first: one that
     # asks a frozen consumer keeps Consul from replacing it until its time is over.
-    api = discovery._api.settings
+    api = discovery.catalog._api.settings
     httpx.put(
         f"http://{api.host}:{api.port}/v1/agent/service/register?replace-existing-checks=true",
         json={"ID": "one", "Name": f"{AUDITED}-service", "Address": "127.0.0.1", "Port": 9},
@@ -442,7 +442,7 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     )
     choose(world, found, "Isolate one")
     assert answer(world, found) == {"consumer": "one", "answer": "isolated", "by": "admin"}
-    assert discovery.isolated()["one"].by == "admin"
+    assert discovery.overrides.isolated()["one"].by == "admin"
     note(world, "one was isolated by admin")
     with TopicStore(zookeeper, AUDITED, read_only=True) as store:
         levers = [record.entry for record in store.history().records if isinstance(record.entry, Lever)]
@@ -453,9 +453,9 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     assert (event["extra"]["who"], event["extra"]["lever"]) == ("admin", "isolate")
 
     # Back again, it holds up what it is to start; somebody else isolates it, and the question closes by itself.
-    discovery.restore("one")
+    discovery.overrides.restore("one")
     later = question(world, "one", other_than=run)
-    discovery.isolate("one", by="ann", why="does not answer", at=time.time())
+    discovery.overrides.isolate("one", by="ann", why="does not answer", at=time.time())
     assert answer(world, later) == {"consumer": "one", "answer": "obsolete", "by": None}
 
 

@@ -28,7 +28,7 @@ from devstack.ports import free_port
 from devstack.secured import SecureConsul, SecureKafka, SecureZooKeeper
 from devstack.server import Server
 from muster.airflow.submission import Submission
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
@@ -103,7 +103,7 @@ class Locked:
     kafka: SecureKafka
     hidden: dict[str, str]
     environment: dict[str, str]
-    discovery: Discovery
+    discovery: ConsulCluster
     offsets: GroupOffsets
     status: str
     ui: int
@@ -147,7 +147,7 @@ def locked(
     for name in ("muster_consul", "muster_consul_consumer"):
         connections[name]["port"] = secure_consul.port
     clusters = yaml.safe_load(example("clusters", PATH=str(tmp_path / "data")))
-    clusters["clusters"][CLUSTER] |= {"tick": "1s"}
+    clusters["clusters"][CLUSTER] |= {"long_poll_timeout": "1s"}
     clusters["clusters"][CLUSTER]["consumers"] |= {
         "spark_conf": {"spark.ui.enabled": True, "spark.ui.port": ui, "spark.driver.memory": "512m"},
         "graceful_timeout": "15s",
@@ -171,7 +171,7 @@ def locked(
             "the status pages' token": status,
         },
         airflow_environment | as_environment(connections) | {"MUSTER_CLUSTERS": str(file)},
-        Discovery(ConsulSettings.model_validate(settings), CLUSTER, SERVICE),
+        ConsulCluster(ConsulSettings.model_validate(settings), CLUSTER, SERVICE),
         offsets,
         status,
         ui,
@@ -245,7 +245,7 @@ def test_no_secret_shows_anywhere(locked: Locked, eventually: Eventually) -> Non
 
 
 def consumer_pages(locked: Locked) -> dict[str, bytes]:
-    registration = locked.discovery.members().registered[JOB]
+    registration = locked.discovery.catalog.members().registered[JOB]
     url = f"http://{registration.address}:{registration.port}"
     with httpx.Client(trust_env=False, timeout=5) as client:
         assert client.get(f"{url}/status").status_code == 401
@@ -281,9 +281,9 @@ def spark_pages(port: int) -> dict[str, bytes]:
 
 def stop(locked: Locked, running: threading.Thread) -> None:
     """End the job in order, and by force if it comes to that."""
-    noted = Submission.from_dict(locked.discovery.submission(JOB))
+    noted = Submission.from_dict(locked.discovery.jobs.submission(JOB))
     if noted is not None:
-        locked.discovery.request_stop(JOB, noted.incarnation, "anna", "the test is over")
+        locked.discovery.jobs.request_stop(JOB, noted.incarnation, "anna", "the test is over")
     running.join(120)
     if noted is not None and noted.pid is not None:
         with suppress(psutil.NoSuchProcess):

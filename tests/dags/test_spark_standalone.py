@@ -26,7 +26,7 @@ from devstack.leftovers import MARKER, end_all, processes_of
 from devstack.spark_standalone import SparkMaster, SparkWorker
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, format_assignment
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -177,9 +177,9 @@ def committed(kafka: KafkaSettings, group: str, topic: str) -> dict[int, int]:
         offsets.close()
 
 
-def held(discovery: Discovery, consumer: str, topic: str) -> dict[str, Any]:
+def held(discovery: ConsulCluster, consumer: str, topic: str) -> dict[str, Any]:
     """What the consumer's status page says of `topic`, without what is empty."""
-    there = discovery.members().registered[consumer]
+    there = discovery.catalog.members().registered[consumer]
     url = f"http://{there.address}:{there.port}/status"
     on_topic = httpx.get(url, timeout=5, trust_env=False).json()["topics"].get(topic, {})
     return {key: on_topic[key] for key in ("running", "starting", "closing") if on_topic.get(key)}
@@ -196,7 +196,7 @@ def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_ove
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
-    discovery = Discovery(consul, cluster_name, f"{cluster_name}-service")
+    discovery = ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
     task = Task(cluster_name, discovery)
     group, name = f"{cluster_name}-group", f"muster {task.consumer}"
     broker = int(kafka.bootstrap_servers.rpartition(":")[2])
@@ -235,7 +235,7 @@ def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_ove
     eventually(lambda: committed(kafka, group, topic) == at_hand_over | dict.fromkeys(kept, written), 60)
 
     # The rest goes when it is stopped, and the Spark cluster has its cores back.
-    discovery.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")
+    discovery.jobs.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")
     event = asyncio.run(first_event(trigger))
     assert event["stopped_by"] == {"who": "ann", "why": "enough"}
     assert not task.registered()

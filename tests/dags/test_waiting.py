@@ -18,7 +18,9 @@ from muster.core.model import Membership
 from muster.edges.consul import Members, StopRequest, WaitIndex
 from muster.settings.clusters import Clusters, load_clusters
 
-ENTRY = "{{consul_service: {0}, group_id: {0}, topics: [t], tick: 20s, consumers: {{handler: a.b}}}}"
+ENTRY = (
+    "{{consul_service: {0}, group_id: {0}, topics: [t], long_poll_timeout: 20s, consumers: {{handler: a.b}}}}"
+)
 
 
 def clusters(path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> Clusters:
@@ -72,11 +74,17 @@ class Consul:
             self._changed.wait_for(lambda: str(self.seen) != index.seen_health, min(timeout, 5.0))
             return WaitIndex(seen_health=str(self.seen), seen_keys="k")
 
+    @property
+    def catalog(self) -> Consul:
+        return self
+
+    jobs = catalog
+
     def stop_requests(self) -> dict[str, StopRequest]:
         return {}
 
     def members(self) -> Members:
-        return Members(Membership(live={}), {}, self.seen)
+        return Members(Membership(live={}), {})
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def consul(monkeypatch: pytest.MonkeyPatch) -> Consul:
         return None
 
     consul = Consul()
-    monkeypatch.setattr(watcher, "Discovery", consul)
+    monkeypatch.setattr(watcher, "ConsulCluster", consul)
     monkeypatch.setattr(watcher, "aconsul_settings", no_settings)
     return consul
 

@@ -13,7 +13,7 @@ from muster.edges.consul import Members, Registration, StopRequest, WaitIndex
 
 
 class FailingOnce:
-    """A discovery whose second reading of the members fails with an exception that is not Consul's."""
+    """A Consul whose second reading of the members fails with an exception that is not Consul's."""
 
     readings = 0
 
@@ -23,6 +23,12 @@ class FailingOnce:
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         return index
 
+    @property
+    def catalog(self) -> FailingOnce:
+        return self
+
+    jobs = catalog
+
     def stop_requests(self) -> dict[str, StopRequest]:
         return {}
 
@@ -31,8 +37,8 @@ class FailingOnce:
         if FailingOnce.readings == 2:
             raise RuntimeError("can't start new thread")
         if FailingOnce.readings == 1:
-            return Members(Membership(live={"x": Consumer("x")}), {"x": Registration("x", "i", True)}, 1)
-        return Members(Membership(live={}), {}, FailingOnce.readings)
+            return Members(Membership(live={"x": Consumer("x")}), {"x": Registration("x", "i", True)})
+        return Members(Membership(live={}), {})
 
 
 async def no_settings(_: str) -> None:
@@ -43,7 +49,7 @@ def test_watch_goes_on_after_an_exception_that_is_not_consuls(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(FailingOnce, "readings", 0)
-    monkeypatch.setattr(watcher, "Discovery", FailingOnce)
+    monkeypatch.setattr(watcher, "ConsulCluster", FailingOnce)
     monkeypatch.setattr(watcher, "aconsul_settings", no_settings)
     monkeypatch.setattr(watcher, "AGAIN", 0.05)
 

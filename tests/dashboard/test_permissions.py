@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from devstack.airflow import Airflow
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
 from tests.dashboard.standing import OURS, ByHeader
@@ -202,8 +202,8 @@ def test_another_sites_page_gives_no_command_with_the_users_cookie(server: Serve
 
 
 def test_a_command_is_given_in_the_name_of_the_user(server: Server, consul: ConsulSettings) -> None:
-    discovery = Discovery(consul, CLUSTER, f"{CLUSTER}-service")
-    assert discovery.isolated() == {}
+    discovery = ConsulCluster(consul, CLUSTER, f"{CLUSTER}-service")
+    assert discovery.overrides.isolated() == {}
     ours = {**OURS, "Sec-Fetch-Site": "same-origin", "Origin": server.url}
     wanted = json.dumps({"consumer": f"{CLUSTER}-1", "reason": "it is slow"})
     answer = server.as_browser(ours, wanted)
@@ -212,14 +212,14 @@ def test_a_command_is_given_in_the_name_of_the_user(server: Server, consul: Cons
         answer.json()["lines"][0]
         == f"consumer {CLUSTER}-1 of cluster {CLUSTER} is isolated: it is slow (by admin)"
     )
-    entry = discovery.isolated()[f"{CLUSTER}-1"]
+    entry = discovery.overrides.isolated()[f"{CLUSTER}-1"]
     assert (entry.by, entry.why) == ("admin", "it is slow")
     again = server.as_browser(ours, wanted)
     assert again.status_code == 409
     assert "is isolated already by admin: it is slow" in again.json()["detail"]
     assert server.as_browser(ours, json.dumps({"consumer": f"{CLUSTER}-1", "reason": " "})).status_code == 422
     assert server.as_browser(ours, wanted, "restore").status_code == 200
-    assert discovery.isolated() == {}
+    assert discovery.overrides.isolated() == {}
 
 
 def test_airflow_shows_the_dashboard_in_its_navigation_and_on_dag_pages(server: Server) -> None:

@@ -81,9 +81,7 @@ class Large(SimulatedSources):
     def members(self) -> Members:
         self.reads["members"] += 1
         registered = {c: Registration(c, "10.0.0.1", 8080, passing=True) for c in IDS}
-        return Members(
-            Membership({c: Consumer(c, "10.0.0.1", 8080, zone="eu-1a") for c in IDS}), registered, 1
-        )
+        return Members(Membership({c: Consumer(c, "10.0.0.1", 8080, zone="eu-1a") for c in IDS}), registered)
 
     def poll(
         self,

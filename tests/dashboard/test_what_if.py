@@ -26,6 +26,12 @@ class Pinning:
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
 
+    @property
+    def catalog(self) -> Pinning:
+        return self
+
+    overrides = catalog
+
     def members(self):  # type: ignore[no-untyped-def]
         return self._dashboard.sources.members()
 

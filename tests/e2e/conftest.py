@@ -22,7 +22,7 @@ from devstack.airflow_api import AirflowApi
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.cluster_view import ClusterView
 from devstack.stack import Stack
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -35,7 +35,7 @@ clusters:
     consul_service: muster-numbers
     group_id: numbers-parquet
     topics: [numbers]
-    tick: 5s
+    long_poll_timeout: 5s
     consumers:
       count: 2
       handler: muster.handlers.parquet.ParquetHandler
@@ -78,13 +78,13 @@ class World:
     stack: Stack
     api: AirflowApi
     view: ClusterView
-    discovery: Discovery
+    discovery: ConsulCluster
     cluster: ClusterSettings
     producer: NumberProducer
 
     def status(self, consumer: str) -> dict[str, object]:
         """The status page of a consumer."""
-        there = self.discovery.members().registered[consumer]
+        there = self.discovery.catalog.members().registered[consumer]
         answer = httpx.get(f"http://{there.address}:{there.port}/status", timeout=5, trust_env=False)
         return dict(answer.json())
 
@@ -127,7 +127,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 KafkaSettings(config={"bootstrap.servers": stack.kafka.address}),
             ) as view,
         ):
-            discovery = Discovery(consul, cluster.name, cluster.consul_service)
+            discovery = ConsulCluster(consul, cluster.name, cluster.consul_service)
             producer = NumberProducer(stack.kafka.address)
             yield World(stack, api, view, discovery, cluster, producer)
     finally:

@@ -76,7 +76,7 @@ def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> No
     run = world.api.trigger("muster_isolate", form)
     eventually(lambda: world.api.run_state("muster_isolate", run) == "success", 60, "muster_isolate")
     eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
-    entry = world.discovery.isolated()["numbers-1"]
+    entry = world.discovery.overrides.isolated()["numbers-1"]
     assert (entry.by, entry.why) == ("admin", "disk is failing")
     eventually(lambda: world.shares() == [PARTITIONS], 60, "Stable")
     flows(world, eventually)
@@ -99,7 +99,9 @@ def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     before = world.incarnations()
     run_id, index = consumer_task(world, "numbers-2")
     world.api.mark(CONSUMERS, run_id, "consumer", index, "failed")
-    eventually(lambda: "numbers-2" not in world.discovery.members().registered, 90, "numbers-2 deregisters")
+    eventually(
+        lambda: "numbers-2" not in world.discovery.catalog.members().registered, 90, "numbers-2 deregisters"
+    )
     eventually(lambda: world.shares() == [PARTITIONS], 60, "numbers-1 has all")
     assert world.incarnations() == {"numbers-1": before["numbers-1"]}
     flows(world, eventually)

@@ -128,7 +128,7 @@ def test_preview_is_shown_and_then_happens(browser: Browser, world: World) -> No
     browser.open(page(world))
     shows(browser, world, {"numbers-2": PARTITIONS})
     browser.says("1 isolated")
-    entry = world.discovery.isolated()["numbers-1"]
+    entry = world.discovery.overrides.isolated()["numbers-1"]
     assert (entry.by, entry.why) == ("admin", "its disk is failing")
 
 

@@ -31,7 +31,7 @@ def _run(coordinator: Coordinator, cluster: ClusterSettings) -> None:
     partitions = coordinator.fetch_partitions()
     if trouble := [*partitions.errors.values(), *filter(None, [partitions.kafka_error])]:
         _say(failed=trouble)
-    plan = coordinator.compute_assignment(cluster.tick)
+    plan = coordinator.compute_assignment(cluster.long_poll_timeout)
     if plan.stuck or plan.held or plan.assignor:
         _say(stuck=plan.stuck, held=plan.held, assignor=plan.assignor)
     if plan.needed:

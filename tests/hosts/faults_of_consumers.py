@@ -93,7 +93,7 @@ def assignors(world: World) -> int:
             LONGEST,
         )
         world.flows(time.time(), [ALPHA])
-    world.groups[ALPHA].discovery.clear_assignor()
+    world.groups[ALPHA].discovery.overrides.clear_assignor()
     return len(ASSIGNORS)
 
 

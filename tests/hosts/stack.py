@@ -228,7 +228,7 @@ class HostStack:
     def _write_clusters(self) -> None:
         common = {
             "topics": [NUMBERS, VOLATILE],
-            "tick": "5s",
+            "long_poll_timeout": "5s",
             "advance_budget": "10s",
             "closing_timeout": "15s",
             "stuck_after": f"{STUCK_AFTER}s",

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 
 from devstack.demo.cluster_view import ClusterView
 from devstack.silence import silent_logger
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.numbers import NumberProducer
 from tests.hosts.batches import Away, Batches, gaps
@@ -43,7 +43,7 @@ class Group:
         settings = stack.clusters()[name]
         self.name = name
         self.id = settings.group_id
-        self.discovery = Discovery.of(stack.consul_settings, settings)
+        self.discovery = ConsulCluster.of(stack.consul_settings, settings)
         self.view = ClusterView(
             settings, stack.zookeeper_settings, stack.consul_settings, stack.kafka_settings
         )
@@ -114,7 +114,7 @@ class World(FaultWorld):
     def status(self, consumer: Consumer) -> dict[str, Any]:
         """Its status page. AssertionError if it is not registered, httpx.HTTPError if it does not answer."""
         group = self.groups[consumer.id.rpartition("-")[0]]
-        there = group.discovery.members().registered.get(consumer.id)
+        there = group.discovery.catalog.members().registered.get(consumer.id)
         assert there is not None, f"{consumer.id} is not registered"
         assert there.incarnation == consumer.incarnation, (
             f"{there.incarnation} is registered as {consumer.id}"
@@ -266,11 +266,11 @@ class World(FaultWorld):
         source = owners[0]
         target = next(one for one in group.consumers if one != source)
         with self.hanging(source):
-            group.discovery.pin(NUMBERS, 0, target, "test", "a planned move", time.time())
+            group.discovery.overrides.pin(NUMBERS, 0, target, "test", "a planned move", time.time())
             self.eventually("the move has begun", lambda: not group.view.stable(NUMBERS))
             yield
         self.eventually("the move is done", lambda: self.settled() and 0 in self.held(target), LONGEST)
-        self.eventually("the pin is taken back", lambda: group.discovery.unpin(NUMBERS, 0))
+        self.eventually("the pin is taken back", lambda: group.discovery.overrides.unpin(NUMBERS, 0))
         self.eventually("all is well after it", self.settled, LONGEST)
 
     def delete(self, *paths: str) -> None:
@@ -299,7 +299,7 @@ class World(FaultWorld):
     def stop(self, consumer: Consumer) -> None:
         """In order, by a request, as the DAG's task does."""
         discovery = self.groups[consumer.id.rpartition("-")[0]].discovery
-        discovery.request_stop(consumer.id, consumer.incarnation, "test", "to see it leave", time.time())
+        discovery.jobs.request_stop(consumer.id, consumer.incarnation, "test", "to see it leave", time.time())
         self.eventually(f"{consumer.id} has ended", lambda: not consumer.process.alive())
 
     def kill(self, consumer: Consumer) -> None:
@@ -316,17 +316,17 @@ class World(FaultWorld):
         )
         for group in self.groups.values():
             if group.view.cluster.rebalance_delay and any(one in group.consumers for one in gone):
-                group.discovery.ask_for_rebalance("test", "not to wait", time.time())
+                group.discovery.overrides.ask_for_rebalance("test", "not to wait", time.time())
         self.eventually("the others have all", lambda: self.settled(gone), LONGEST)
 
     def isolate(self, consumer: str) -> None:
         """As the form does, without the DAG around it."""
         discovery = self.groups[consumer.rpartition("-")[0]].discovery
-        assert discovery.isolate(consumer, by="test", why="a planned move", at=time.time())
+        assert discovery.overrides.isolate(consumer, by="test", why="a planned move", at=time.time())
 
     def restore(self, consumer: str) -> None:
         """The same, back."""
-        assert self.groups[consumer.rpartition("-")[0]].discovery.restore(consumer)
+        assert self.groups[consumer.rpartition("-")[0]].discovery.overrides.restore(consumer)
 
     def restore_all(self) -> None:
         """What a fault that failed has left isolated, hanging or cut off would spoil all later ones."""
@@ -334,12 +334,14 @@ class World(FaultWorld):
             file.unlink()
         for group in self.groups.values():
             with suppress(*NOT_YET):
-                for consumer in group.discovery.isolated():
-                    group.discovery.restore(consumer)
+                for consumer in group.discovery.overrides.isolated():
+                    group.discovery.overrides.restore(consumer)
 
     def choose(self, cluster: str, assignor: str) -> None:
         """Plan with another assignor from now on."""
-        self.groups[cluster].discovery.choose_assignor(assignor, {}, "test", "to see it work", time.time())
+        self.groups[cluster].discovery.overrides.choose_assignor(
+            assignor, {}, "test", "to see it work", time.time()
+        )
         self.assignors.add(assignor)
 
     # -- topics

@@ -11,7 +11,7 @@ from typing import Any
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.model import TopicSnapshot
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -40,7 +40,7 @@ def _status(store: TopicStore, consumer: str) -> Page:
 
 @contextmanager
 def registered(
-    store: TopicStore, discovery: Discovery, consumers: Mapping[str, Mapping[str, str]]
+    store: TopicStore, discovery: ConsulCluster, consumers: Mapping[str, Mapping[str, str]]
 ) -> Iterator[None]:
     """Register consumers, id to metadata, and take them out again at the end."""
 
@@ -54,20 +54,21 @@ def registered(
         for consumer, meta in consumers.items():
             pages = stack.enter_context(answer(consumer))
             url = f"http://127.0.0.1:{pages.port}/status"
-            discovery.register(consumer, "127.0.0.1", pages.port, meta, url, 0.2, 60.0)
-            stack.callback(discovery.deregister, consumer)
+            discovery.catalog.register(consumer, "127.0.0.1", pages.port, meta, url, 0.2, 60.0)
+            stack.callback(discovery.catalog.deregister, consumer)
         yield
 
 
 def coordinator(
-    cluster: ClusterSettings, store: TopicStore, discovery: Discovery, assignor: Assignor | None = None
+    cluster: ClusterSettings, store: TopicStore, discovery: ConsulCluster, assignor: Assignor | None = None
 ) -> Coordinator:
     """A coordinator without Kafka: the test makes the partitions known itself."""
     return Coordinator(
         cluster,
         KafkaSettings(config={"bootstrap.servers": "127.0.0.1:9"}),
         store,
-        discovery,
+        discovery.catalog,
+        discovery.overrides,
         Topics(),
         poll_statuses,
         assignor or load_assignor(cluster.assignor.name, cluster.assignor.options),

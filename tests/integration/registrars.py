@@ -11,7 +11,7 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.support.consumer_settings import consumer_settings
 
@@ -43,7 +43,7 @@ class Process:
         )
         self.settings = settings
         self.incarnation = settings.incarnation
-        self.discovery = Discovery(consul, cluster, settings.consul_service)
+        self.discovery = ConsulCluster(consul, cluster, settings.consul_service)
         self.agent = Agent(consumer)
         self.ending = Ending()
         self.registrar = Registrar(settings, self.discovery, self.agent, self.ending, port, ask=ask)

@@ -17,7 +17,7 @@ from muster.commands.command import Actor
 from muster.commands.partition_list import parse_partitions
 from muster.commands.refusal import CommandError
 from muster.commands.target import Target
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
@@ -40,8 +40,8 @@ def cluster() -> ClusterSettings:
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, cluster: ClusterSettings) -> Discovery:
-    return Discovery(consul, cluster.name, cluster.consul_service)
+def discovery(consul: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
+    return ConsulCluster(consul, cluster.name, cluster.consul_service)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def store(zookeeper: ZooKeeperSettings, cluster: ClusterSettings) -> Iterator[To
 
 
 @pytest.fixture
-def target(discovery: Discovery, cluster: ClusterSettings, zookeeper: ZooKeeperSettings) -> Target:
+def target(discovery: ConsulCluster, cluster: ClusterSettings, zookeeper: ZooKeeperSettings) -> Target:
     return Target(cluster, discovery, lambda: TopicStore(zookeeper, cluster.name, read_only=True))
 
 
@@ -67,7 +67,7 @@ def refused(said: str) -> AbstractContextManager[object]:
 
 
 def test_partitions_are_pinned_and_unpinned(
-    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
     outcome = pin(target, ANN, "flights", parse_partitions("0-1,3"), one)
     assert outcome.values == {
@@ -85,7 +85,7 @@ def test_partitions_are_pinned_and_unpinned(
         f"consumer {one} is not live now; the pin waits for it",
         "unpin takes it back",
     )
-    pins = discovery.decisions().pins
+    pins = discovery.overrides.decisions().pins
     assert {key: (pin.consumer, pin.by, pin.why, pin.at) for key, pin in pins.items()} == {
         ("flights", p): (one, "ann", "has the cache", 1700000000.0) for p in (0, 1, 3)
     }
@@ -94,15 +94,15 @@ def test_partitions_are_pinned_and_unpinned(
 
     with refused(rf"partition\(s\) 2 of topic 'flights' .* pinned are: 0-1 to {one}; 3 to {cluster.name}-2"):
         unpin(target, ANN, "flights", parse_partitions("0-3"))
-    assert len(discovery.decisions().pins) == 3, "nothing was written"
+    assert len(discovery.overrides.decisions().pins) == 3, "nothing was written"
     unpin(target, ANN, "flights", parse_partitions("0-1,3"))
-    assert discovery.decisions().pins == {}
+    assert discovery.overrides.decisions().pins == {}
     with refused("pinned are: none"):
         unpin(target, ANN, "nonsense", frozenset({0}))
 
 
 def test_a_consumer_is_excluded_and_included(
-    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
     pin(target, ANN, "flights", frozenset({2}), one)
     outcome = exclude(target, Actor("bob", "no GPU", 5.0), one, "flights")
@@ -111,7 +111,7 @@ def test_a_consumer_is_excluded_and_included(
         == f"consumer {one} of cluster {cluster.name} is excluded from topic flights: no GPU (by bob)"
     )
     assert outcome.lines[1] == "its pins of partition(s) 2 cannot be obeyed meanwhile"
-    entry = discovery.decisions().exclusions[one, "flights"]
+    entry = discovery.overrides.decisions().exclusions[one, "flights"]
     assert (entry.by, entry.why, entry.at) == ("bob", "no GPU", 5.0)
     with refused("already by bob: no GPU; include it first"):
         exclude(target, ANN, one, "flights")
@@ -120,13 +120,15 @@ def test_a_consumer_is_excluded_and_included(
     with refused(f"is not excluded from topic 'planned'; excluded are: {one} from flights"):
         include(target, ANN, one, "planned")
     include(target, ANN, one, "flights")
-    assert discovery.decisions().exclusions == {}
+    assert discovery.overrides.decisions().exclusions == {}
     exclude(target, ANN, one, "planned")
-    assert discovery.decisions().excluded() == {one: {"planned"}}, "configured, though not in ZooKeeper yet"
+    assert discovery.overrides.decisions().excluded() == {one: {"planned"}}, (
+        "configured, though not in ZooKeeper yet"
+    )
 
 
 def test_names_that_mean_nothing_are_refused_with_what_there_is(
-    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
     some = frozenset({0})
     with refused(r"no topic 'fligths' yet; its topics are: flights\. A topic is known once"):
@@ -143,13 +145,13 @@ def test_names_that_mean_nothing_are_refused_with_what_there_is(
         exclude(target, ANN, "nobody", "flights")
     with refused("no consumer 'nobody'"):
         isolate(target, ANN, "nobody")
-    found = discovery.decisions()
-    assert (found.pins, found.exclusions, discovery.isolated()) == ({}, {}, {})
+    found = discovery.overrides.decisions()
+    assert (found.pins, found.exclusions, discovery.overrides.isolated()) == ({}, {}, {})
 
 
 def test_pin_refuses_topic_with_malformed_node(
     target: Target,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     store: TopicStore,
     cluster: ClusterSettings,
     one: str,
@@ -165,7 +167,7 @@ def test_pin_refuses_topic_with_malformed_node(
 
 def test_pin_warns_of_live_consumer_without_subscription(
     target: Target,
-    discovery: Discovery,
+    discovery: ConsulCluster,
     store: TopicStore,
     cluster: ClusterSettings,
     one: str,
@@ -182,15 +184,15 @@ def test_pin_warns_of_live_consumer_without_subscription(
             f"consumer {one} does not subscribe to topic flights; the pin waits until it does"
             in outcome.lines
         )
-        discovery.isolate(one, "ann", "r", 1.0)
+        discovery.overrides.isolate(one, "ann", "r", 1.0)
         outcome = pin(target, ANN, "flights", frozenset({0}), one)
         assert f"consumer {one} is isolated now; the pin waits for it" in outcome.lines
     finally:
-        discovery.deregister(one)
+        discovery.catalog.deregister(one)
 
 
 def test_a_consumer_is_isolated_and_restored(
-    target: Target, discovery: Discovery, cluster: ClusterSettings, one: str
+    target: Target, discovery: ConsulCluster, cluster: ClusterSettings, one: str
 ) -> None:
     outcome = isolate(target, ANN, one)
     assert outcome.values == {
@@ -203,13 +205,13 @@ def test_a_consumer_is_isolated_and_restored(
     with refused("is isolated already by ann: has the cache; restore it first"):
         isolate(target, ANN, one)
     restore(target, ANN, one)
-    assert discovery.isolated() == {}
+    assert discovery.overrides.isolated() == {}
     with refused("is not isolated; isolated are: none"):
         restore(target, ANN, one)
 
 
 def test_a_consumer_is_drained_and_undrained(
-    target: Target, discovery: Discovery, store: TopicStore, cluster: ClusterSettings, one: str
+    target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
     outcome = drain(target, ANN, one)
     assert outcome.values == {
@@ -221,14 +223,14 @@ def test_a_consumer_is_drained_and_undrained(
     }
     assert outcome.lines[0] == f"consumer {one} of cluster {cluster.name} is drained: has the cache (by ann)"
     assert outcome.lines[-1].startswith("no other consumer is live that is not drained")
-    entry = discovery.decisions().drained[one]
+    entry = discovery.overrides.decisions().drained[one]
     assert (entry.by, entry.why, entry.at) == ("ann", "has the cache", 1700000000.0)
-    assert discovery.isolated() == {}
+    assert discovery.overrides.isolated() == {}
     with refused("is drained already by ann: has the cache; undrain it first"):
         drain(target, ANN, one)
     with refused("has no consumer 'nobody'"):
         drain(target, ANN, "nobody")
     undrain(target, ANN, one)
-    assert discovery.decisions().drained == {}
+    assert discovery.overrides.decisions().drained == {}
     with refused("is not drained; drained are: none"):
         undrain(target, ANN, one)

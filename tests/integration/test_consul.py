@@ -1,4 +1,4 @@
-"""`Discovery` against a real Consul: membership, isolation, maintenance, keys, and waiting for changes."""
+"""`ConsulCluster` against a real Consul: membership, isolation, maintenance, keys, and waiting for changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from devstack.consul import Consul
-from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Registration, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Page, Pages
@@ -38,20 +38,20 @@ def name() -> str:
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, name: str) -> Iterator[Discovery]:
-    found = Discovery(consul, name, f"{name}-service")
+def discovery(consul: ConsulSettings, name: str) -> Iterator[ConsulCluster]:
+    found = ConsulCluster(consul, name, f"{name}-service")
     yield found
-    for consumer in found.members().registered:
-        found.deregister(consumer)
+    for consumer in found.catalog.members().registered:
+        found.catalog.deregister(consumer)
 
 
-def register(discovery: Discovery, page: StatusPage, consumer: str = "one", **meta: str) -> None:
+def register(discovery: ConsulCluster, page: StatusPage, consumer: str = "one", **meta: str) -> None:
     url = f"http://127.0.0.1:{page.port}/status"
-    discovery.register(consumer, "127.0.0.1", page.port, meta, url, 0.2, 60.0)
+    discovery.catalog.register(consumer, "127.0.0.1", page.port, meta, url, 0.2, 60.0)
 
 
-def live(discovery: Discovery) -> set[str]:
-    members = discovery.members()
+def live(discovery: ConsulCluster) -> set[str]:
+    members = discovery.catalog.members()
     assert members.membership is not None, members.doubt
     return set(members.membership.live)
 
@@ -61,16 +61,16 @@ def tell_agent(consul: ConsulSettings, path: str) -> None:
 
 
 def test_a_consumer_is_live_once_its_check_passes_and_gone_once_it_deregisters(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
     page.status = 500
     register(discovery, page, incarnation="i-1", zone="z", priority="3", weight="2.5", topics="a, b")
-    eventually(lambda: "one" in discovery.members().registered)
+    eventually(lambda: "one" in discovery.catalog.members().registered)
     assert live(discovery) == set()
     page.status = 200
     eventually(lambda: live(discovery) == {"one"})
 
-    members = discovery.members()
+    members = discovery.catalog.members()
     assert members.membership is not None
     consumer = members.membership.live["one"]
     assert (consumer.address, consumer.port, consumer.zone) == ("127.0.0.1", page.port, "z")
@@ -78,25 +78,25 @@ def test_a_consumer_is_live_once_its_check_passes_and_gone_once_it_deregisters(
     assert consumer.incarnation == members.registered["one"].incarnation == "i-1"
     assert members.registered["one"].output == ""
 
-    assert discovery.deregister("one")
+    assert discovery.catalog.deregister("one")
     eventually(lambda: live(discovery) == set())
-    assert not discovery.deregister("one")
+    assert not discovery.catalog.deregister("one")
 
 
 def test_a_failing_check_is_seen_with_its_output(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page)
     eventually(lambda: live(discovery) == {"one"})
     page.status = 503
     eventually(lambda: live(discovery) == set())
-    found = discovery.members().registered["one"]
+    found = discovery.catalog.members().registered["one"]
     assert not found.passing
     assert not found.maintenance
-    eventually(lambda: "not well" in discovery.members().registered["one"].output)
+    eventually(lambda: "not well" in discovery.catalog.members().registered["one"].output)
 
 
-def test_a_warning_is_not_passing(discovery: Discovery, page: StatusPage, eventually: Eventually) -> None:
+def test_a_warning_is_not_passing(discovery: ConsulCluster, page: StatusPage, eventually: Eventually) -> None:
     register(discovery, page)
     eventually(lambda: live(discovery) == {"one"})
     page.status = 429
@@ -104,36 +104,36 @@ def test_a_warning_is_not_passing(discovery: Discovery, page: StatusPage, eventu
 
 
 def test_registering_again_replaces_metadata_and_keeps_the_consumer_live(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page, incarnation="old")
     eventually(lambda: live(discovery) == {"one"})
     register(discovery, page, incarnation="new")
-    eventually(lambda: discovery.members().registered["one"].incarnation == "new")
+    eventually(lambda: discovery.catalog.members().registered["one"].incarnation == "new")
     eventually(lambda: live(discovery) == {"one"})
 
 
 def test_deregister_keeps_newer_incarnation(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page, incarnation="new")
-    assert not discovery.deregister("one", incarnation="old")
-    own = discovery.own_registration("one")
+    assert not discovery.catalog.deregister("one", incarnation="old")
+    own = discovery.catalog.own_registration("one")
     assert own is not None
     assert own.incarnation == "new"
-    assert discovery.deregister("one", incarnation="new")
-    assert discovery.own_registration("one") is None
+    assert discovery.catalog.deregister("one", incarnation="new")
+    assert discovery.catalog.own_registration("one") is None
 
 
 @pytest.mark.parametrize("status", [200, 429, 503])
 def test_the_local_agent_knows_a_registration_however_it_fares(
-    discovery: Discovery, page: StatusPage, eventually: Eventually, status: int
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually, status: int
 ) -> None:
     page.status = status
     register(discovery, page, incarnation="i")
 
     def own() -> Registration | None:
-        return discovery.own_registration("one")
+        return discovery.catalog.own_registration("one")
 
     eventually(lambda: (found := own()) is not None and found.passing == (status == 200))
     eventually(lambda: len(page.requests) > 0)
@@ -143,13 +143,13 @@ def test_the_local_agent_knows_a_registration_however_it_fares(
 
 
 def test_bad_metadata_counts_as_not_given(
-    discovery: Discovery, page: StatusPage, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     register(discovery, page, "odd", weight="abc", priority="1.5", topics="good,no good!", zone="")
     register(discovery, page, "nan", weight="nan")
     register(discovery, page, "fine", weight="2")
     eventually(lambda: live(discovery) == {"odd", "nan", "fine"})
-    membership = discovery.members().membership
+    membership = discovery.catalog.members().membership
     assert membership is not None
     odd = membership.live["odd"]
     assert (odd.weight, odd.priority, odd.topics, odd.zone) == (1.0, 0, {"good"}, None)
@@ -161,10 +161,10 @@ def test_bad_metadata_counts_as_not_given(
 
 
 def test_an_id_that_cannot_stand_in_zookeeper_is_left_out(
-    discovery: Discovery, consul: ConsulSettings, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, consul: ConsulSettings, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page)
-    service = {"ID": "no/good", "Name": discovery.service, "Address": "127.0.0.1", "Port": 1}
+    service = {"ID": "no/good", "Name": discovery.catalog.service, "Address": "127.0.0.1", "Port": 1}
     url = f"http://{consul.host}:{consul.port}/v1/agent/service"
     httpx.put(f"{url}/register", json=service, trust_env=False).raise_for_status()
     try:
@@ -174,32 +174,34 @@ def test_an_id_that_cannot_stand_in_zookeeper_is_left_out(
 
 
 def test_isolation_says_who_when_and_why_and_ends(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page, "one")
     register(discovery, page, "two")
     eventually(lambda: live(discovery) == {"one", "two"})
-    assert discovery.isolate("one", "anna", "disk full", 1_700_000_000.5)
-    assert not discovery.isolate("one", "ben", "me too", 1_800_000_000.0)
-    assert discovery.isolate("never-seen", "anna", "precaution", 1.0)
+    assert discovery.overrides.isolate("one", "anna", "disk full", 1_700_000_000.5)
+    assert not discovery.overrides.isolate("one", "ben", "me too", 1_800_000_000.0)
+    assert discovery.overrides.isolate("never-seen", "anna", "precaution", 1.0)
     assert live(discovery) == {"two"}
-    membership = discovery.members().membership
+    membership = discovery.catalog.members().membership
     assert membership is not None
     assert membership.isolated == {"one", "never-seen"}
-    assert discovery.isolated()["one"] == IsolationEntry(
+    assert discovery.overrides.isolated()["one"] == IsolationEntry(
         consumer="one", by="anna", at=1_700_000_000.5, why="disk full"
     )
 
-    assert discovery.restore("one")
-    assert not discovery.restore("one")
+    assert discovery.overrides.restore("one")
+    assert not discovery.overrides.restore("one")
     assert live(discovery) == {"one", "two"}
 
 
-def test_malformed_isolation_still_isolates(discovery: Discovery, consul: ConsulSettings, name: str) -> None:
+def test_malformed_isolation_still_isolates(
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
+) -> None:
     base = f"http://{consul.host}:{consul.port}/v1/kv/muster/{name}/isolated"
     httpx.put(f"{base}/one", content=b"\xff{", trust_env=False).raise_for_status()
     httpx.put(f"{base}/", content=b"", trust_env=False).raise_for_status()
-    found = discovery.isolated()
+    found = discovery.overrides.isolated()
     assert found.keys() == {"one"}
     assert found["one"].by == "unknown"
     assert "no JSON" in found["one"].why
@@ -214,13 +216,13 @@ def test_maintenance_counts_as_isolation(
     server.start()
     try:
         settings = ConsulSettings(port=server.port)
-        discovery = Discovery(settings, "c", "s")
+        discovery = ConsulCluster(settings, "c", "s")
         register(discovery, page)
         eventually(lambda: live(discovery) == {"one"})
         path = "/v1/agent/service/maintenance/one" if what == "service" else "/v1/agent/maintenance"
         tell_agent(settings, f"{path}?enable=true&reason=disk")
         eventually(lambda: live(discovery) == set())
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is not None
         assert members.membership.isolated == {"one"}
         assert members.registered["one"].maintenance
@@ -235,18 +237,18 @@ def test_a_service_without_consumers_is_empty_for_a_fact_after_three_reads(
     consul: ConsulSettings, name: str
 ) -> None:
     pauses: list[float] = []
-    members = Discovery(consul, name, f"{name}-service", pause=pauses.append).members()
+    members = ConsulCluster(consul, name, f"{name}-service", pause=pauses.append).catalog.members()
     assert members.membership is not None
     assert members.membership.live == {}
     assert len(pauses) == 2
     assert all(0.3 <= pause <= 0.45 for pause in pauses)
 
 
-def test_requests_to_stop_are_meant_for_an_incarnation(discovery: Discovery) -> None:
-    assert discovery.stop_request("one") is None
-    assert not discovery.clear_stop("one")
-    discovery.request_stop("one", "i-1", "anna", "new version", at=1_700_000_000.0)
-    found = discovery.stop_request("one")
+def test_requests_to_stop_are_meant_for_an_incarnation(discovery: ConsulCluster) -> None:
+    assert discovery.jobs.stop_request("one") is None
+    assert not discovery.jobs.clear_stop("one")
+    discovery.jobs.request_stop("one", "i-1", "anna", "new version", at=1_700_000_000.0)
+    found = discovery.jobs.stop_request("one")
     assert found is not None
     assert (found.incarnation, found.by, found.why, found.at) == (
         "i-1",
@@ -254,34 +256,34 @@ def test_requests_to_stop_are_meant_for_an_incarnation(discovery: Discovery) -> 
         "new version",
         1_700_000_000.0,
     )
-    discovery.request_stop("one", "i-2", "ben", "again")
-    assert discovery.clear_stop("one")
-    assert discovery.stop_request("one") is None
+    discovery.jobs.request_stop("one", "i-2", "ben", "again")
+    assert discovery.jobs.clear_stop("one")
+    assert discovery.jobs.stop_request("one") is None
 
 
-def test_submission_is_given_to_one_of_two(discovery: Discovery) -> None:
-    assert discovery.submission("one") is None
+def test_submission_is_given_to_one_of_two(discovery: ConsulCluster) -> None:
+    assert discovery.jobs.submission("one") is None
     first = {"incarnation": "i-1", "host": "h", "pid": 1}
-    assert discovery.claim_submission("one", first, over=None)
-    assert not discovery.claim_submission("one", {"incarnation": "i-2"}, over=None)
-    assert discovery.submission("one") == first
-    assert discovery.claim_submission("one", {"incarnation": "i-3"}, over=first)
-    discovery.note_submission("one", first)
-    assert discovery.submission("one") == first
-    discovery.clear_submission("one")
-    assert discovery.submission("one") is None
+    assert discovery.jobs.claim_submission("one", first, over=None)
+    assert not discovery.jobs.claim_submission("one", {"incarnation": "i-2"}, over=None)
+    assert discovery.jobs.submission("one") == first
+    assert discovery.jobs.claim_submission("one", {"incarnation": "i-3"}, over=first)
+    discovery.jobs.note_submission("one", first)
+    assert discovery.jobs.submission("one") == first
+    discovery.jobs.clear_submission("one")
+    assert discovery.jobs.submission("one") is None
 
 
 class Waiter:
     """A `wait` in a thread, and when it came back."""
 
-    def __init__(self, discovery: Discovery, index: WaitIndex, timeout: float) -> None:
+    def __init__(self, discovery: ConsulCluster, index: WaitIndex, timeout: float) -> None:
         self.result: WaitIndex | None = None
         self.took = 0.0
         began = time.monotonic()
 
         def run() -> None:
-            self.result = discovery.wait(index, timeout)
+            self.result = discovery.catalog.wait(index, timeout)
             self.took = time.monotonic() - began
 
         self.thread = threading.Thread(target=run, daemon=True)
@@ -290,20 +292,20 @@ class Waiter:
 
 @pytest.mark.parametrize("change", ["dies", "leaves", "joins", "isolated", "stop", "metadata", "maintenance"])
 def test_wait_returns_within_a_second_of_any_change(
-    discovery: Discovery, consul: ConsulSettings, page: StatusPage, eventually: Eventually, change: str
+    discovery: ConsulCluster, consul: ConsulSettings, page: StatusPage, eventually: Eventually, change: str
 ) -> None:
     register(discovery, page)
     eventually(lambda: live(discovery) == {"one"})
     changes: dict[str, Callable[[], object]] = {
         "dies": lambda: setattr(page, "status", 500),
-        "leaves": lambda: discovery.deregister("one"),
+        "leaves": lambda: discovery.catalog.deregister("one"),
         "joins": lambda: register(discovery, page, "two"),
-        "isolated": lambda: discovery.isolate("one", "anna", "why", 1.0),
-        "stop": lambda: discovery.request_stop("one", "i", "anna", "why"),
+        "isolated": lambda: discovery.overrides.isolate("one", "anna", "why", 1.0),
+        "stop": lambda: discovery.jobs.request_stop("one", "i", "anna", "why"),
         "metadata": lambda: register(discovery, page, "one", zone="elsewhere"),
         "maintenance": lambda: tell_agent(consul, "/v1/agent/service/maintenance/one?enable=true"),
     }
-    index = discovery.wait(WaitIndex(), 0)
+    index = discovery.catalog.wait(WaitIndex(), 0)
     waiter = Waiter(discovery, index, 20.0)
     waiter.thread.join(0.5)
     assert waiter.thread.is_alive(), "nothing has changed yet"
@@ -317,27 +319,27 @@ def test_wait_returns_within_a_second_of_any_change(
 
 
 def test_a_change_between_index_and_wait_is_not_missed(
-    discovery: Discovery, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, page: StatusPage, eventually: Eventually
 ) -> None:
-    index = discovery.wait(WaitIndex(), 0)
-    discovery.isolate("one", "anna", "why", 1.0)
+    index = discovery.catalog.wait(WaitIndex(), 0)
+    discovery.overrides.isolate("one", "anna", "why", 1.0)
     began = time.monotonic()
-    later = discovery.wait(index, 10.0)
+    later = discovery.catalog.wait(index, 10.0)
     assert time.monotonic() - began < 5.0
     assert later.keys > index.keys
 
 
 def test_wait_ends_in_time_and_is_not_woken_by_what_does_not_matter(
-    discovery: Discovery, consul: ConsulSettings, page: StatusPage, eventually: Eventually
+    discovery: ConsulCluster, consul: ConsulSettings, page: StatusPage, eventually: Eventually
 ) -> None:
     register(discovery, page)
     eventually(lambda: live(discovery) == {"one"})
-    other = Discovery(consul, f"{discovery.service}-other", f"{discovery.service}-other")
-    index = discovery.wait(WaitIndex(), 0)
+    other = ConsulCluster(consul, f"{discovery.catalog.service}-other", f"{discovery.catalog.service}-other")
+    index = discovery.catalog.wait(WaitIndex(), 0)
     waiter = Waiter(discovery, index, 5.0)
     for n in range(5):
         # Neighbours in both trees, and output of our own check that changes while it goes on passing.
-        other.isolate(f"x{n}", "anna", "why", 1.0)
+        other.overrides.isolate(f"x{n}", "anna", "why", 1.0)
         register(other, page, f"x{n}")
         page.answer = lambda _, n=n: Page(f"well, {n}".encode())  # type: ignore[misc]
         waiter.thread.join(0.3)
@@ -347,8 +349,8 @@ def test_wait_ends_in_time_and_is_not_woken_by_what_does_not_matter(
     assert 4.9 <= waiter.took < 10.0
     assert (waiter.result.seen_health, waiter.result.seen_keys) == (index.seen_health, index.seen_keys)
     for n in range(5):
-        other.deregister(f"x{n}")
-        other.restore(f"x{n}")
+        other.catalog.deregister(f"x{n}")
+        other.overrides.restore(f"x{n}")
 
 
 def test_wait_ends_in_time_though_consul_is_frozen_and_calls_end_in_errors(
@@ -358,23 +360,23 @@ def test_wait_ends_in_time_though_consul_is_frozen_and_calls_end_in_errors(
     server.start()
     try:
         settings = ConsulSettings(port=server.port, timeout=0.5)
-        discovery = Discovery(settings, "c", "s")
-        index = discovery.wait(WaitIndex(), 0)
+        discovery = ConsulCluster(settings, "c", "s")
+        index = discovery.catalog.wait(WaitIndex(), 0)
         server.pause()
         eventually(lambda: not server.healthy())
         began = time.monotonic()
-        assert discovery.wait(index, 1.0) == index
+        assert discovery.catalog.wait(index, 1.0) == index
         assert time.monotonic() - began < 6.0
         calls: dict[str, Callable[[], object]] = {
-            "wait": lambda: discovery.wait(WaitIndex(), 0),
-            "members": discovery.members,
-            "isolate": lambda: discovery.isolate("one", "anna", "why", 1.0),
-            "restore": lambda: discovery.restore("one"),
-            "stop_request": lambda: discovery.stop_request("one"),
-            "register": lambda: discovery.register("one", "h", 1, {}, "http://h", 1.0, 60.0),
-            "deregister": lambda: discovery.deregister("one"),
-            "own_registration": lambda: discovery.own_registration("one"),
-            "note_submission": lambda: discovery.note_submission("one", {}),
+            "wait": lambda: discovery.catalog.wait(WaitIndex(), 0),
+            "members": discovery.catalog.members,
+            "isolate": lambda: discovery.overrides.isolate("one", "anna", "why", 1.0),
+            "restore": lambda: discovery.overrides.restore("one"),
+            "stop_request": lambda: discovery.jobs.stop_request("one"),
+            "register": lambda: discovery.catalog.register("one", "h", 1, {}, "http://h", 1.0, 60.0),
+            "deregister": lambda: discovery.catalog.deregister("one"),
+            "own_registration": lambda: discovery.catalog.own_registration("one"),
+            "note_submission": lambda: discovery.jobs.note_submission("one", {}),
         }
         for what, call in calls.items():
             began = time.monotonic()
@@ -388,7 +390,7 @@ def test_wait_ends_in_time_though_consul_is_frozen_and_calls_end_in_errors(
             with pytest.raises(ConsulError, match=r"cannot be reached.*check that the agent runs"):
                 call()
         with pytest.raises(ConsulError, match="cannot be reached"):
-            discovery.wait(index, 5.0)
+            discovery.catalog.wait(index, 5.0)
         server.start()
         eventually(lambda: _works(discovery))
     finally:
@@ -396,9 +398,9 @@ def test_wait_ends_in_time_though_consul_is_frozen_and_calls_end_in_errors(
         server.stop()
 
 
-def _works(discovery: Discovery) -> bool:
+def _works(discovery: ConsulCluster) -> bool:
     try:
-        discovery.members()
+        discovery.catalog.members()
     except ConsulError:
         return False
     return True

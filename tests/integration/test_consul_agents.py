@@ -9,7 +9,7 @@ import pytest
 from devstack.consul import Consul
 from devstack.consul_agent import ConsulAgent
 from muster.core.model import ConsumerStatus, Membership, TopicStatus
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Pages
@@ -37,7 +37,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 def seen(consul: ConsulSettings, cluster: str) -> Membership:
     """What the coordinator sees."""
-    members = Discovery(consul, cluster, f"{cluster}-service").members()
+    members = ConsulCluster(consul, cluster, f"{cluster}-service").catalog.members()
     assert members.membership is not None, members.doubt
     return members.membership
 
@@ -119,13 +119,13 @@ def test_older_process_does_not_become_the_consumer_by_registering_again(
     """Consul's index of a registration says nothing about which process is newer."""
     a, _, server = hosts
     older, newer, y = replaced(hosts, cluster, page, eventually)
-    at_a = Discovery(a, cluster, f"{cluster}-service")
-    known = at_a.own_registration("x")
+    at_a = ConsulCluster(a, cluster, f"{cluster}-service")
+    known = at_a.catalog.own_registration("x")
     assert known is not None
-    at_a.deregister("x")
+    at_a.catalog.deregister("x")
     eventually(lambda: not seen(server, cluster).older, what="host A's registration is gone")
     url = f"http://127.0.0.1:{page.port}/health"
-    at_a.register(
+    at_a.catalog.register(
         "x", "127.0.0.1", page.port, {**known.meta, "leaving": "true"}, url, 0.3, 60.0, passing=True
     )
     eventually(lambda: "x" in seen(server, cluster).older, what="host A has registered it again")
@@ -161,12 +161,12 @@ def test_deleted_generation_key_makes_no_process_older_than_a_registered_one(
     hosts: Hosts, cluster: str, page: Pages, eventually: Eventually
 ) -> None:
     older, newer, y = replaced(hosts, cluster, page, eventually)
-    key = newer.discovery.own("x").generation
-    assert newer.discovery._api.delete_key(key.name)
+    key = newer.discovery.catalog.own("x").generation
+    assert newer.discovery.catalog._api.delete_key(key.name)
     third = Process(hosts[2], cluster, "x", page.port, ask=lambda _: "no answer")
     third.registrar.look()
     assert third.registrar.generation == 3
-    assert newer.discovery._api.delete_key(key.name)
+    assert newer.discovery.catalog._api.delete_key(key.name)
     third.registrar.look()
     for process in (older, newer):
         process.registrar.look()

@@ -1,4 +1,4 @@
-"""`Discovery` and answers that the real Consul cannot be made to give: a small server plays Consul."""
+"""`ConsulCluster` and answers that the real Consul cannot be made to give: a small server plays Consul."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.integration.http_pages import Page, Pages, Request
 
@@ -53,7 +53,7 @@ NO_KEYS: Callable[[int], Page] = lambda _: page([], status=404)  # noqa: E731
 
 
 @contextmanager
-def playing(answers: Answers, **settings: Any) -> Iterator[tuple[Discovery, Pages]]:
+def playing(answers: Answers, **settings: Any) -> Iterator[tuple[ConsulCluster, Pages]]:
     counts: dict[str, int] = {}
     known = {WHOAMI: NO_ACLS, ISOLATED: NO_KEYS, PREFIX: NO_KEYS, CATALOG: lambda _: page([]), **answers}
 
@@ -64,7 +64,7 @@ def playing(answers: Answers, **settings: Any) -> Iterator[tuple[Discovery, Page
 
     with Pages(answer) as pages:
         connection = ConsulSettings(port=pages.port, **({"timeout": 1.0} | settings))
-        yield Discovery(connection, "c", "s", pause=lambda _: None), pages
+        yield ConsulCluster(connection, "c", "s", pause=lambda _: None), pages
 
 
 def asked(pages: Pages, path: str) -> list[str]:
@@ -73,7 +73,7 @@ def asked(pages: Pages, path: str) -> list[str]:
 
 def test_an_empty_list_out_of_the_blue_is_read_again() -> None:
     with playing({HEALTH: lambda n: page([] if n == 1 else [entry()])}) as (discovery, pages):
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is not None
         assert set(members.membership.live) == {"one"}
         assert len(asked(pages, HEALTH)) == 2
@@ -84,14 +84,14 @@ def test_an_empty_list_out_of_the_blue_is_read_again() -> None:
 
 def test_an_empty_list_that_the_catalog_denies_is_not_believed() -> None:
     with playing({HEALTH: lambda _: page([]), CATALOG: lambda _: page([{"ServiceID": "one"}])}) as (found, _):
-        members = found.members()
+        members = found.catalog.members()
         assert members.membership is None
         assert "catalog does not agree" in members.doubt
 
 
 def test_an_empty_list_that_all_agree_on_is_a_fact() -> None:
     with playing({HEALTH: lambda _: page([])}) as (discovery, pages):
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is not None
         assert members.membership.live == {}
         assert (len(asked(pages, HEALTH)), len(asked(pages, CATALOG))) == (2, 1)
@@ -102,7 +102,7 @@ def test_an_empty_list_that_cannot_be_confirmed_is_not_believed() -> None:
         return page([]) if n == 1 else page(b"No cluster leader", status=500)
 
     with playing({HEALTH: broken}) as (discovery, _):
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is None
         assert "No cluster leader" in members.doubt
 
@@ -111,7 +111,7 @@ def test_an_empty_list_that_cannot_be_confirmed_is_not_believed() -> None:
 def test_an_answer_that_the_acl_has_thinned_out_is_not_believed(data: list[Any]) -> None:
     headers = {"X-Consul-Results-Filtered-By-ACLs": "true"}
     with playing({HEALTH: lambda _: page(data, **headers)}) as (discovery, _):
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is None
         assert "token" in members.doubt
         assert set(members.registered) == ({"one"} if data else set())
@@ -124,12 +124,12 @@ def test_isolations_that_may_not_be_read_are_not_taken_for_none() -> None:
         ISOLATED: lambda _: page([], status=404, **headers),
     }
     with playing(answers) as (discovery, _), pytest.raises(ConsulError, match="key:read"):
-        discovery.members()
+        discovery.catalog.members()
 
 
 def test_an_answer_without_a_leader_is_not_believed() -> None:
     with playing({HEALTH: lambda _: page([entry()], **{"X-Consul-KnownLeader": "false"})}) as (discovery, _):
-        members = discovery.members()
+        members = discovery.catalog.members()
         assert members.membership is None
         assert "leader" in members.doubt
 
@@ -150,7 +150,7 @@ def test_an_answer_without_a_leader_is_not_believed() -> None:
 )
 def test_an_answer_that_is_none_is_an_error_naming_agent_and_next_step(answer: Page, problem: str) -> None:
     with playing({HEALTH: lambda _: answer}) as (discovery, pages):
-        for call in (discovery.members, lambda: discovery.wait(WaitIndex(), 0)):
+        for call in (discovery.catalog.members, lambda: discovery.catalog.wait(WaitIndex(), 0)):
             with pytest.raises(ConsulError, match=rf"http://127.0.0.1:{pages.port}.*{problem}"):
                 call()
 
@@ -160,7 +160,7 @@ def test_an_answer_that_does_not_come_is_an_error_in_time() -> None:
     with playing({HEALTH: lambda _: slow}, timeout=0.3) as (discovery, _):
         began = time.monotonic()
         with pytest.raises(ConsulError, match="no answer in time"):
-            discovery.members()
+            discovery.catalog.members()
         assert time.monotonic() - began < 4.5
 
 
@@ -178,18 +178,18 @@ def test_the_token_is_in_the_header_of_every_request_and_in_no_url(monkeypatch: 
         "/v1/agent/health/service/id/one": lambda _: page(health, index=None),
     }
     with playing(answers, token=TOKEN, datacenter="dc9") as (discovery, pages):
-        discovery.members()
-        discovery.wait(WaitIndex(1, 1), 0.2)
-        discovery.wait(WaitIndex(), 0)
-        discovery.stop_request("one")
-        discovery.clear_stop("one")
-        discovery.own_registration("one")
-        discovery.deregister("one")
-        discovery.register("one", "h", 1, {}, "http://h/status", 1.0, 60.0)
-        discovery.isolate("one", "anna", "why", 1.0)
-        discovery.request_stop("one", "i", "anna", "why")
-        discovery.note_submission("one", {})
-        discovery.clear_submission("one")
+        discovery.catalog.members()
+        discovery.catalog.wait(WaitIndex(1, 1), 0.2)
+        discovery.catalog.wait(WaitIndex(), 0)
+        discovery.jobs.stop_request("one")
+        discovery.jobs.clear_stop("one")
+        discovery.catalog.own_registration("one")
+        discovery.catalog.deregister("one")
+        discovery.catalog.register("one", "h", 1, {}, "http://h/status", 1.0, 60.0)
+        discovery.overrides.isolate("one", "anna", "why", 1.0)
+        discovery.jobs.request_stop("one", "i", "anna", "why")
+        discovery.jobs.note_submission("one", {})
+        discovery.jobs.clear_submission("one")
         assert len(pages.requests) > 15
         assert {request.headers.get("x-consul-token") for request in pages.requests} == {TOKEN}
         assert not [r.path for r in pages.requests if "token" in r.path or TOKEN in r.path]
@@ -200,14 +200,14 @@ def test_the_token_is_in_the_header_of_every_request_and_in_no_url(monkeypatch: 
 def test_no_error_shows_the_token() -> None:
     settings = ConsulSettings.model_validate({"port": 1, "token": TOKEN, "timeout": 0.5})
     with pytest.raises(ConsulError) as caught:
-        Discovery(settings, "c", "s").members()
+        ConsulCluster(settings, "c", "s").catalog.members()
     assert TOKEN not in f"{caught.value!r} {caught.value.__cause__!r} {settings!r}"
 
 
 def test_id_on_two_nodes_is_the_passing_one_and_then_the_newer() -> None:
     def zone(*entries: dict[str, Any]) -> str | None:
         with playing({HEALTH: lambda _: page(list(entries))}) as (discovery, _):
-            members = discovery.members()
+            members = discovery.catalog.members()
             assert members.membership is not None
             return members.membership.live["one"].zone
 
@@ -221,7 +221,7 @@ def test_members_rank_one_id_by_generation_before_check_and_index() -> None:
     second = entry(node="second", modified=20, generation="10", status="critical")
     foreign = entry(node="foreign", modified=40)
     with playing({HEALTH: lambda _: page([foreign, second, first])}) as (discovery, _):
-        membership = discovery.members().membership
+        membership = discovery.catalog.members().membership
     assert membership is not None
     assert not membership.live
     assert membership.failing["one"].zone == "second"
@@ -239,7 +239,7 @@ def test_members_tell_failing_consumers_from_isolated_ones() -> None:
     isolated = [{"Key": f"muster/c/isolated/{c}", "Value": None, "ModifyIndex": 1} for c in ("three", "four")]
     answers: Answers = {HEALTH: lambda _: page(entries), ISOLATED: lambda _: page(isolated)}
     with playing(answers) as (discovery, _):
-        membership = discovery.members().membership
+        membership = discovery.catalog.members().membership
     assert membership is not None
     assert (set(membership.live), set(membership.failing)) == ({"one"}, {"two"})
     assert set(membership.outside) == {"three", "four"}
@@ -250,7 +250,7 @@ def test_members_tell_failing_consumers_from_isolated_ones() -> None:
 @pytest.mark.parametrize("rotten", ["-1", "1.5", "x", "9" * 16, "²"])
 def test_members_take_a_rotten_generation_for_none(rotten: str) -> None:
     with playing({HEALTH: lambda _: page([entry(generation=rotten)])}) as (discovery, _):
-        membership = discovery.members().membership
+        membership = discovery.catalog.members().membership
     assert membership is not None
     assert membership.live["one"].generation == 0
 
@@ -261,9 +261,9 @@ def test_wait_is_not_woken_by_an_answer_without_change_and_makes_no_busy_loop() 
         return page([entry() | changed], index=n)
 
     with playing({HEALTH: same, PREFIX: lambda n: page([], index=n, status=404)}) as (discovery, pages):
-        index = discovery.wait(WaitIndex(), 0)
+        index = discovery.catalog.wait(WaitIndex(), 0)
         began = time.monotonic()
-        later = discovery.wait(index, 1.0)
+        later = discovery.catalog.wait(index, 1.0)
         assert 0.9 < time.monotonic() - began < 5.0
         assert later.seen_health == index.seen_health
         assert len(pages.requests) < 30
@@ -281,9 +281,9 @@ def test_wait_begins_again_when_the_index_goes_backwards() -> None:
         return Page(b"[]", 404, {"X-Consul-Index": "9"}, drip=0.0 if n == 1 else 5.0)
 
     with playing({HEALTH: restored, PREFIX: quiet}) as (discovery, pages):
-        index = discovery.wait(WaitIndex(), 0)
+        index = discovery.catalog.wait(WaitIndex(), 0)
         assert index.health == 900
-        later = discovery.wait(index, 5.0)
+        later = discovery.catalog.wait(index, 5.0)
         assert later.health == 42
         assert later.seen_health != index.seen_health
         paths = asked(pages, HEALTH)
@@ -302,5 +302,5 @@ def test_a_blocking_query_is_given_its_wait_and_a_margin() -> None:
 
     quiet = lambda n: Page(b"[]", 404, {"X-Consul-Index": "9"}, drip=0.0 if n == 1 else 5.0)  # noqa: E731
     with playing({HEALTH: late, PREFIX: quiet}, timeout=0.3) as (discovery, _):
-        index = discovery.wait(WaitIndex(), 0)
-        assert discovery.wait(index, 1.0).seen_health == index.seen_health
+        index = discovery.catalog.wait(WaitIndex(), 0)
+        assert discovery.catalog.wait(index, 1.0).seen_health == index.seen_health

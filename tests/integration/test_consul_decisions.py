@@ -15,7 +15,7 @@ import pytest
 from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
 from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.subscription import TopicDecision
-from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.integration.http_pages import Page, Pages
 
@@ -26,8 +26,8 @@ def name() -> str:
 
 
 @pytest.fixture
-def discovery(consul: ConsulSettings, name: str) -> Discovery:
-    return Discovery(consul, name, f"{name}-service")
+def discovery(consul: ConsulSettings, name: str) -> ConsulCluster:
+    return ConsulCluster(consul, name, f"{name}-service")
 
 
 def put(consul: ConsulSettings, key: str, value: str) -> None:
@@ -36,45 +36,45 @@ def put(consul: ConsulSettings, key: str, value: str) -> None:
     ).raise_for_status()
 
 
-def test_a_pin_there_and_back(discovery: Discovery) -> None:
-    assert discovery.decisions().pins == {}
-    discovery.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
-    discovery.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
-    found = discovery.decisions()
+def test_a_pin_there_and_back(discovery: ConsulCluster) -> None:
+    assert discovery.overrides.decisions().pins == {}
+    discovery.overrides.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
+    discovery.overrides.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
+    found = discovery.overrides.decisions()
     assert found.errors == ()
     assert found.pins["t", 3] == Pin("t", 3, "one", by="ann", at=1700000000.25, why="has the cache")
     assert found.pinned() == {"t": {3: "one"}, "t.with-dots": {0: "two"}}
-    discovery.pin("t", 3, "two", by="bob", why="moved", at=2.0)
-    assert discovery.decisions().pins["t", 3].consumer == "two", "the later word counts"
-    assert discovery.unpin("t", 3)
-    assert not discovery.unpin("t", 3)
-    assert discovery.decisions().pinned() == {"t.with-dots": {0: "two"}}
+    discovery.overrides.pin("t", 3, "two", by="bob", why="moved", at=2.0)
+    assert discovery.overrides.decisions().pins["t", 3].consumer == "two", "the later word counts"
+    assert discovery.overrides.unpin("t", 3)
+    assert not discovery.overrides.unpin("t", 3)
+    assert discovery.overrides.decisions().pinned() == {"t.with-dots": {0: "two"}}
 
 
-def test_an_exclusion_there_and_back(discovery: Discovery) -> None:
-    assert discovery.exclude("one", "t", by="ann", why="no GPU", at=5.0)
-    assert not discovery.exclude("one", "t", by="bob", why="other", at=6.0), "the first one stays"
-    assert discovery.exclude("one", "u", by="ann", why="no GPU", at=5.0)
-    found = discovery.decisions()
+def test_an_exclusion_there_and_back(discovery: ConsulCluster) -> None:
+    assert discovery.overrides.exclude("one", "t", by="ann", why="no GPU", at=5.0)
+    assert not discovery.overrides.exclude("one", "t", by="bob", why="other", at=6.0), "the first one stays"
+    assert discovery.overrides.exclude("one", "u", by="ann", why="no GPU", at=5.0)
+    found = discovery.overrides.decisions()
     assert found.exclusions["one", "t"] == Exclusion("one", "t", by="ann", at=5.0, why="no GPU")
     assert found.excluded() == {"one": {"t", "u"}}
-    assert discovery.include("one", "t")
-    assert not discovery.include("one", "t")
-    assert discovery.decisions().excluded() == {"one": {"u"}}
+    assert discovery.overrides.include("one", "t")
+    assert not discovery.overrides.include("one", "t")
+    assert discovery.overrides.decisions().excluded() == {"one": {"u"}}
 
 
 def test_decisions_leave_out_other_keys_and_other_clusters(
-    discovery: Discovery, consul: ConsulSettings, name: str
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
 ) -> None:
-    discovery.isolate("one", by="ann", why="r", at=1.0)
-    discovery.note_submission("one", {"a": 1})
-    Discovery(consul, f"{name}-other", "s").pin("t", 0, "one", by="ann", why="r", at=1.0)
+    discovery.overrides.isolate("one", by="ann", why="r", at=1.0)
+    discovery.jobs.note_submission("one", {"a": 1})
+    ConsulCluster(consul, f"{name}-other", "s").overrides.pin("t", 0, "one", by="ann", why="r", at=1.0)
     put(consul, f"muster/{name}/pinned/", "")
     put(consul, f"muster/{name}/pinned/t/", "")
     put(consul, f"muster/{name}/excluded/one/", "")
-    found = discovery.decisions()
+    found = discovery.overrides.decisions()
     assert (found.pins, found.exclusions, found.errors) == ({}, {}, ())
-    assert discovery.isolated().keys() == {"one"}
+    assert discovery.overrides.isolated().keys() == {"one"}
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_decisions_leave_out_other_keys_and_other_clusters(
     ],
 )
 def test_malformed_key_is_named_and_leaves_the_others(
-    discovery: Discovery, consul: ConsulSettings, name: str, key: str, value: str, said: str
+    discovery: ConsulCluster, consul: ConsulSettings, name: str, key: str, value: str, said: str
 ) -> None:
-    discovery.pin("good", 0, "one", by="ann", why="r", at=1.0)
-    discovery.exclude("two", "good", by="ann", why="r", at=1.0)
+    discovery.overrides.pin("good", 0, "one", by="ann", why="r", at=1.0)
+    discovery.overrides.exclude("two", "good", by="ann", why="r", at=1.0)
     put(consul, f"muster/{name}/{key}", value)
-    found = discovery.decisions()
+    found = discovery.overrides.decisions()
     [error] = found.errors
     assert error.startswith(f"Consul key muster/{name}/{key}: ")
     assert said in error
@@ -112,87 +112,95 @@ def test_malformed_key_is_named_and_leaves_the_others(
 
 
 def test_decision_with_missing_details_stands(
-    discovery: Discovery, consul: ConsulSettings, name: str
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
 ) -> None:
     put(consul, f"muster/{name}/pinned/t/0", json.dumps({"consumer": "one", "more": True}))
     put(consul, f"muster/{name}/excluded/one/u", "{}")
-    found = discovery.decisions()
+    found = discovery.overrides.decisions()
     assert found.errors == ()
     assert found.pins["t", 0] == Pin("t", 0, "one", by="unknown", at=0.0, why="")
     assert found.exclusions["one", "u"].by == "unknown"
 
 
-def test_coordination_decisions_survive_a_round_trip(discovery: Discovery) -> None:
+def test_coordination_decisions_survive_a_round_trip(discovery: ConsulCluster) -> None:
     said: dict[str, Any] = {"by": "ann", "at": 1700000000.25, "why": "release"}
-    assert discovery.pause(**said)
-    assert not discovery.pause(by="bob", at=2.0, why="other"), "the first one stays"
-    discovery.ask_for_rebalance(**said)
-    discovery.choose_assignor("load-aware", {"budget": 3}, **said)
-    found = discovery.decisions()
+    assert discovery.overrides.pause(**said)
+    assert not discovery.overrides.pause(by="bob", at=2.0, why="other"), "the first one stays"
+    discovery.overrides.ask_for_rebalance(**said)
+    discovery.overrides.choose_assignor("load-aware", {"budget": 3}, **said)
+    found = discovery.overrides.decisions()
     assert found.errors == ()
     assert found.paused == Pause(**said)
     assert found.assignor == AssignorChoice(**said, name="load-aware", options={"budget": 3})
     first = found.rebalance
     assert first is not None
     assert first == RebalanceRequest(**said, modified=first.modified)
-    discovery.ask_for_rebalance(by="bob", at=3.0, why="again")
-    assert not discovery.end_rebalance(first), "another request has taken its place"
-    second = discovery.decisions().rebalance
+    discovery.overrides.ask_for_rebalance(by="bob", at=3.0, why="again")
+    assert not discovery.overrides.end_rebalance(first), "another request has taken its place"
+    second = discovery.overrides.decisions().rebalance
     assert second is not None
     assert second.by == "bob"
-    assert discovery.end_rebalance(second)
-    assert discovery.decisions().rebalance is None
-    assert discovery.resume()
-    assert not discovery.resume()
-    assert discovery.clear_assignor()
-    assert not discovery.clear_assignor()
-    assert discovery.decisions() == Decisions()
+    assert discovery.overrides.end_rebalance(second)
+    assert discovery.overrides.decisions().rebalance is None
+    assert discovery.overrides.resume()
+    assert not discovery.overrides.resume()
+    assert discovery.overrides.clear_assignor()
+    assert not discovery.overrides.clear_assignor()
+    assert discovery.overrides.decisions() == Decisions()
 
 
-def test_epochs_that_are_noted_never_fall(discovery: Discovery, consul: ConsulSettings, name: str) -> None:
-    assert discovery.epochs() == {}
+def test_epochs_that_are_noted_never_fall(
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
+) -> None:
+    assert discovery.overrides.epochs() == {}
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(discovery.note_epochs, [{"t": epoch, f"u-{epoch}": 1} for epoch in range(40, 0, -5)]))
+        list(
+            pool.map(
+                discovery.overrides.note_epochs, [{"t": epoch, f"u-{epoch}": 1} for epoch in range(40, 0, -5)]
+            )
+        )
     wanted = {"t": 40} | {f"u-{epoch}": 1 for epoch in range(40, 0, -5)}
-    assert discovery.epochs() == wanted
-    assert discovery.decisions().epochs == wanted
+    assert discovery.overrides.epochs() == wanted
+    assert discovery.overrides.decisions().epochs == wanted
     put(consul, f"muster/{name}/coordination/epochs", '{"t": "rubbish"}')
-    [error] = discovery.decisions().errors
+    [error] = discovery.overrides.decisions().errors
     assert "coordination/epochs: holds" in error and "topics to whole numbers" in error
-    assert discovery.epochs() == {}, "then only what consumers report shows that ZooKeeper went back"
-    discovery.note_epochs({"t": 41})
-    assert discovery.decisions() == Decisions(epochs={"t": 41})
+    assert discovery.overrides.epochs() == {}, (
+        "then only what consumers report shows that ZooKeeper went back"
+    )
+    discovery.overrides.note_epochs({"t": 41})
+    assert discovery.overrides.decisions() == Decisions(epochs={"t": 41})
 
 
-def test_topics_there_and_back(discovery: Discovery) -> None:
+def test_topics_there_and_back(discovery: ConsulCluster) -> None:
     said: dict[str, Any] = {"by": "ann", "at": 5.0, "why": "r"}
     strange = r"fl[io]ghts/%41?\.(a|b)+ é"
     for selector, pattern in (("t.x", False), (strange, True)):
-        assert discovery.decide_topic(selector, pattern=pattern, subscribed=True, **said)
-        assert not discovery.decide_topic(selector, pattern=pattern, subscribed=True, **said)
-    assert discovery.decide_topic("t.x", pattern=False, subscribed=False, **said)
-    found = discovery.decisions()
+        assert discovery.overrides.decide_topic(selector, pattern=pattern, subscribed=True, **said)
+        assert not discovery.overrides.decide_topic(selector, pattern=pattern, subscribed=True, **said)
+    assert discovery.overrides.decide_topic("t.x", pattern=False, subscribed=False, **said)
+    found = discovery.overrides.decisions()
     assert (found.errors, found.topics_in_doubt) == ((), False)
     assert set(found.subscriptions) == {
         TopicDecision(**said, selector="t.x", pattern=False, subscribed=True),
         TopicDecision(**said, selector="t.x", pattern=False, subscribed=False),
         TopicDecision(**said, selector=strange, pattern=True, subscribed=True),
     }
-    assert discovery.undo_topic(strange, pattern=True, subscribed=True)
-    assert discovery.undo_topic("t.x", pattern=False, subscribed=True)
-    assert discovery.undo_topic("t.x", pattern=False, subscribed=False)
-    assert not discovery.undo_topic("t.x", pattern=False, subscribed=False)
-    assert discovery.decisions() == Decisions()
+    assert discovery.overrides.undo_topic(strange, pattern=True, subscribed=True)
+    assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=True)
+    assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
+    assert not discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
+    assert discovery.overrides.decisions() == Decisions()
 
 
 def test_malformed_coordination_decisions_mean_the_status_quo(
-    discovery: Discovery, consul: ConsulSettings, name: str
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
 ) -> None:
     put(consul, f"muster/{name}/coordination/paused", "rubbish")
     put(consul, f"muster/{name}/coordination/rebalance", "rubbish")
     put(consul, f"muster/{name}/coordination/assignor", '{"name": "range", "options": 3}')
     put(consul, f"muster/{name}/topics/unsubscribed/names/t", "rubbish")
-    found = discovery.decisions()
+    found = discovery.overrides.decisions()
     assert found.paused is not None, "somebody meant it"
     assert "holds no JSON object" in found.paused.why
     assert found.rebalance is None
@@ -203,8 +211,8 @@ def test_malformed_coordination_decisions_mean_the_status_quo(
     [unsubscribed] = found.subscriptions
     assert (unsubscribed.selector, unsubscribed.subscribed) == ("t", False)
     assert not found.topics_in_doubt
-    assert discovery.resume()
-    assert discovery.clear_assignor()
+    assert discovery.overrides.resume()
+    assert discovery.overrides.clear_assignor()
 
 
 @pytest.mark.parametrize(
@@ -217,35 +225,37 @@ def test_malformed_coordination_decisions_mean_the_status_quo(
     ],
 )
 def test_a_decision_on_topics_that_cannot_be_read_puts_them_in_doubt(
-    discovery: Discovery, consul: ConsulSettings, name: str, key: str, value: str, said: str
+    discovery: ConsulCluster, consul: ConsulSettings, name: str, key: str, value: str, said: str
 ) -> None:
     put(consul, f"muster/{name}/{key}", value)
-    found = discovery.decisions()
+    found = discovery.overrides.decisions()
     assert found.topics_in_doubt
     [error] = found.errors
     assert said in error
     assert "until it is corrected or deleted" in error
 
 
-def test_wait_wakes_at_once_for_each_kind_of_change(discovery: Discovery) -> None:
+def test_wait_wakes_at_once_for_each_kind_of_change(discovery: ConsulCluster) -> None:
     changes = [
-        lambda: discovery.pin("t", 0, "one", by="ann", why="r", at=1.0),
-        lambda: discovery.pin("t", 0, "two", by="ann", why="r", at=1.0),
-        lambda: discovery.unpin("t", 0),
-        lambda: discovery.exclude("one", "t", by="ann", why="r", at=1.0),
-        lambda: discovery.include("one", "t"),
-        lambda: discovery.pause(by="ann", why="r", at=1.0),
-        discovery.resume,
-        lambda: discovery.ask_for_rebalance(by="ann", why="r", at=1.0),
-        lambda: discovery.choose_assignor("range", {}, by="ann", why="r", at=1.0),
-        lambda: discovery.decide_topic("x", pattern=False, subscribed=True, by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.pin("t", 0, "one", by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.pin("t", 0, "two", by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.unpin("t", 0),
+        lambda: discovery.overrides.exclude("one", "t", by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.include("one", "t"),
+        lambda: discovery.overrides.pause(by="ann", why="r", at=1.0),
+        discovery.overrides.resume,
+        lambda: discovery.overrides.ask_for_rebalance(by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.choose_assignor("range", {}, by="ann", why="r", at=1.0),
+        lambda: discovery.overrides.decide_topic(
+            "x", pattern=False, subscribed=True, by="ann", why="r", at=1.0
+        ),
     ]
     for number, change in enumerate(changes):
-        index = discovery.wait(WaitIndex(), 0)
+        index = discovery.catalog.wait(WaitIndex(), 0)
         began = time.monotonic()
         timer = threading.Timer(0.3, change)
         timer.start()
-        after = discovery.wait(index, 20.0)
+        after = discovery.catalog.wait(index, 20.0)
         took = time.monotonic() - began
         timer.join()
         assert after != index, f"change {number} was not seen"
@@ -256,17 +266,17 @@ def test_an_answer_that_may_leave_keys_out_is_not_believed(name: str) -> None:
     """Without this a pin that a token may not read would count as taken back."""
     headers = {"X-Consul-Index": "7", "X-Consul-Results-Filtered-By-ACLs": "true"}
     with Pages(lambda _: Page(b"[]", headers=headers)) as pages:
-        discovery = Discovery(ConsulSettings(host="127.0.0.1", port=pages.port), name, "s")
+        discovery = ConsulCluster(ConsulSettings(host="127.0.0.1", port=pages.port), name, "s")
         with pytest.raises(ConsulError, match="may not read all of it"):
-            discovery.decisions()
+            discovery.overrides.decisions()
 
 
 def test_a_silent_consul_is_given_up_on(name: str) -> None:
     silent = threading.Event()
     with Pages(lambda _: (silent.wait(10), Page(b"[]"))[1]) as pages:
-        discovery = Discovery(ConsulSettings(host="127.0.0.1", port=pages.port, timeout=0.3), name, "s")
+        discovery = ConsulCluster(ConsulSettings(host="127.0.0.1", port=pages.port, timeout=0.3), name, "s")
         began = time.monotonic()
         with pytest.raises(ConsulError, match="no answer in time"):
-            discovery.decisions()
+            discovery.overrides.decisions()
         assert time.monotonic() - began < 5
         silent.set()

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.counting_proxy import CountingProxy
 from muster.consumer.registration import ISOLATED
-from muster.edges.consul import ConsulError, Discovery, Own
+from muster.edges.consul import ConsulCluster, ConsulError, Own
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Pages
@@ -35,10 +35,11 @@ def key_url(consul: ConsulSettings, cluster: str, key: str) -> str:
     return f"http://{consul.host}:{consul.port}/v1/kv/muster/{cluster}/{key}"
 
 
-def waiting(discovery: Discovery, own: Own, timeout: float) -> tuple[Thread, list[Own]]:
+def waiting(discovery: ConsulCluster, own: Own, timeout: float) -> tuple[Thread, list[Own]]:
     found: list[Own] = []
     thread = Thread(
-        target=lambda: found.append(discovery.wait_own(own, timeout, 60.0, lambda: False)), daemon=True
+        target=lambda: found.append(discovery.catalog.wait_own(own, timeout, 60.0, lambda: False)),
+        daemon=True,
     )
     thread.start()
     return thread, found
@@ -48,9 +49,9 @@ def waiting(discovery: Discovery, own: Own, timeout: float) -> tuple[Thread, lis
 def test_wait_own_returns_at_once_when_one_of_its_keys_is_made_changed_or_deleted(
     consul: ConsulSettings, cluster: str, kind: str
 ) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
     url = key_url(consul, cluster, f"{kind}/x")
-    own = discovery.own("x")
+    own = discovery.catalog.own("x")
     changes: tuple[Callable[[], httpx.Response], ...] = (
         lambda: httpx.put(url, content="{}", trust_env=False),
         lambda: httpx.put(url, content='{"a": 1}', trust_env=False),
@@ -68,40 +69,40 @@ def test_wait_own_returns_at_once_when_one_of_its_keys_is_made_changed_or_delete
 
 
 def test_wait_own_is_not_woken_by_keys_of_others(consul: ConsulSettings, cluster: str) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
     began = time.monotonic()
-    thread, found = waiting(discovery, discovery.own("x"), 6.0)
+    thread, found = waiting(discovery, discovery.catalog.own("x"), 6.0)
     for n in range(5):
-        discovery.isolate(f"x{n}", "anna", "why", 1.0)
-        discovery.request_stop(f"x{n}", "i", "anna", "why")
-        discovery.take_generation(f"x{n}", "i")
+        discovery.overrides.isolate(f"x{n}", "anna", "why", 1.0)
+        discovery.jobs.request_stop(f"x{n}", "i", "anna", "why")
+        discovery.jobs.take_generation(f"x{n}", "i")
     thread.join(20.0)
     assert time.monotonic() - began >= 6.0
     assert (found[0].stop.key, found[0].isolation.key, found[0].generation.key) == (None, None, None)
 
 
 def test_wait_own_comes_back_when_interrupted(consul: ConsulSettings, cluster: str) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
     began = time.monotonic()
     until = began + 1.0
-    discovery.wait_own(discovery.own("x"), 60.0, 60.0, lambda: time.monotonic() > until)
+    discovery.catalog.wait_own(discovery.catalog.own("x"), 60.0, 60.0, lambda: time.monotonic() > until)
     assert time.monotonic() - began < 10.0
 
 
 def test_wait_own_raises_what_consul_refuses(consul: ConsulSettings, cluster: str) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
-    own = discovery.own("x")
-    gone = Discovery(consul.model_copy(update={"port": 1}), cluster, discovery.service)
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
+    own = discovery.catalog.own("x")
+    gone = ConsulCluster(consul.model_copy(update={"port": 1}), cluster, discovery.catalog.service)
     with pytest.raises(ConsulError, match="check that the agent runs"):
-        gone.wait_own(own, 5.0, 5.0, lambda: False)
+        gone.catalog.wait_own(own, 5.0, 5.0, lambda: False)
 
 
 def test_live_consumer_hears_isolation_and_a_request_to_stop(
     process: Process, eventually: Eventually
 ) -> None:
-    process.discovery.isolate("x", "anna", "disk full", 1.0)
+    process.discovery.overrides.isolate("x", "anna", "disk full", 1.0)
     eventually(lambda: ISOLATED in process.agent.view().blocks, timeout=3.0, what="it hears its isolation")
-    process.discovery.request_stop("x", process.incarnation, "anna", "new version")
+    process.discovery.jobs.request_stop("x", process.incarnation, "anna", "new version")
     eventually(lambda: process.ending.asked, timeout=3.0, what="it hears the request")
 
 
@@ -118,10 +119,10 @@ def test_live_consumer_hears_maintenance_mode(
 def test_live_consumer_registers_again_when_its_agent_forgot_it(
     process: Process, eventually: Eventually
 ) -> None:
-    assert process.discovery.deregister("x")
+    assert process.discovery.catalog.deregister("x")
     eventually(
         lambda: (
-            (own := process.discovery.own_registration("x")) is not None
+            (own := process.discovery.catalog.own_registration("x")) is not None
             and own.incarnation == process.incarnation
         ),
         timeout=10.0,
@@ -133,11 +134,11 @@ def test_live_consumer_registers_again_when_its_agent_forgot_it(
 def test_quiet_consumer_asks_for_itself_only_however_many_others_there_are(
     consul: ConsulSettings, cluster: str, page: Pages, eventually: Eventually
 ) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
     others = [f"other-{n}" for n in range(200)]
     for other in others:
         url = f"http://127.0.0.1:{page.port}/health"
-        discovery.register(other, "127.0.0.1", page.port, {}, url, 60.0, 60.0, passing=True)
+        discovery.catalog.register(other, "127.0.0.1", page.port, {}, url, 60.0, 60.0, passing=True)
     with CountingProxy(consul.host, consul.port) as proxy:
         quiet = Process(consul.model_copy(update={"port": proxy.port}), cluster, "x", page.port)
         with quiet.running():
@@ -148,7 +149,7 @@ def test_quiet_consumer_asks_for_itself_only_however_many_others_there_are(
             time.sleep(QUIET)
             received, paths = proxy.bytes - before, proxy.requests[asked:]
     for other in others:
-        discovery.deregister(other)
+        discovery.catalog.deregister(other)
     assert 1 <= len(paths) <= 2, paths
     assert set(paths) == {AGENT}
     assert received < 5_000

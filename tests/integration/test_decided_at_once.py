@@ -14,7 +14,7 @@ import pytest
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.core.model import Assignment, Consumer, State, TopicSnapshot, TopicState, Transition
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
@@ -84,22 +84,28 @@ def coordinator(
         httpx.put(f"{url}/deregister/{cluster.name}-{consumer}", trust_env=False).raise_for_status()
 
 
-Decide = Callable[[Discovery, str], object]
+Decide = Callable[[ConsulCluster, str], object]
 
 
 @pytest.mark.parametrize(
     ("decide", "reason"),
     [
         (
-            lambda discovery, name: discovery.pin("t", 0, f"{name}-two", by="ann", why="cache", at=1.0),
+            lambda discovery, name: discovery.overrides.pin(
+                "t", 0, f"{name}-two", by="ann", why="cache", at=1.0
+            ),
             "pinned to {name}-two by ann: cache",
         ),
         (
-            lambda discovery, name: discovery.exclude(f"{name}-one", "t", by="ann", why="no GPU", at=1.0),
+            lambda discovery, name: discovery.overrides.exclude(
+                f"{name}-one", "t", by="ann", why="no GPU", at=1.0
+            ),
             "{name}-one excluded from topic t by ann: no GPU",
         ),
         (
-            lambda discovery, name: discovery.drain(f"{name}-one", by="ann", why="new kernel", at=1.0),
+            lambda discovery, name: discovery.overrides.drain(
+                f"{name}-one", by="ann", why="new kernel", at=1.0
+            ),
             "{name}-one drained by ann: new kernel",
         ),
     ],
@@ -109,7 +115,7 @@ def test_a_decision_ends_the_long_poll_with_its_reason(
     coordinator: Coordinator, consul: ConsulSettings, decide: Decide, reason: str
 ) -> None:
     name = coordinator.cluster.name
-    discovery = Discovery(consul, name, coordinator.cluster.consul_service)
+    discovery = ConsulCluster(consul, name, coordinator.cluster.consul_service)
     timer = threading.Timer(1.0, decide, (discovery, name))
     began = time.monotonic()
     timer.start()

@@ -26,7 +26,7 @@ from devstack.ports import free_port
 from devstack.secured import SecureConsul, SecureZooKeeper
 from muster.cli.main import main
 from muster.core.wire import assignment_path
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -155,9 +155,9 @@ def trace(zookeeper: ZooKeeperSettings, consul: ConsulSettings) -> object:
     return nodes, keys.text, keys.headers["X-Consul-Index"]
 
 
-def live(discovery: Discovery, eventually: Eventually, count: int) -> None:
+def live(discovery: ConsulCluster, eventually: Eventually, count: int) -> None:
     def there() -> bool:
-        membership = discovery.members().membership
+        membership = discovery.catalog.members().membership
         return membership is not None and len(membership.live) == count
 
     eventually(there)
@@ -171,7 +171,7 @@ def test_doctor_finds_a_healthy_cluster_well_and_leaves_nothing(
     consul: ConsulSettings,
     eventually: Eventually,
 ) -> None:
-    discovery = Discovery(consul, name, name)
+    discovery = ConsulCluster(consul, name, name)
     meta = {"version": muster.__version__, "incarnation": "a-1"}
     with registered(store, discovery, {"a": meta}):
         live(discovery, eventually, 1)
@@ -257,10 +257,10 @@ def test_malformed_node_is_named(
 def test_decisions_by_hand_are_reported(
     site: Site, store: TopicStore, name: str, consul: ConsulSettings
 ) -> None:
-    discovery = Discovery(consul, name, name)
-    discovery.pause(by="ann", why="release", at=1_700_000_000.0)
-    discovery.choose_assignor("range", {}, by="ann", why="release", at=1_700_000_000.0)
-    discovery.decide_topic("x", pattern=False, subscribed=True, by="ann", why="release", at=1.0)
+    discovery = ConsulCluster(consul, name, name)
+    discovery.overrides.pause(by="ann", why="release", at=1_700_000_000.0)
+    discovery.overrides.choose_assignor("range", {}, by="ann", why="release", at=1_700_000_000.0)
+    discovery.overrides.decide_topic("x", pattern=False, subscribed=True, by="ann", why="release", at=1.0)
     checks = site.checks(0, name)
     paused = checks["decisions", "coordination"]
     assert paused["outcome"] == "warning"
@@ -268,7 +268,7 @@ def test_decisions_by_hand_are_reported(
     assert "muster resume" in paused["step"]
     assert checks["decisions", "assignor"]["found"].endswith("instead of sticky in clusters.yaml")
     assert checks["decisions", "keys"]["found"].startswith("1 pins, exclusions and decisions")
-    discovery.choose_assignor("nonsense", {}, by="ann", why="release", at=1.0)
+    discovery.overrides.choose_assignor("nonsense", {}, by="ann", why="release", at=1.0)
     refused = site.checks(5, name)["decisions", "assignor"]
     assert "assignor 'nonsense' is unknown" in refused["found"]
     assert "muster assignor --clear" in refused["step"]
@@ -277,7 +277,7 @@ def test_decisions_by_hand_are_reported(
 def test_consumers_that_are_otherwise_than_they_should_be(
     site: Site, store: TopicStore, name: str, consul: ConsulSettings, eventually: Eventually
 ) -> None:
-    discovery = Discovery(consul, name, name)
+    discovery = ConsulCluster(consul, name, name)
     older = {"version": "0.0.1", "incarnation": "a-1"}
     other = {"version": muster.__version__, "incarnation": "b-2"}  # its page says b-1
     with registered(store, discovery, {"a": older, "b": other}):

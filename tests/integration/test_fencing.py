@@ -17,7 +17,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from devstack.kafka import Kafka
 from muster.consumer.commits import GuardedCommits
-from muster.edges.kafka import GroupOffsets, KafkaError, TopicPartition, librdkafka_logger
+from muster.core.model import TopicPartition
+from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
 from muster.edges.kafka_fencing import PARALLEL, FencedCommits, _Fence, transactional_id
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually

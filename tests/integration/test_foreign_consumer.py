@@ -26,7 +26,7 @@ from devstack.zookeeper import ZooKeeper
 from muster.coordinator.coordinator import open_coordinator
 from muster.coordinator.live import live_consumers
 from muster.core.model import ConsumerStatus, TopicSnapshot
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
@@ -104,13 +104,13 @@ class World:
                 "group_id": name,
                 "topics": [name],
                 "consumers": {"handler": "not.used"},
-                "tick": "2s",
+                "long_poll_timeout": "2s",
                 # Standbys stand beside the owners in the topic node; the plain consumer does not know that key.
                 "assignor": {"name": "co-partitioned", "options": {"standbys": 1}},
             }
         )
         self.zookeeper, self.consul, self.kafka, self.eventually = zookeeper, consul, kafka, eventually
-        self.discovery = Discovery(consul, name, name)
+        self.discovery = ConsulCluster(consul, name, name)
         self.group = GroupOffsets(kafka, name)
         self.admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
         self.produced = 0
@@ -124,7 +124,7 @@ class World:
             while not self._stop.is_set():
                 with open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka) as coordinator:
                     coordinator.fetch_partitions()
-                    live_consumers(coordinator.discovery)
+                    live_consumers(coordinator.catalog)
                     if coordinator.compute_assignment(1).needed:
                         coordinator.advance(10)
         except BaseException as error:
@@ -145,7 +145,9 @@ class World:
         for consumer in self.consumers:
             consumer.end()
         for left in self.registered():
-            self.discovery.deregister(left)  # an agent has one registration of an id, whatever its service
+            self.discovery.catalog.deregister(
+                left
+            )  # an agent has one registration of an id, whatever its service
         self.stop_coordinator()
         self.group.close()
 
@@ -210,7 +212,7 @@ class World:
 
     def stands(self, consumer: str) -> tuple[int | None, frozenset[int]] | None:
         """The epoch and the partitions that a live consumer reports, None if it reports none."""
-        membership = self.discovery.members().membership
+        membership = self.discovery.catalog.members().membership
         there = membership.live.get(consumer) if membership is not None else None
         answer = None if there is None else poll_statuses([there], 5.0)[consumer]
         if not isinstance(answer, ConsumerStatus) or self.name not in answer.topics:
@@ -218,7 +220,7 @@ class World:
         return answer.topics[self.name].epoch, answer.topics[self.name].held
 
     def registered(self) -> set[str]:
-        return set(self.discovery.members().registered)
+        return set(self.discovery.catalog.members().registered)
 
 
 @pytest.fixture
@@ -262,7 +264,7 @@ def test_hand_overs_read_nothing_twice_and_lose_nothing(
 
 
 def isolate(world: World) -> None:
-    assert world.discovery.isolate("alpha", by="test", why="frozen", at=0.0)
+    assert world.discovery.overrides.isolate("alpha", by="test", why="frozen", at=0.0)
 
 
 def replace(world: World) -> None:
@@ -387,7 +389,7 @@ def test_isolated_consumer_closes_and_stays_registered_until_it_is_restored(
     world.produce(200)
     world.until(beta=PARTITIONS)
     assert world.registered() == {"alpha", "beta"}
-    assert world.discovery.restore("alpha")
+    assert world.discovery.overrides.restore("alpha")
     world.until(alpha=2, beta=2)
     world.produce(200)
     eventually(world.all_read, 30, "all is read")
@@ -398,9 +400,9 @@ def test_consumer_that_is_asked_to_stop_hands_over_and_ends(world: World, eventu
     alpha, _ = world.start(FULL, "alpha"), world.start(FULL, "beta")
     world.until(alpha=2, beta=2)
     world.produce(200)
-    incarnation = world.discovery.members().registered["alpha"].incarnation
+    incarnation = world.discovery.catalog.members().registered["alpha"].incarnation
     assert incarnation
-    world.discovery.request_stop("alpha", incarnation, by="test", why="to see it")
+    world.discovery.jobs.request_stop("alpha", incarnation, by="test", why="to see it")
     assert alpha.process.wait(60) == 0
     world.until(beta=PARTITIONS)
     world.produce(200)

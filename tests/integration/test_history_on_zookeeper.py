@@ -161,8 +161,8 @@ def test_pruning_keeps_the_newest_by_age_number_and_size(
     size = len(zookeeper_history.format_entry(Lever(1.0, "ann", "pin", "r")))
     assert store.prune_history(**plenty | {"keep_bytes": 4 * size}) == 3  # type: ignore[arg-type]
     assert numbers() == made[:5:-1]
-    deadline = store._session.deadline()
+    operation = store._session.begin()
     later = time.time() + 4000
     arguments = {"keep_seconds": 3600.0, "keep_entries": 1000, "keep_bytes": 10**9, "now": later}
-    assert zookeeper_history.prune_history(store._session, store.cluster, deadline, **arguments) == 4  # type: ignore[arg-type]
+    assert zookeeper_history.prune_history(operation, store.cluster, **arguments) == 4  # type: ignore[arg-type]
     assert not numbers()

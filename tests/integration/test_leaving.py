@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Pages
@@ -12,10 +12,10 @@ from tests.integration.registrars import Process
 def test_leaving_consumer_says_so_while_it_stays_live(
     consul: ConsulSettings, cluster: str, page: Pages, eventually: Eventually
 ) -> None:
-    discovery = Discovery(consul, cluster, f"{cluster}-service")
+    discovery = ConsulCluster(consul, cluster, f"{cluster}-service")
 
     def leaving() -> dict[str, bool]:
-        membership = discovery.members().membership
+        membership = discovery.catalog.members().membership
         return {} if membership is None else {c.id: c.leaving for c in membership.live.values()}
 
     one, two = (Process(consul, cluster, c, page.port).registrar for c in ("one", "two"))

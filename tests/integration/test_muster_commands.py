@@ -22,7 +22,7 @@ def test_isolate_and_restore(site: Site) -> None:
     done = site.run("b", "--reason", "it is slow", "--by", "ann", "--json", command="isolate")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["who"] == "ann"
-    entry = site.discovery.isolated()["b"]
+    entry = site.discovery.overrides.isolated()["b"]
     assert (entry.by, entry.why) == ("ann", "it is slow")
     assert entry.at > 0
     again = site.run("b", "--reason", "once more", command="isolate")
@@ -74,7 +74,7 @@ def test_a_drained_consumer_hands_everything_over_and_stays_registered(site: Sit
     for topic, found in before.items():
         assert "b" not in after[topic].values()
         assert {p: c for p, c in found.items() if c != "b"}.items() <= after[topic].items()
-    membership = site.discovery.members().membership
+    membership = site.discovery.catalog.members().membership
     assert membership is not None
     assert "b" in membership.live
     status = site.run(command="status").stdout
@@ -150,7 +150,7 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
     give(site, "rebalance")
     report = coordinator(cluster, site.store, site.discovery).advance(20)
     assert report.asked == "rebalance asked for by ann: release"
-    assert site.discovery.decisions().rebalance is None
+    assert site.discovery.overrides.decisions().rebalance is None
 
     assert give(site, "assignor", "load-aware", "--option", "budget=3")["options"] == {"budget": 3}
     wrong = asked(site, "assignor", "load-aware", "--option", "budge=3", "--reason", "r")
@@ -225,4 +225,4 @@ def test_a_command_works_while_zookeeper_is_away_and_says_what_is_missing(site: 
     done = asked(site, "isolate", "a", "--reason", "it burns")
     assert done.exit_code == 0, done.output
     assert "it is done, but not in the cluster's history: ZooKeeper at 127.0.0.1:9" in done.stdout
-    assert site.discovery.isolated().keys() == {"a"}
+    assert site.discovery.overrides.isolated().keys() == {"a"}

@@ -26,7 +26,7 @@ def test_plan_shows_what_then_happens_and_writes_nothing(site: Site) -> None:
     assert table.stdout.count("consumer b left") == len(shown["moves"]) + 1
     assert {move["from"] for move in shown["moves"]} == {"b"}
 
-    site.discovery.isolate("b", by="test", why="to see", at=0)
+    site.discovery.overrides.isolate("b", by="test", why="to see", at=0)
     assert coordinator(site.write(), site.store, site.discovery).advance(20).stable
     expected = {topic: dict(held) for topic, held in standing.items()}
     for move in shown["moves"]:
@@ -46,7 +46,7 @@ def test_plan_with_suppositions_writes_nothing(site: Site) -> None:
 
 
 def test_status_shows_the_cluster_and_writes_nothing(site: Site) -> None:
-    site.discovery.isolate("b", by="ann", why="it is slow", at=0)
+    site.discovery.overrides.isolate("b", by="ann", why="it is slow", at=0)
     before = site.trace()
     done = site.run("--json", "--check", command="status")
     assert site.trace() == before
@@ -62,7 +62,7 @@ def test_status_shows_the_cluster_and_writes_nothing(site: Site) -> None:
         "c": ("live", 4),
     }
     assert {c["consumer"]: c["why"] for c in found["consumers"]}["b"] == "by ann: it is slow"
-    site.discovery.restore("b")
+    site.discovery.overrides.restore("b")
     assert site.run("--check", command="status").returncode == 0
 
 

@@ -131,7 +131,7 @@ def test_racks_of_brokers_reach_the_plan(
 
     with open_coordinator(settings, zookeeper, consul, racked) as planning:
         snapshots = {t: s for t, s in planning.store.snapshots().items() if isinstance(s, TopicSnapshot)}
-        members = planning.discovery.members().membership
+        members = planning.catalog.members().membership
         assert members is not None
         known = planning.circumstances(snapshots, members.live, ByRack())
         assert known.warnings == ()

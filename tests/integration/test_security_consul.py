@@ -16,7 +16,7 @@ from devstack.secured import SecureConsul
 from muster.coordinator.coordinator import open_coordinator
 from muster.coordinator.live import live_consumers
 from muster.core.wire import assignment_path
-from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -54,86 +54,88 @@ def settings(server: SecureConsul, token: str | None, ca: Path, **more: object) 
 
 @pytest.fixture
 def consul_at(secure_consul: SecureConsul, authority: Authority):
-    def make(token: str | None, **more: object) -> Discovery:
-        return Discovery(settings(secure_consul, token, authority.ca, **more), CLUSTER, SERVICE)
+    def make(token: str | None, **more: object) -> ConsulCluster:
+        return ConsulCluster(settings(secure_consul, token, authority.ca, **more), CLUSTER, SERVICE)
 
     return make
 
 
 @pytest.fixture
-def airflow(consul_at, consul_tokens: ConsulTokens) -> Discovery:
+def airflow(consul_at, consul_tokens: ConsulTokens) -> ConsulCluster:
     return consul_at(consul_tokens.airflow)
 
 
 @pytest.fixture
-def consumer(consul_at, consul_tokens: ConsulTokens) -> Discovery:
+def consumer(consul_at, consul_tokens: ConsulTokens) -> ConsulCluster:
     return consul_at(consul_tokens.consumer)
 
 
 @pytest.fixture
-def registered(consumer: Discovery, airflow: Discovery, page: int, eventually: Eventually) -> Iterator[str]:
+def registered(
+    consumer: ConsulCluster, airflow: ConsulCluster, page: int, eventually: Eventually
+) -> Iterator[str]:
     """A consumer that is live."""
     name = f"c-{uuid4().hex[:8]}"
-    consumer.register(
+    consumer.catalog.register(
         name, "127.0.0.1", page, {"incarnation": "i-1"}, f"http://127.0.0.1:{page}/health", 0.2, 60.0
     )
 
     def live() -> bool:
-        members = airflow.members()
+        members = airflow.catalog.members()
         return members.membership is not None and name in members.membership.live
 
     eventually(live, what=f"{name} is live")
     yield name
-    consumer.deregister(name)
+    consumer.catalog.deregister(name)
 
 
 def test_the_consumers_policy_is_enough_for_a_consumer(
-    consumer: Discovery, airflow: Discovery, registered: str
+    consumer: ConsulCluster, airflow: ConsulCluster, registered: str
 ):
-    own = consumer.own_registration(registered)
+    own = consumer.catalog.own_registration(registered)
     assert own is not None
     assert own.incarnation == "i-1"
-    assert consumer.take_generation(registered, "i-1") == 1
-    seen = consumer.own(registered)
-    airflow.request_stop(registered, "i-1", "somebody", "a test")
-    later = consumer.wait_own(seen, 10.0, 5.0, lambda: False)
-    assert consumer.read_stop(registered, later.stop.key) is not None
+    assert consumer.jobs.take_generation(registered, "i-1") == 1
+    seen = consumer.catalog.own(registered)
+    airflow.jobs.request_stop(registered, "i-1", "somebody", "a test")
+    later = consumer.catalog.wait_own(seen, 10.0, 5.0, lambda: False)
+    assert consumer.jobs.read_stop(registered, later.stop.key) is not None
     assert not later.isolated
-    assert consumer.registered_as(registered) is not None
-    assert not consumer.others_stay(registered)
-    assert consumer.clear_stop(registered)
-    assert consumer.deregister(registered, "i-1")
-    assert consumer.own_registration(registered) is None
+    assert consumer.catalog.registered_as(registered) is not None
+    assert not consumer.catalog.others_stay(registered)
+    assert consumer.jobs.clear_stop(registered)
+    assert consumer.catalog.deregister(registered, "i-1")
+    assert consumer.catalog.own_registration(registered) is None
 
 
-def test_the_dags_policy_is_enough_for_the_dags(airflow: Discovery, registered: str) -> None:
-    assert airflow.claim_submission(registered, {"incarnation": "i-1"}, None)
-    airflow.note_submission(registered, {"incarnation": "i-1", "host": "h"})
-    assert airflow.submissions()[registered] == airflow.submission(registered)
-    assert airflow.isolate(registered, "somebody", "a test", time.time())
-    members = airflow.members()
+def test_the_dags_policy_is_enough_for_the_dags(airflow: ConsulCluster, registered: str) -> None:
+    assert airflow.jobs.claim_submission(registered, {"incarnation": "i-1"}, None)
+    airflow.jobs.note_submission(registered, {"incarnation": "i-1", "host": "h"})
+    assert airflow.jobs.submissions()[registered] == airflow.jobs.submission(registered)
+    assert airflow.overrides.isolate(registered, "somebody", "a test", time.time())
+    members = airflow.catalog.members()
     assert members.membership is not None
     assert registered in members.membership.isolated
-    assert airflow.restore(registered)
-    airflow.request_stop(registered, "i-1", "somebody", "a test")
-    assert registered in airflow.stop_requests()
-    assert airflow.clear_stop(registered)
-    airflow.clear_submission(registered)
-    assert airflow.submission(registered) is None
+    assert airflow.overrides.restore(registered)
+    airflow.jobs.request_stop(registered, "i-1", "somebody", "a test")
+    assert registered in airflow.jobs.stop_requests()
+    assert airflow.jobs.clear_stop(registered)
+    airflow.jobs.clear_submission(registered)
+    assert airflow.jobs.submission(registered) is None
 
 
 def test_read_only_token_sees_all_and_changes_nothing(
-    consul_at, consul_tokens: ConsulTokens, airflow: Discovery, registered: str
+    consul_at, consul_tokens: ConsulTokens, airflow: ConsulCluster, registered: str
 ) -> None:
-    viewer: Discovery = consul_at(consul_tokens.viewer)
-    members = viewer.members()
-    assert members.membership == airflow.members().membership
-    assert viewer.isolated() == {}
+    viewer: ConsulCluster = consul_at(consul_tokens.viewer)
+    members = viewer.catalog.members()
+    assert members.membership == airflow.catalog.members().membership
+    assert viewer.overrides.isolated() == {}
     for change in (
-        lambda: viewer.isolate(registered, "me", "why", 0.0),
-        lambda: viewer.request_stop(registered, "i-1", "me", "why"),
-        lambda: viewer.note_submission(registered, {}),
-        lambda: viewer.deregister(registered),
+        lambda: viewer.overrides.isolate(registered, "me", "why", 0.0),
+        lambda: viewer.jobs.request_stop(registered, "i-1", "me", "why"),
+        lambda: viewer.jobs.note_submission(registered, {}),
+        lambda: viewer.catalog.deregister(registered),
     ):
         with pytest.raises(
             ConsulError, match=r"answered 403 .*check the connection's token .*its policy allows"
@@ -142,40 +144,45 @@ def test_read_only_token_sees_all_and_changes_nothing(
 
 
 def test_each_part_is_kept_from_what_it_has_no_business_with(
-    airflow: Discovery, consumer: Discovery, registered: str, page: int
+    airflow: ConsulCluster, consumer: ConsulCluster, registered: str, page: int
 ) -> None:
     with pytest.raises(ConsulError, match="answered 403"):
-        consumer.isolate(registered, "me", "why", 0.0)
+        consumer.overrides.isolate(registered, "me", "why", 0.0)
     with pytest.raises(ConsulError, match="answered 403"):
-        consumer.note_submission(registered, {})
+        consumer.jobs.note_submission(registered, {})
     with pytest.raises(ConsulError, match="answered 403"):
-        airflow.register("mine", "127.0.0.1", page, {}, f"http://127.0.0.1:{page}/", 1.0, 60.0)
+        airflow.catalog.register("mine", "127.0.0.1", page, {}, f"http://127.0.0.1:{page}/", 1.0, 60.0)
 
 
 @pytest.mark.parametrize(
     ("leave_out", "right"), [("node_prefix", "node:read"), ("service", "service:read"), ("key_prefix", "key")]
 )
 def test_partial_rights_make_answers_unbelievable(
-    secure_consul: SecureConsul, consul_at, registered: str, airflow: Discovery, leave_out: str, right: str
+    secure_consul: SecureConsul,
+    consul_at,
+    registered: str,
+    airflow: ConsulCluster,
+    leave_out: str,
+    right: str,
 ) -> None:
     """Consul leaves out what may not be read; so no line of the page can be left out."""
     rules = [line for line in example("consul-viewer").splitlines() if not line.startswith(leave_out)]
     token = secure_consul.grant(f"without-{leave_out}-{uuid4().hex[:8]}", "\n".join(rules))
-    airflow.isolate(registered, "somebody", "a test", time.time())
+    airflow.overrides.isolate(registered, "somebody", "a test", time.time())
     try:
-        doubt = consul_at(token).members()
+        doubt = consul_at(token).catalog.members()
         assert doubt.membership is None
         assert right in doubt.doubt
     except ConsulError as error:
         assert right in str(error)
     finally:
-        airflow.restore(registered)
+        airflow.overrides.restore(registered)
 
 
 def test_a_token_that_consul_does_not_know_is_refused(consul_at, secure_consul: SecureConsul) -> None:
     token = str(uuid4())
     with pytest.raises(ConsulError) as refused:
-        consul_at(token).members()
+        consul_at(token).catalog.members()
     message = str(refused.value)
     assert message.startswith(f"Consul at https://127.0.0.1:{secure_consul.port}: GET /v1/")
     assert "ACL not found" in message
@@ -186,7 +193,7 @@ def test_a_token_that_consul_does_not_know_is_refused(consul_at, secure_consul: 
 def test_empty_answer_without_a_token_is_no_answer(consul_at, registered: str) -> None:
     """Consul does not even say to an anonymous asker that it left something out."""
     with pytest.raises(ConsulError, match="no token: set its password"):
-        consul_at(None).members()
+        consul_at(None).catalog.members()
 
 
 def test_an_anonymous_asker_who_may_see_consumers_but_no_keys_sees_no_isolation(
@@ -197,7 +204,7 @@ def test_an_anonymous_asker_who_may_see_consumers_but_no_keys_sees_no_isolation(
     secure_consul.grant_anonymous(f"anonymous-{uuid4().hex[:8]}", rules)
     try:
         with pytest.raises(ConsulError, match="no token: set its password"):
-            consul_at(None).members()
+            consul_at(None).catalog.members()
     finally:
         secure_consul.grant_anonymous()
 
@@ -208,7 +215,7 @@ def test_anonymous_user_with_keys_only_does_not_take_hidden_services_for_none(
     rules = "\n".join(line for line in example("consul-viewer").splitlines() if "key_prefix" in line)
     secure_consul.grant_anonymous(f"anonymous-{uuid4().hex[:8]}", rules)
     try:
-        members = consul_at(None).members()
+        members = consul_at(None).catalog.members()
         assert members.membership is None
         assert "the connection has no token" in members.doubt
     finally:
@@ -219,10 +226,8 @@ def test_the_certificate_is_checked(
     secure_consul: SecureConsul, consul_tokens: ConsulTokens, stranger_ca: Path, authority: Authority
 ) -> None:
     wrong = settings(secure_consul, consul_tokens.airflow, stranger_ca)
-    for call in (
-        lambda: Discovery(wrong, CLUSTER, SERVICE).members(),
-        lambda: Discovery(wrong, CLUSTER, SERVICE).wait(WaitIndex(), 0),
-    ):
+    catalog = ConsulCluster(wrong, CLUSTER, SERVICE).catalog
+    for call in (catalog.members, lambda: catalog.wait(WaitIndex(), 0)):
         with pytest.raises(ConsulError) as refused:
             call()
         message = str(refused.value)
@@ -231,7 +236,7 @@ def test_the_certificate_is_checked(
         assert "check the connection's 'ca'" in message
     plain = settings(secure_consul, consul_tokens.airflow, authority.ca, scheme="http")
     with pytest.raises(ConsulError, match=r"answered 400 .*HTTPS"):
-        Discovery(plain, CLUSTER, SERVICE).members()
+        ConsulCluster(plain, CLUSTER, SERVICE).catalog.members()
 
 
 def test_a_client_certificate_is_sent_where_the_agent_asks_for_one(
@@ -244,13 +249,11 @@ def test_a_client_certificate_is_sent_where_the_agent_asks_for_one(
     server.start()
     try:
         own = settings(server, token, authority.ca, certfile=str(client), keyfile=str(client))
-        discovery = Discovery(own, CLUSTER, SERVICE)
-        assert discovery.members().membership is not None
-        assert discovery.wait(WaitIndex(), 0).health > 0
-        for call in (
-            lambda: Discovery(settings(server, token, authority.ca), CLUSTER, SERVICE).members(),
-            lambda: Discovery(settings(server, token, authority.ca), CLUSTER, SERVICE).wait(WaitIndex(), 0),
-        ):
+        discovery = ConsulCluster(own, CLUSTER, SERVICE)
+        assert discovery.catalog.members().membership is not None
+        assert discovery.catalog.wait(WaitIndex(), 0).health > 0
+        catalog = ConsulCluster(settings(server, token, authority.ca), CLUSTER, SERVICE).catalog
+        for call in (catalog.members, lambda: catalog.wait(WaitIndex(), 0)):
             with pytest.raises(ConsulError, match=r"certificate required.*'certfile' and 'keyfile'"):
                 call()
     finally:
@@ -293,7 +296,7 @@ def test_the_coordinator_keeps_the_status_quo_when_consul_refuses_it(
     try:
         with open_coordinator(cluster, zookeeper, refused, kafka) as coordinator:
             for part in (
-                lambda: live_consumers(coordinator.discovery),
+                lambda: live_consumers(coordinator.catalog),
                 coordinator.compute_assignment,
                 lambda: coordinator.advance(0.0),
             ):

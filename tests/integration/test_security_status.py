@@ -16,7 +16,7 @@ from muster.consumer.predecessor import Predecessor, ask
 from muster.consumer.status_page import make_status_page
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import Consumer, ConsumerStatus
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -124,12 +124,12 @@ def test_refusal_is_an_unavailable_status_for_the_coordinator(
     with TopicStore(zookeeper, name) as store:
         store.create_topic("flights", "h:9092", "g")
         store.set_partitions("flights", frozenset({0}))
-    discovery = Discovery(consul, name, name)
-    discovery.register("me", "127.0.0.1", guarded.port, {}, f"{guarded.url}/health", 0.2, 60.0)
+    discovery = ConsulCluster(consul, name, name)
+    discovery.catalog.register("me", "127.0.0.1", guarded.port, {}, f"{guarded.url}/health", 0.2, 60.0)
     try:
 
         def live() -> bool:
-            membership = discovery.members().membership
+            membership = discovery.catalog.members().membership
             return membership is not None and "me" in membership.live
 
         eventually(live, what="Consul's check needs no token")
@@ -138,7 +138,7 @@ def test_refusal_is_an_unavailable_status_for_the_coordinator(
         with open_coordinator(cluster, zookeeper, consul, kafka, TOKEN) as coordinator:
             answered = coordinator.advance(0.0)
     finally:
-        discovery.deregister("me")
+        discovery.catalog.deregister("me")
     [waiting] = refused.waiting
     assert "waiting for me to say what it holds (its status is unavailable: its status page" in waiting
     assert "answered 401" in waiting

@@ -21,8 +21,7 @@ from muster.consumer.assignment_watch import PROBLEM, AssignmentWatch
 from muster.core.model import State, TopicAssignment, TopicSnapshot, TopicState, Transition
 from muster.core.wire import assignment_path, assignments_path, partition_path, state_path
 from muster.edges.zookeeper import TopicStore, ZooKeeperError, make_client, start_client, stop_client
-from muster.settings.connections import ZooKeeperSettings
-from muster.settings.zookeeper_acl import AclEntry, parse_acl
+from muster.settings.connections import AclEntry, ZooKeeperSettings, parse_acl
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, STRANGER, VIEWER, Passwords, connection
 

@@ -85,7 +85,7 @@ def _write_clusters(folder: Path, name: str) -> None:
         "consul_service": f"{name}-service",
         "group_id": f"{name}-group",
         "topics": [f"flights-{name}", f"lonely-{name}"],
-        "tick": "1s",
+        "long_poll_timeout": "1s",
         "advance_budget": "15s",
         "stuck_after": "5m",
         "status": "muster_status",

@@ -21,7 +21,7 @@ from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicPartition
 from muster.core.ownership import Offer
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -67,7 +67,7 @@ class Sparkless:
         self._page = HttpServer(
             "status-page", make_status_page(self.agent, settings, list), settings.bind, settings.port
         )
-        discovery = Discovery(consul, cluster.name, cluster.consul_service)
+        discovery = ConsulCluster(consul, cluster.name, cluster.consul_service)
         self._registrar = Registrar(settings, discovery, self.agent, self._ending, self._page.port)
         self._watch = AssignmentWatch(zookeeper, cluster.name, self.agent, 5.0)
         self._committer = Committer(self.agent, kafka, cluster.name, fencing=True)

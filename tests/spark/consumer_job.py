@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from devstack.guard import guard
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, format_assignment
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 
@@ -62,8 +62,8 @@ class ConsumerJob:
         return self.folder / f"{self.incarnation}.log"
 
     @property
-    def discovery(self) -> Discovery:
-        return Discovery(self.servers.consul, self.cluster, self.service)
+    def discovery(self) -> ConsulCluster:
+        return ConsulCluster(self.servers.consul, self.cluster, self.service)
 
     def start(self) -> None:
         settings = ConsumerSettings(
@@ -126,7 +126,7 @@ class ConsumerJob:
 
     def registered(self) -> bool:
         """Whether this very process is registered and passes its check."""
-        found = self.discovery.own_registration(self.consumer)
+        found = self.discovery.catalog.own_registration(self.consumer)
         return found is not None and found.incarnation == self.incarnation and found.passing
 
     def driver(self) -> psutil.Process:
@@ -134,7 +134,7 @@ class ConsumerJob:
         return psutil.Process(self.status()["pid"])
 
     def status(self) -> dict[str, Any]:
-        found = self.discovery.own_registration(self.consumer)
+        found = self.discovery.catalog.own_registration(self.consumer)
         assert found is not None, f"not registered; its log:\n{self.log_tail()}"
         answer = httpx.get(f"http://{found.address}:{found.port}/status", timeout=2, trust_env=False)
         return dict(answer.json())

@@ -172,14 +172,14 @@ def test_isolation_closes_and_restoring_resumes(
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(10)
     eventually(lambda: topic.committed()[0] == 10, 90, "committed")
-    job.discovery.isolate(job.consumer, by="test", why="to see", at=time.time())
+    job.discovery.overrides.isolate(job.consumer, by="test", why="to see", at=time.time())
     began = time.monotonic()
     eventually(lambda: job.lists(topic.name) == ([], [], []), 60, "closed")
     print(f"isolation to closed: {time.monotonic() - began:.2f} s")
     assert job.status()["state"] == "isolated"
     assert job.registered()
     topic.produce(10)
-    assert job.discovery.restore(job.consumer)
+    assert job.discovery.overrides.restore(job.consumer)
     eventually(lambda: topic.committed()[0] == 20, 60, "resumed")
     assert job.status()["state"] == "running"
 
@@ -229,7 +229,7 @@ def test_metrics_and_health(
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(7)
     eventually(lambda: topic.committed()[0] == 7, 90, "committed")
-    found = job.discovery.own_registration(job.consumer)
+    found = job.discovery.catalog.own_registration(job.consumer)
     assert found is not None
     assert found.meta["zone"] == "here"
     url = f"http://{found.address}:{found.port}"
@@ -256,7 +256,7 @@ def test_sigterm_closes_everything_in_order(
     driver = job.driver()
     began = time.monotonic()
     driver.send_signal(signal.SIGTERM)
-    eventually(lambda: job.discovery.own_registration(job.consumer) is None, 90, "deregistered")
+    eventually(lambda: job.discovery.catalog.own_registration(job.consumer) is None, 90, "deregistered")
     print(f"SIGTERM to deregistered: {time.monotonic() - began:.2f} s")
     eventually(lambda: job.exit_code() is not None, 90, "exited")
     print(f"SIGTERM to exit: {time.monotonic() - began:.2f} s")
@@ -284,7 +284,7 @@ def test_driver_ends_at_once_when_its_jvm_is_killed(
     print(f"JVM killed to driver gone: {time.monotonic() - began:.2f} s")
     # If its query fails before the JVM is missed, and the handler is idle, it closes in order and deregisters.
     eventually(
-        lambda: (own := job.discovery.own_registration(job.consumer)) is None or own.nothing_listens,
+        lambda: (own := job.discovery.catalog.own_registration(job.consumer)) is None or own.nothing_listens,
         60,
         "Consul notices that nothing listens any more",
     )
@@ -314,7 +314,7 @@ def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_proce
     began = time.monotonic()
     driver.send_signal(signal.SIGTERM)
     while not ended(driver):
-        own = job.discovery.own_registration(job.consumer)
+        own = job.discovery.catalog.own_registration(job.consumer)
         assert ended(driver) or (own is not None and own.incarnation == job.incarnation), "deregistered first"
         assert time.monotonic() - began < 30, "graceful_timeout, and 15 s"
         time.sleep(0.2)
@@ -339,14 +339,14 @@ def test_newer_process_of_an_id_stays_until_a_stop_request(
     assert newer.status()["incarnation"] == newer.incarnation
     assert dict(newer.offsets_read()) == topic.expected(0)
 
-    newer.discovery.request_stop(newer.consumer, older.incarnation, by="test", why="not meant for it")
-    newer.discovery.request_stop(newer.consumer, newer.incarnation, by="test", why="enough")
+    newer.discovery.jobs.request_stop(newer.consumer, older.incarnation, by="test", why="not meant for it")
+    newer.discovery.jobs.request_stop(newer.consumer, newer.incarnation, by="test", why="enough")
     began = time.monotonic()
     eventually(lambda: newer.exit_code() is not None, 90, "stopped")
     print(f"stop request to exit: {time.monotonic() - began:.2f} s")
     assert newer.exit_code() == 0, newer.log_tail()
-    assert newer.discovery.own_registration(newer.consumer) is None
-    request = newer.discovery.stop_request(newer.consumer)
+    assert newer.discovery.catalog.own_registration(newer.consumer) is None
+    request = newer.discovery.jobs.stop_request(newer.consumer)
     assert request is not None, "whoever watches it has to see that it was asked to stop"
     assert (request.incarnation, request.why) == (newer.incarnation, "enough")
 

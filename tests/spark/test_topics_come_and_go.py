@@ -27,7 +27,7 @@ ANN = Actor("ann", "cost", 1_700_000_000.0)
 
 
 def target_of(coordinator: Coordinator) -> Target:
-    return Target(coordinator.cluster, coordinator.discovery, lambda: nullcontext(coordinator.store))  # type: ignore[arg-type]
+    return Target(coordinator.cluster, coordinator, lambda: nullcontext(coordinator.store))  # type: ignore[arg-type]
 
 
 @pytest.fixture

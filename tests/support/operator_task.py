@@ -11,13 +11,13 @@ from airflow.sdk.exceptions import TaskDeferred
 from muster.airflow.operator import MusterConsumerOperator
 from muster.airflow.submission import Submission
 from muster.airflow.trigger import ConsumerTrigger
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 
 
 class Task:
     """One consumer's task, as Airflow would run it: execute, defer, resume."""
 
-    def __init__(self, cluster: str, discovery: Discovery, task_state: str = "running") -> None:
+    def __init__(self, cluster: str, discovery: ConsulCluster, task_state: str = "running") -> None:
         self.consumer = f"{cluster}-1"
         self.discovery = discovery
         self.operator = MusterConsumerOperator(task_id="consumer", cluster=cluster, consumer=self.consumer)
@@ -46,16 +46,16 @@ class Task:
 
     @property
     def submission(self) -> Submission:
-        note = Submission.from_dict(self.discovery.submission(self.consumer))
+        note = Submission.from_dict(self.discovery.jobs.submission(self.consumer))
         assert note is not None
         return note
 
     @property
     def driver(self) -> int:
-        return int(self.discovery.members().registered[self.consumer].meta["pid"])
+        return int(self.discovery.catalog.members().registered[self.consumer].meta["pid"])
 
     def registered(self) -> bool:
-        return self.consumer in self.discovery.members().registered
+        return self.consumer in self.discovery.catalog.members().registered
 
 
 async def first_event(trigger: ConsumerTrigger) -> dict[str, Any]:

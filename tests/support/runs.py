@@ -56,6 +56,7 @@ def coordinator(
         KafkaSettings(config={"bootstrap.servers": "k:9092"}),
         world.store,
         world,
+        world,
         topics,
         world.poll,
         load_assignor(assignor, {}),
@@ -68,7 +69,7 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
-    live_consumers(one.discovery)
+    live_consumers(one.catalog)
     if one.compute_assignment().needed:
         one.advance(120)
 

@@ -43,12 +43,12 @@ def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...
     }
     membership = Membership({name: Consumer(name) for name in names}, frozenset(isolated))
     by = {name: IsolationEntry(consumer=name, by="ann", at=1.0, why="r") for name in isolated}
-    return InConsul(Members(membership, there, 1), by)
+    return InConsul(Members(membership, there), by)
 
 
 def doubted(why: str) -> InConsul:
     """Consul answers, and its answer cannot be trusted."""
-    return InConsul(Members(None, {}, 1, why))
+    return InConsul(Members(None, {}, why))
 
 
 OFFSETS = Offsets(

@@ -25,8 +25,7 @@ from muster.core.wire_racks import racks_parent
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
-from muster.edges.zookeeper_session import Deadline, Session
-from muster.edges.zookeeper_topics import TopicReader
+from muster.edges.zookeeper_session import Operation, Session
 from muster.settings.connections import ZooKeeperSettings
 from tests.support.memory_zookeeper import SETTINGS, MemoryClient, MemoryZooKeeper
 
@@ -83,17 +82,23 @@ class _MortalSession(Session):
         super().__init__(settings)
         self._store = store
 
-    def deadline(self) -> Deadline:
+    def begin(self) -> Operation:
         if self._store.unreachable:
             raise ZooKeeperError("ZooKeeper is out of reach")
-        return super().deadline()
+        return _MortalOperation(self, self._store)
 
-    def commit(self, what: str, deadline: Deadline, transaction: Any) -> Exception | None:
+
+class _MortalOperation(Operation):
+    def __init__(self, session: Session, store: SimulatedStore) -> None:
+        super().__init__(session)
+        self._store = store
+
+    def commit(self, what: str, transaction: Any) -> Exception | None:
         store = self._store
         store.writes += 1
         if store.writes == store.kill_before:
             raise Killed
-        refusal = super().commit(what, deadline, transaction)
+        refusal = super().commit(what, transaction)
         if store.writes == store.kill_after:
             raise Killed
         return refusal
@@ -121,9 +126,8 @@ class SimulatedStore(TopicStore):
         if settings is None:
             self._session.client = MemoryClient(self.zookeeper)
         self._client = self._session.client
-        self._reader = TopicReader(self._session, cluster)
         if settings is None:
-            self._ensure_parents(self._session.deadline())
+            self._ensure_parents(self._session.begin())
 
     def __enter__(self) -> SimulatedStore:
         super().__enter__()
@@ -279,9 +283,16 @@ class World:
         for consumer in self.consumers.values():
             consumer.obey(self.store)
 
+    @property
+    def catalog(self) -> World:
+        """As the catalog and the overrides of `muster.edges.consul.ConsulCluster`."""
+        return self
+
+    overrides = catalog
+
     def members(self) -> Members:
         if self.doubt:
-            return Members(None, {}, 1, self.doubt)
+            return Members(None, {}, self.doubt)
         there = {
             c.id: self.attributes.get(c.id, Consumer(c.id))
             for c in self.consumers.values()
@@ -293,7 +304,7 @@ class World:
             failing={c: there[c] for c in there if c in self.failing - self.isolated},
             outside={c: there[c] for c in there if c in self.isolated},
         )
-        return Members(membership, {}, 1, "")
+        return Members(membership, {})
 
     def decisions(self) -> Decisions:
         return self.decided

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
@@ -36,7 +36,7 @@ class Site:
     zookeeper: ZooKeeperSettings
     consul: ConsulSettings
     store: TopicStore
-    discovery: Discovery
+    discovery: ConsulCluster
     raw: KazooClient
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ def site(
     tmp_path: Path, zookeeper: ZooKeeperSettings, consul: ConsulSettings, eventually: Eventually
 ) -> Iterator[Site]:
     name = f"p{uuid4().hex[:10]}"
-    discovery = Discovery(consul, name, name)
+    discovery = ConsulCluster(consul, name, name)
     raw = make_client(zookeeper)
     start_client(raw, zookeeper)
     meta = {"weight": "1", "zone": "z"}
@@ -129,7 +129,7 @@ def site(
         there = Site(name, tmp_path, zookeeper, consul, store, discovery, raw)
 
         def all_live() -> bool:
-            membership = discovery.members().membership
+            membership = discovery.catalog.members().membership
             return membership is not None and len(membership.live) == 3
 
         eventually(all_live)

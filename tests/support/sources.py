@@ -24,7 +24,7 @@ class StandIns:
     """`muster.cluster.sources.Sources`; `poll` may be None where no consumer is asked."""
 
     store: Any
-    discovery: Any
+    consul: Any
     ask: Any = None
     offsets_now: Offsets = field(default_factory=Offsets)
 
@@ -41,15 +41,15 @@ class StandIns:
         return found
 
     def members(self) -> Members:
-        found: Members = self.discovery.members()
+        found: Members = self.consul.catalog.members()
         return found
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
-        found: Mapping[str, IsolationEntry] = self.discovery.isolated()
+        found: Mapping[str, IsolationEntry] = self.consul.overrides.isolated()
         return found
 
     def decisions(self) -> Decisions:
-        found: Decisions = self.discovery.decisions()
+        found: Decisions = self.consul.overrides.decisions()
         return found
 
     def poll(
@@ -72,11 +72,11 @@ class StandIns:
         pass
 
 
-def opener(store: object, discovery: object, ask: object = None) -> Opener:
+def opener(store: object, consul: object, ask: object = None) -> Opener:
     """What opens these for a command."""
 
     @contextmanager
     def opened(_: ClusterSettings) -> Iterator[Sources]:
-        yield StandIns(store, discovery, ask)
+        yield StandIns(store, consul, ask)
 
     return opened

@@ -31,7 +31,7 @@ from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
 from muster.core.wire import WireError
-from muster.edges.consul_http import ConsulError, read_answer
+from muster.edges.consul_api import ConsulError, read_answer
 from muster.edges.consul_keys import iso, read_object, seconds
 from muster.edges.consul_members import GREATEST_WEIGHT, LEAST_WEIGHT, Registration, to_consumer
 from muster.edges.status import StatusFailure, poll_statuses
@@ -168,8 +168,8 @@ GOOD = "clusters:\n  good: {consul_service: g, group_id: g, topics: [t], consume
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("tick", "1" + "0" * 400),
-        ("tick", ".inf"),
+        ("long_poll_timeout", "1" + "0" * 400),
+        ("long_poll_timeout", ".inf"),
         ("stuck_after", f'"{"9" * 400}s"'),
         ("topics", '{patterns: ["a{99999999999999}"]}'),
         ("topics", f'{{patterns: ["{"(" * 2_000}{")" * 2_000}"]}}'),

@@ -27,10 +27,16 @@ class Consul:
 
     world: World
 
+    @property
+    def catalog(self) -> Consul:
+        return self
+
+    overrides = catalog
+
     def members(self) -> Members:
         found = self.world.members()
         registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}
-        return Members(found.membership, registered, 1, found.doubt)
+        return Members(found.membership, registered, found.doubt)
 
     def decisions(self) -> Decisions:
         return self.world.decisions()

@@ -83,7 +83,7 @@ def test_doubtful_membership_is_the_status_quo(world: World) -> None:
     assert one.compute_assignment().held == "Consul says there are none"
     assert one.compute_assignment().needed is False
     assert one.advance(60).changes == []
-    assert live_consumers(one.discovery).trusted is False
+    assert live_consumers(one.catalog).trusted is False
     assert world.store.writes == 0
 
 
@@ -122,14 +122,14 @@ def test_new_partitions_wake_the_long_poll(world: World) -> None:
 
 def test_exception_of_the_wait_for_consul_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = coordinator(world, KAFKA)
-    real = one.discovery.wait
+    real = one.catalog.wait
 
     def wait(index: WaitIndex, timeout: float) -> WaitIndex:
         if timeout > 0:
             raise ValueError("anything that is no ConsulError")
         return real(index, timeout)
 
-    monkeypatch.setattr(one.discovery, "wait", wait)
+    monkeypatch.setattr(one.catalog, "wait", wait)
     with pytest.raises(ValueError, match="anything that is no ConsulError"):
         one.compute_assignment(20.0)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from muster.edges.consul import Discovery
-from muster.settings.clusters import Clusters, SettingsError, load_clusters
+from muster.edges.consul import ConsulCluster
+from muster.settings.clusters import Clusters, SettingsError, load_clusters, parse_duration
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
-from muster.settings.duration import parse_duration
 
 GOOD = """
   good:
@@ -32,8 +31,17 @@ def test_the_shipped_file_is_right() -> None:
     clusters = load_clusters(Path(__file__).parents[2] / "include" / "clusters.yaml")
     assert clusters.errors == {}
     assert clusters["flights"].consumer_ids() == ("flights-1", "flights-2", "flights-3")
-    assert clusters["flights"].tick == 20
+    assert clusters["flights"].long_poll_timeout == 20
     assert clusters["flights"].fencing
+
+
+def test_earlier_name_of_long_poll_timeout_is_accepted(tmp_path: Path) -> None:
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{GOOD}    tick: 7s\n"))
+    assert found["good"].long_poll_timeout == 7
+    both = load_clusters(
+        write(tmp_path / "c.yaml", f"clusters:{GOOD}    tick: 7s\n    long_poll_timeout: 8s\n")
+    )
+    assert "key 'tick': unknown key" in both.errors["good"]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +51,7 @@ def test_the_shipped_file_is_right() -> None:
         ("topics: {patterns: ['(']}", "topics.patterns.0", "not a regular expression"),
         ("topics: ['a/b']", "topics.names.0", "allowed are"),
         ("tick: soon", "tick", "'20s'"),
-        ("tick: 0.1", "tick", "greater than or equal to 1"),
+        ("long_poll_timeout: 0.1", "long_poll_timeout", "greater than or equal to 1"),
         ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
         (
@@ -148,9 +156,9 @@ def test_malformed_connection_in_the_environment_takes_no_cluster(
 def test_consul_prefix_begins_the_keys_of_a_cluster(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     cluster = load_clusters(write(path, "clusters:" + GOOD + "    consul_prefix: dev/muster\n"))["good"]
-    assert Discovery.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
     cluster = load_clusters(write(path, "clusters:" + GOOD))["good"]
-    assert Discovery.of(ConsulSettings(), cluster).prefix == "muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "muster/good/"
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ from muster.consumer.agent import Agent
 from muster.consumer.local_api import planned_by, sources
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import SourcePartitions, SourcePlanned
-from muster.core.model import TopicAssignment
+from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed, Why, format_stamp
 
-TopicPartition = tuple[str, int]
 PLACE = Place("k:9092", "g")
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from muster.airflow.stopping import BY_AIRFLOW
 from muster.airflow.submission import Submission, TaskRef
-from muster.edges.consul import Discovery
-from muster.edges.consul_keys import UnreadableKeyError
+from muster.edges.consul import ConsulCluster, JobMailbox, UnreadableKeyError
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +26,11 @@ States = Callable[..., Mapping[str, Mapping[str, Any]]]
 """`get_task_states` of a running task instance: run id to key to state."""
 
 
-def stop_abandoned(discovery: Discovery, get_task_states: States) -> list[str]:
+def stop_abandoned(consul: ConsulCluster, get_task_states: States) -> list[str]:
     """Ask those consumers to stop, and return their ids. Raises `ConsulError` if Consul is out of reach."""
     watched: dict[tuple[str, str], dict[str, Submission]] = defaultdict(dict)
-    registered = discovery.members().registered
-    for consumer, note in discovery.submissions().items():
+    registered = consul.catalog.members().registered
+    for consumer, note in consul.jobs.submissions().items():
         submission = Submission.from_dict(note)
         if submission is None or submission.watch is None or consumer not in registered:
             continue
@@ -43,7 +42,7 @@ def stop_abandoned(discovery: Discovery, get_task_states: States) -> list[str]:
         for consumer, submission in submissions.items():
             if submission.watch is not None and _ended(submission.watch, states):
                 state = states[submission.watch.key]
-                if _ask(discovery, consumer, submission.incarnation, submission.watch, str(state)):
+                if _ask(consul.jobs, consumer, submission.incarnation, submission.watch, str(state)):
                     stopped.append(consumer)
     return stopped
 
@@ -52,15 +51,15 @@ def _ended(watch: TaskRef, states: Mapping[str, Any]) -> bool:
     return str(states.get(watch.key)) in ENDED
 
 
-def _ask(discovery: Discovery, consumer: str, incarnation: str, watch: TaskRef, state: str) -> bool:
+def _ask(jobs: JobMailbox, consumer: str, incarnation: str, watch: TaskRef, state: str) -> bool:
     try:
-        request = discovery.stop_request(consumer)
+        request = jobs.stop_request(consumer)
     except UnreadableKeyError as error:
         log.warning("consumer %s: %s; a request to stop takes its place", consumer, error)
         request = None
     if request is not None and request.incarnation in {"", incarnation}:
         return False
     why = f"its task {watch.key} in run {watch.run} became {state}"
-    discovery.request_stop(consumer, incarnation, f"{BY_AIRFLOW}{watch.dag}, {watch.run}", why)
+    jobs.request_stop(consumer, incarnation, f"{BY_AIRFLOW}{watch.dag}, {watch.run}", why)
     log.warning("consumer %s is asked to stop: %s", consumer, why)
     return True

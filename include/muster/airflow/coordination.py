@@ -39,7 +39,7 @@ from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
 from muster.core.model import State
-from muster.edges.consul import ConsulError, Discovery, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -114,11 +114,11 @@ def fetch_consumers(name: str, context: Context) -> None:
     Before that, it stops consumers whose task ended while no trigger was watching, see `muster.airflow.abandoned`.
     """
     cluster = load_clusters()[name]
-    discovery = Discovery.of(CONNECTIONS.consul(cluster.consul), cluster)
+    consul = ConsulCluster.of(CONNECTIONS.consul(cluster.consul), cluster)
     stats = CoordinatorStats(name)
     with stats.reading():
-        stop_abandoned(discovery, context["ti"].get_task_states)
-        report = live_consumers(discovery)
+        stop_abandoned(consul, context["ti"].get_task_states)
+        report = live_consumers(consul.catalog)
     stats.consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:
@@ -133,8 +133,8 @@ def compute_assignment(
 ) -> bool:
     """Say whether `advance_state` has something to do, and what; writes nothing.
 
-    With nothing to do, wait up to the cluster's tick for something, or defer (see `muster.airflow.waiting`); `woken`
-    says why a task that had deferred goes on.
+    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or defer (see
+    `muster.airflow.waiting`); `woken` says why a task that had deferred goes on.
 
     If a topic is stuck and no question is open about it, `stuck` gets an event through the outlet `when_stuck`.
 
@@ -148,8 +148,8 @@ def compute_assignment(
     defers = not woken and not waits
     with open_cluster(cluster, context) as coordinator, stats.stopwatch() as passed:
         # Taken before the reading, so a change in between ends the wait at once.
-        index = coordinator.discovery.wait(WaitIndex(), 0.0) if defers else WaitIndex()
-        plan = coordinator.compute_assignment(cluster.tick if waits else 0.0)
+        index = coordinator.catalog.wait(WaitIndex(), 0.0) if defers else WaitIndex()
+        plan = coordinator.compute_assignment(cluster.long_poll_timeout if waits else 0.0)
         until = _until(coordinator, longest(clusters, cluster)) if defers and not plan.needed else 0.0
     if until:
         log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())

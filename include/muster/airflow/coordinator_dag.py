@@ -19,8 +19,8 @@ _DOC = """
 
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
-nothing to do waits up to {tick:g} s for a change, so runs are few and answers are quick; with many clusters
-`compute_assignment` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
+nothing to do waits up to {long_poll_timeout:g} s for a change, so runs are few and answers are quick; with many
+clusters `compute_assignment` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
 `muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have. `muster_assignor`
 puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
@@ -70,7 +70,7 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
             name=name,
             service=cluster.consul_service,
             assignor=cluster.assignor.name,
-            tick=cluster.tick,
+            long_poll_timeout=cluster.long_poll_timeout,
             stuck=cluster.stuck_after,
             asset=asset.uri,
         ),
@@ -107,7 +107,7 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
             # A Kafka that is out of reach does not keep consumers that died from being replaced.
             trigger_rule=TriggerRule.ALL_DONE,
             outlets=[when_stuck],
-            execution_timeout=timedelta(seconds=cluster.tick) + _MARGIN,
+            execution_timeout=timedelta(seconds=cluster.long_poll_timeout) + _MARGIN,
         )
 
         @task(

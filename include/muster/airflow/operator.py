@@ -49,7 +49,7 @@ from muster.airflow.submission import (
     submit_to_cluster,
 )
 from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of
-from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
+from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings
 
@@ -75,7 +75,7 @@ Airflow lost sight of it and retries. '' is that Airflow does not answer, as whe
 class _Search:
     """What `execute` has seen so far of a consumer that is to be live."""
 
-    discovery: Discovery
+    consul: ConsulCluster
     cluster: ClusterSettings
     noted: dict[str, Any] | None = None
     submission: Submission | None = None
@@ -115,8 +115,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         with for_good_or_again():
             cluster = load_clusters()[self.cluster]
             consul = CONNECTIONS.consul(cluster.consul)
-            discovery = Discovery.of(consul, cluster)
-            search = _Search(discovery, cluster)
+            search = _Search(ConsulCluster.of(consul, cluster), cluster)
             registration = self._until_live(search, consul, context)
             self._watch(search, registration, context)
 
@@ -181,11 +180,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         life = _life(search.submission)
         try:
             if not search.mine:
-                search.noted = search.discovery.submission(self.consumer)
+                search.noted = search.consul.jobs.submission(self.consumer)
                 search.submission = Submission.from_dict(search.noted)
                 life = _life(search.submission)
-            members = search.discovery.members()
-            stop = search.discovery.stop_request(self.consumer)
+            members = search.consul.catalog.members()
+            stop = search.consul.jobs.stop_request(self.consumer)
         except ConsulError as error:
             # Before anything was submitted this is for the retry. Afterwards Consul may come back in time.
             if search.submission is None or not search.mine or life is Life.ENDED:
@@ -241,18 +240,18 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if not self._claim(search, claim):
             return
         try:
-            search.discovery.clear_stop(self.consumer)
+            search.consul.jobs.clear_stop(self.consumer)
             if is_cluster_mode(hook):
                 note = submit_to_cluster(hook, settings, path, claim.at)
             else:
                 log_file = log_path(cluster.name, self.consumer, incarnation)
                 note, search.process = submit_detached(hook, settings, path, log_file)
         except BaseException:
-            search.discovery.clear_submission(self.consumer)
+            search.consul.jobs.clear_submission(self.consumer)
             raise
         note = replace(note, watch=claim.watch)
         search.mine, search.submission, search.log = incarnation, note, DriverLog(note.log)
-        search.discovery.note_submission(self.consumer, note.as_dict())
+        search.consul.jobs.note_submission(self.consumer, note.as_dict())
         where = f", its log: {note.log_hint}" if note.log_hint else ""
         self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
 
@@ -265,10 +264,10 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
     def _claim(self, search: _Search, claim: Submission) -> bool:
         """Say in Consul that a job is being submitted; False if another task did since the last look."""
-        if search.discovery.claim_submission(self.consumer, claim.as_dict(), search.noted):
+        if search.consul.jobs.claim_submission(self.consumer, claim.as_dict(), search.noted):
             return True
-        if search.discovery.submission(self.consumer) is None:
-            search.discovery.clear_submission(self.consumer)  # malformed
+        if search.consul.jobs.submission(self.consumer) is None:
+            search.consul.jobs.clear_submission(self.consumer)  # malformed
         return False
 
     def _give_up_if_mine(self, search: _Search, why: str) -> None:
@@ -310,7 +309,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
     ) -> str:
         return asyncio.run(
             stop_consumer(
-                search.discovery,
+                search.consul,
                 self.consumer,
                 incarnation,
                 f"{BY_AIRFLOW}{self.dag_id}",
@@ -330,7 +329,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if note is None or note.incarnation != incarnation:
             note = Submission(incarnation, registration.meta.get("host", ""), time.time())
         note = replace(note, watch=_task(context))
-        search.discovery.note_submission(self.consumer, note.as_dict())
+        search.consul.jobs.note_submission(self.consumer, note.as_dict())
         self._show_log(search)
         leader = note.process
         self.log.info(

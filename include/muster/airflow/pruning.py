@@ -16,8 +16,7 @@ from pathlib import Path
 
 from muster.airflow.rest import AirflowRest, FinishedRun
 from muster.airflow.run_notes import OURS
-from muster.settings.clusters import Clusters, SettingsError, load_clusters
-from muster.settings.retention import RetentionSettings
+from muster.settings.clusters import Clusters, RetentionSettings, SettingsError, load_clusters
 
 log = logging.getLogger(__name__)
 

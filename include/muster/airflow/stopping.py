@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from muster.airflow.processes import Life, ProcessRef
-from muster.edges.consul import ConsulError, Discovery
+from muster.edges.consul import ConsulCluster, ConsulError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ KILL_PATIENCE = 5.0
 
 
 async def stop_consumer(
-    discovery: Discovery,
+    consul: ConsulCluster,
     consumer: str,
     incarnation: str,
     who: str,
@@ -53,7 +53,7 @@ async def stop_consumer(
             return False
         if Life.ENDED in lives:
             return True
-        members = discovery.members()
+        members = consul.catalog.members()
         if members.membership is None:
             return False
         found = members.registered.get(consumer)
@@ -61,7 +61,7 @@ async def stop_consumer(
 
     asked = True
     try:
-        await asyncio.to_thread(discovery.request_stop, consumer, incarnation, who, why)
+        await asyncio.to_thread(consul.jobs.request_stop, consumer, incarnation, who, why)
     except ConsulError as error:
         log.warning("consumer %s cannot be asked to stop (%s); a signal has to do", consumer, error)
         asked = False
@@ -82,7 +82,7 @@ async def stop_consumer(
         process.kill()
     await _wait(gone, KILL_PATIENCE)
     with suppress(ConsulError):  # Consul notices by itself, only later
-        await asyncio.to_thread(discovery.deregister, consumer, incarnation)
+        await asyncio.to_thread(consul.catalog.deregister, consumer, incarnation)
     return "it was killed"
 
 

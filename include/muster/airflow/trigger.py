@@ -23,7 +23,7 @@ from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import Submission
 from muster.airflow.watcher import Watch, Watched, watching
-from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
+from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
 from muster.edges.consul_keys import PREFIX
 from muster.settings.clusters import SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -158,8 +158,8 @@ class ConsumerTrigger(BaseTrigger):
     async def _asked(self) -> StopRequest | None:
         """Who asked it to stop, by a look of its own: it may have been gone sooner than the watch heard of it."""
         try:
-            discovery = await self._discovery()
-            return self._meant_for_it(await asyncio.to_thread(discovery.stop_request, self.consumer))
+            consul = await self._consul()
+            return self._meant_for_it(await asyncio.to_thread(consul.jobs.stop_request, self.consumer))
         except (ConsulError, ConnectionSettingsError) as error:
             self.log.warning("whether a person asked it to stop is unknown: %s", error)
             return None
@@ -189,9 +189,9 @@ class ConsumerTrigger(BaseTrigger):
         self.leader = None
         self.driver = driver_of(registration)
 
-    async def _discovery(self) -> Discovery:
+    async def _consul(self) -> ConsulCluster:
         settings = await aconsul_settings(self.connection)
-        return Discovery(settings, self.cluster, self.service, prefix=self.prefix)
+        return ConsulCluster(settings, self.cluster, self.service, prefix=self.prefix)
 
     def _meant_for_it(self, request: StopRequest | None) -> StopRequest | None:
         meant = request is not None and request.incarnation in {"", self.incarnation}
@@ -199,15 +199,15 @@ class ConsumerTrigger(BaseTrigger):
 
     async def _stop(self) -> str:
         try:
-            discovery = await self._discovery()
-            if reason := await self._still_wanted(discovery):
+            consul = await self._consul()
+            if reason := await self._still_wanted(consul):
                 return f"consumer {self.consumer} is left alone: {reason}"
         except (ConsulError, ConnectionSettingsError) as error:
             return f"consumer {self.consumer} is not stopped: {error}"
         ti = self.task_instance
         who = f"{BY_AIRFLOW}{ti.dag_id}, {ti.run_id}" if ti else f"{BY_AIRFLOW}its task"
         ended = await stop_consumer(
-            discovery,
+            consul,
             self.consumer,
             self.incarnation,
             who,
@@ -229,7 +229,7 @@ class ConsumerTrigger(BaseTrigger):
         except AirflowRuntimeError as error:  # then the next that has to know asks again
             self.log.debug("Airflow did not answer the first question: %s", error)
 
-    async def _still_wanted(self, discovery: Discovery) -> str:
+    async def _still_wanted(self, consul: ConsulCluster) -> str:
         """Why the consumer must not be stopped, '' if it must.
 
         Airflow calls `on_kill` also in a triggerer that lost this trigger to another one, after a pause of the
@@ -242,7 +242,7 @@ class ConsumerTrigger(BaseTrigger):
         states = await _states(ti)
         if "deferred" not in states.get(ti.run_id, {}).values():
             return ""
-        noted = Submission.from_dict(await asyncio.to_thread(discovery.submission, self.consumer))
+        noted = Submission.from_dict(await asyncio.to_thread(consul.jobs.submission, self.consumer))
         if noted is not None and noted.watch is not None and noted.watch.id != str(ti.id):
             return ""
         return "its task is still deferred, another triggerer watches it"

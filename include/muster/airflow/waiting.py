@@ -24,7 +24,7 @@ SPARE = 3
 QUIET_RUN = 2.0
 """Seconds between two quiet runs of any cluster, where they defer: a run takes a second of CPU."""
 LONGEST = 240.0
-"""Seconds from one quiet run of a cluster to the next at most, but for a longer tick. The alert
+"""Seconds from one quiet run of a cluster to the next at most, but for a longer `long_poll_timeout`. The alert
 `MusterCoordinatorNotRunning` waits for 300."""
 
 
@@ -36,7 +36,7 @@ def in_task(clusters: Clusters) -> bool:
 
 def longest(clusters: Clusters, cluster: ClusterSettings) -> float:
     """Seconds that a deferred task of `cluster` waits at most."""
-    return max(cluster.tick, min(LONGEST, QUIET_RUN * len(clusters.clusters)))
+    return max(cluster.long_poll_timeout, min(LONGEST, QUIET_RUN * len(clusters.clusters)))
 
 
 class ChangeTrigger(BaseTrigger):

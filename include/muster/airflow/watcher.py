@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from muster.airflow.connections import aconsul_settings
-from muster.edges.consul import ConsulError, Discovery, Members, StopRequest, WaitIndex
+from muster.edges.consul import ConsulCluster, ConsulError, Members, StopRequest, WaitIndex
 from muster.edges.consul_keys import PREFIX
 from muster.settings.connection_parsing import ConnectionSettingsError
 
@@ -99,13 +99,13 @@ class Watch:
     async def _follow(self) -> None:
         # Opened again after each error, so that a connection that was corrected in Airflow takes effect.
         settings = await aconsul_settings(self.what.connection)
-        discovery = Discovery(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
-        index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
+        consul = ConsulCluster(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
+        index = await _in_thread(lambda: consul.catalog.wait(WaitIndex(), 0.0))
         while True:
             self.seen = (index.seen_health, index.seen_keys)
-            self.stops = await _in_thread(discovery.stop_requests)
-            self._tell(await _in_thread(discovery.members))
-            index = await _in_thread(partial(discovery.wait, index, BLOCK))
+            self.stops = await _in_thread(consul.jobs.stop_requests)
+            self._tell(await _in_thread(consul.catalog.members))
+            index = await _in_thread(partial(consul.catalog.wait, index, BLOCK))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

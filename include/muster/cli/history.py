@@ -19,8 +19,7 @@ from muster.core.history import Lever, Record, Unreadable
 from muster.core.model import Move
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
-from muster.settings.clusters import load_clusters
-from muster.settings.duration import Duration
+from muster.settings.clusters import Duration, load_clusters
 
 PAGE = 200
 """Entries that are read at once."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from muster.core.model import ConsumerStatus
-
-TopicPartition = tuple[str, int]
-"""A topic's name and a partition of it."""
+from muster.core.model import ConsumerStatus, TopicPartition
 
 WINDOW = 60.0
 """Seconds over which rates are measured, as far as readings reach back."""

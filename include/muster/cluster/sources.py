@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from muster.cluster.lag import Offsets, TopicPartition
+from muster.cluster.lag import Offsets
 from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
-from muster.core.model import Consumer, TopicSnapshot
+from muster.core.model import Consumer, TopicPartition, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
-from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Members
-from muster.edges.consul_http import address
-from muster.edges.kafka import KafkaError, PartitionError
-from muster.edges.kafka_groups import TopicGroups
+from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Members
+from muster.edges.consul_api import address
+from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
 from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from muster.settings.clusters import ClusterSettings
@@ -39,7 +38,7 @@ class Sources:
         self._cluster = cluster
         self._connections = connections
         self._store: TopicStore | None = None
-        self._discovery: Discovery | None = None
+        self._in_consul: ConsulCluster | None = None
         self._groups: TopicGroups | None = None
         self._addresses: dict[str, str] = {}
         self._opening = threading.Lock()
@@ -58,15 +57,15 @@ class Sources:
 
     def members(self) -> Members:
         """Read from Consul which consumers are registered, live and isolated."""
-        return self._consul(lambda discovery: discovery.members())
+        return self._consul(lambda consul: consul.catalog.members())
 
     def isolated(self) -> Mapping[str, IsolationEntry]:
         """Read from Consul which consumers a person isolated, and why."""
-        return self._consul(lambda discovery: discovery.isolated())
+        return self._consul(lambda consul: consul.overrides.isolated())
 
     def decisions(self) -> Decisions:
         """Read from Consul all that persons decided about the cluster."""
-        return self._consul(lambda discovery: discovery.decisions())
+        return self._consul(lambda consul: consul.overrides.decisions())
 
     def poll(
         self,
@@ -103,16 +102,16 @@ class Sources:
         self._close_store()
         self._close_kafka()
 
-    def _consul(self, ask: Callable[[Discovery], T]) -> T:
-        discovery = self._discovery
-        if discovery is None:
+    def _consul(self, ask: Callable[[ConsulCluster], T]) -> T:
+        consul = self._in_consul
+        if consul is None:
             settings = self._connections.consul(self._cluster.consul)
             self._addresses["consul"] = address(settings)
-            discovery = self._discovery = Discovery.of(settings, self._cluster)
+            consul = self._in_consul = ConsulCluster.of(settings, self._cluster)
         try:
-            return ask(discovery)
+            return ask(consul)
         except ConsulError:
-            self._discovery = None
+            self._in_consul = None
             raise
 
     def _zookeeper(self, ask: Callable[[TopicStore], T]) -> T:

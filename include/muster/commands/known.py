@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def check_consumer(target: Target, consumer: str) -> None:
     """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""
     cluster = target.cluster
-    registered = set(target.discovery.members().registered)
-    known = registered | set(cluster.consumer_ids()) | set(target.discovery.isolated())
+    registered = set(target.consul.catalog.members().registered)
+    known = registered | set(cluster.consumer_ids()) | set(target.consul.overrides.isolated())
     if consumer not in known:
         raise CommandError(
             f"cluster {cluster.name!r} has no consumer {consumer!r}; registered in Consul are: "

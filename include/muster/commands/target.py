@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import Connections
@@ -19,15 +19,14 @@ class Target:
     only, and work while ZooKeeper is unavailable."""
 
     cluster: ClusterSettings
-    discovery: Discovery
+    consul: ConsulCluster
     store: Callable[[], AbstractContextManager[TopicStore]]
 
     @classmethod
     def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
         """Return the cluster's real servers. Raises `ConnectionSettingsError` without a connection to Consul."""
-        discovery = Discovery.of(connections.consul(cluster.consul), cluster)
         return cls(
             cluster,
-            discovery,
+            ConsulCluster.of(connections.consul(cluster.consul), cluster),
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
         )

@@ -41,7 +41,7 @@ from muster.consumer.output import keep_small, quiet
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
-from muster.edges.consul import ConsulError, Discovery
+from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -128,10 +128,10 @@ class Job:
             "127.0.0.1",
             0,
         )
-        discovery = Discovery(
+        consul = ConsulCluster(
             settings.consul, settings.cluster, settings.consul_service, prefix=settings.consul_prefix
         )
-        self._registrar = Registrar(settings, discovery, self._agent, self._ending, self._page.port)
+        self._registrar = Registrar(settings, consul, self._agent, self._ending, self._page.port)
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )

@@ -19,7 +19,7 @@ over an id that is live registers as live itself, so that the id is not taken fo
 in ZooKeeper below the epochs that Consul has noted is of a backup, and is not obeyed.
 
 What it asks of Consul while nothing happens does not depend on how many consumers there are
-(`muster.edges.consul_own`). While Consul is out of reach the consumer goes on as it is.
+(`muster.edges.consul_wait`). While Consul is out of reach the consumer goes on as it is.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from muster.consumer import predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.loop import Beat
-from muster.edges.consul import ConsulError, Discovery, Own, Registration, StopRequest
-from muster.edges.consul_keys import UnreadableKeyError, read_generation
+from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
+from muster.edges.consul_jobs import read_generation
 from muster.edges.consul_members import GENERATION, LEAVING
 from muster.settings.consumer import ConsumerSettings
 
@@ -74,7 +74,7 @@ class Registrar:
     def __init__(
         self,
         settings: ConsumerSettings,
-        discovery: Discovery,
+        consul: ConsulCluster,
         agent: Agent,
         ending: Ending,
         port: int,
@@ -82,7 +82,7 @@ class Registrar:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._discovery = discovery
+        self._consul = consul
         self._agent = agent
         self._ending = ending
         self._port = port
@@ -133,7 +133,7 @@ class Registrar:
             try:
                 if own is not None:
                     poll = joining if self._registered and not self._live else AGENT_LOOK
-                    own = self._discovery.wait_own(own, LONGEST_WAIT, poll, interrupted)
+                    own = self._consul.catalog.wait_own(own, LONGEST_WAIT, poll, interrupted)
                 own = self.look() if own is None or self._asks_elsewhere() else self._heed(own)
                 if own is None:
                     self._stopped.wait(joining)
@@ -157,7 +157,7 @@ class Registrar:
         A process that was replaced says nothing. Raises `ConsulError`.
         """
         with self._lock:
-            own = self._discovery.own(self._settings.consumer)
+            own = self._consul.catalog.own(self._settings.consumer)
             self._heed_newer(own)
             mine = self._mine(own)
             if mine is None or not mine.passing or not self._may_register():
@@ -173,7 +173,7 @@ class Registrar:
         ago. Raises `ConsulError`."""
         now = self._clock()
         if self._others is None or now - self._others[0] >= OTHERS_LOOK:
-            self._others = now, self._discovery.others_stay(self._settings.consumer)
+            self._others = now, self._consul.catalog.others_stay(self._settings.consumer)
         return self._others[1]
 
     def leave(self) -> None:
@@ -187,10 +187,10 @@ class Registrar:
             self._stopped.set()
             consumer, incarnation = self._settings.consumer, self._settings.incarnation
             if self._anyone_asked and not self._ending.replaced:
-                request = self._stop_request(self._discovery.own(consumer))
+                request = self._stop_request(self._consul.catalog.own(consumer))
                 if request is not None:
-                    self._discovery.request_stop(consumer, incarnation, request.by, request.why, request.at)
-            self._discovery.deregister(consumer, incarnation)
+                    self._consul.jobs.request_stop(consumer, incarnation, request.by, request.why, request.at)
+            self._consul.catalog.deregister(consumer, incarnation)
 
     def look(self) -> Own | None:
         """Read what concerns this consumer and do what follows from it: hear, register if need be.
@@ -198,7 +198,7 @@ class Registrar:
         Returns what was read, None if it has to be read again. Raises `ConsulError`.
         """
         asked = self._agent.clock()
-        own = self._heed(self._discovery.own(self._settings.consumer))
+        own = self._heed(self._consul.catalog.own(self._settings.consumer))
         if self._asks_elsewhere():
             self._look_elsewhere(asked)
         return own
@@ -212,8 +212,8 @@ class Registrar:
             self._ending.ask(f"{request.by} asked for it: {request.why}")
         with self._lock:
             if not self._known and self._passes(own):
-                self._known = self._discovery.knows(self._settings.consumer, self._settings.incarnation)
-                own = self._discovery.own(self._settings.consumer)  # the generation as it is since then
+                self._known = self._consul.catalog.knows(self._settings.consumer, self._settings.incarnation)
+                own = self._consul.catalog.own(self._settings.consumer)  # the generation as it is since then
             self._isolate(own.isolated)
             self._heed_newer(own)
             if not self._may_register():
@@ -232,7 +232,7 @@ class Registrar:
                 return None
             self._registered = True
             if self._live and not self._expects:
-                epochs = self._discovery.epochs()
+                epochs = self._consul.overrides.epochs()
                 with self._agent.change() as ownership:
                     ownership.expect(epochs)
                 self._expects = True
@@ -268,7 +268,7 @@ class Registrar:
         key = own.generation.key
         if self._generation > read_generation(key).number:
             settings = self._settings
-            self._discovery.keep_generation(settings.consumer, settings.incarnation, self._generation, key)
+            self._consul.jobs.keep_generation(settings.consumer, settings.incarnation, self._generation, key)
 
     def _asks_elsewhere(self) -> bool:
         return self._live and not self._ending.replaced and self._agent.asks_discovery
@@ -279,7 +279,7 @@ class Registrar:
     def _stop_request(self, own: Own) -> StopRequest | None:
         """What this consumer was asked. A malformed key must not keep it from registering, or from isolation."""
         try:
-            request = self._discovery.read_stop(self._settings.consumer, own.stop.key)
+            request = self._consul.jobs.read_stop(self._settings.consumer, own.stop.key)
         except UnreadableKeyError as error:
             self._agent.problem(STOP_REQUEST, str(error))
             return None
@@ -319,7 +319,7 @@ class Registrar:
         elif there is None:
             log.warning("Consul has forgotten this consumer; registering again")
         host = f"[{settings.advertise}]" if ":" in settings.advertise else settings.advertise
-        self._discovery.register(
+        self._consul.catalog.register(
             settings.consumer,
             settings.advertise,
             self._port,
@@ -353,15 +353,15 @@ class Registrar:
         Returns whether the id is live now.
         """
         consumer, incarnation = self._settings.consumer, self._settings.incarnation
-        self._generation = self._generation or self._discovery.take_generation(consumer, incarnation)
-        found = self._discovery.registered_as(consumer)  # after the number: see the module
+        self._generation = self._generation or self._consul.jobs.take_generation(consumer, incarnation)
+        found = self._consul.catalog.registered_as(consumer)  # after the number: see the module
         known = [] if found is None else [found, *found.older]
         if there is not None and there.incarnation not in {other.incarnation for other in known}:
             known.insert(0, there)  # the servers have not heard of it yet
         others = [other for other in known if other.incarnation != incarnation]
         highest = max((other.generation for other in others), default=0)
         if self._generation <= highest:
-            self._generation = self._discovery.take_generation(consumer, incarnation, highest)
+            self._generation = self._consul.jobs.take_generation(consumer, incarnation, highest)
         if others:
             self._wait_for(others)
         return max(known, key=lambda other: other.generation).passing if known else False
@@ -377,7 +377,7 @@ class Registrar:
 
     def _look_elsewhere(self, asked: float) -> None:
         """See whether Consul's servers have this process as the newest of its id, by a question begun at `asked`."""
-        known = self._discovery.registered_as(self._settings.consumer)
+        known = self._consul.catalog.registered_as(self._settings.consumer)
         if known is not None and known.generation > self._generation:
             self._replaced_by(known)
         else:

@@ -46,7 +46,7 @@ class RackStore(Protocol):
 
 
 class DecisionStore(Protocol):
-    """`muster.edges.consul.Discovery`, as far as decisions are concerned."""
+    """`muster.edges.consul.OverrideStore`, as far as decisions are concerned."""
 
     def decisions(self) -> Decisions:
         """All that persons decided about the cluster."""
@@ -58,13 +58,13 @@ class CircumstancesReader:
     def __init__(
         self,
         store: RackStore,
-        discovery: DecisionStore,
+        overrides: DecisionStore,
         poll: StatusPoller,
         clock: Callable[[], float],
         timeout: float,
     ) -> None:
         self._store = store
-        self._discovery = discovery
+        self._overrides = overrides
         self._poll = poll
         self._clock = clock
         self._timeout = min(timeout, LONGEST_ASKING)
@@ -83,7 +83,7 @@ class CircumstancesReader:
         `decided` only if it is not given.
         """
         parameters = inspect.signature(assignor.assign).parameters
-        decisions = self._discovery.decisions() if decided is None else decided
+        decisions = self._overrides.decisions() if decided is None else decided
         warnings = list(decisions.errors)
         racks: Mapping[str, Racks] = {}
         loads: Mapping[str, Mapping[int, float]] = {}

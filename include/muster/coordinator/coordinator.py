@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from muster.coordinator import gc_policy
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, ask
 from muster.coordinator.circumstances import CircumstancesReader, Known
-from muster.coordinator.ports import Discovery, Lister, StatusPoller, Store
+from muster.coordinator.ports import Catalog, Lister, Overrides, StatusPoller, Store
 from muster.coordinator.reports import (
     AdvanceReport,
     Change,
@@ -70,7 +70,8 @@ class Coordinator:
         cluster: ClusterSettings,
         kafka_settings: KafkaSettings,
         store: Store,
-        discovery: Discovery,
+        catalog: Catalog,
+        overrides: Overrides,
         lister: Lister,
         poll: StatusPoller,
         assignor: Assignor | None = None,
@@ -80,7 +81,8 @@ class Coordinator:
         self.cluster = cluster
         self.kafka_settings = kafka_settings
         self.store = store
-        self.discovery = discovery
+        self.catalog = catalog
+        self.overrides = overrides
         self.lister = lister
         self.poll = poll
         self.assignor = assignor
@@ -88,18 +90,18 @@ class Coordinator:
         self.pause = pause
         self.policy = Policy(cluster.rebalance_delay, cluster.closing_timeout)
         self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
-        self._reader = CircumstancesReader(store, discovery, poll, clock, cluster.status_timeout)
+        self._reader = CircumstancesReader(store, overrides, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
 
         Nothing is done while the cluster is paused. Raises `ConsulError` if it is unknown what is subscribed.
         """
-        decisions = self.discovery.decisions()
+        decisions = self.overrides.decisions()
         if decisions.paused is not None:
             return PartitionsReport(held=f"{decisions.paused}; resume the cluster to go on")
         fetch = TopicFetch(
-            self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.discovery.note_epochs
+            self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.overrides.note_epochs
         )
         return fetch.run(self.subscription(decisions))
 
@@ -117,7 +119,7 @@ class Coordinator:
             self.store.watch_changes(woken)
             waited = self.clock() - began
             # The index is taken before the reading, so a change in between ends the wait at once.
-            index = self.discovery.wait(index, 0)
+            index = self.catalog.wait(index, 0)
             view = self._view()
             view = view if view.held else self._ask(view, silence=BRIEFLY)
             left = long_poll - (self.clock() - began)
@@ -149,7 +151,7 @@ class Coordinator:
 
         def watch() -> None:
             try:
-                result.append(self.discovery.wait(index, timeout))
+                result.append(self.catalog.wait(index, timeout))
             except Exception as error:  # raised below, where it is seen
                 result.append(error)
             finally:
@@ -201,7 +203,7 @@ class Coordinator:
         if view.held:
             return report
         if woke == "tick":
-            view = self._ask(view, also=_some(view.live_owners(), self.cluster.tick))
+            view = self._ask(view, also=_some(view.live_owners(), self.cluster.long_poll_timeout))
         transitions = self._transitions(view)
         under_way = view.under_way()
         stuck = list(self._stuck(view, self._waiting(view)).values())
@@ -269,7 +271,7 @@ class Coordinator:
                 waiting = self._waiting(view)
                 request = view.decisions.rebalance
                 if at_rest and request is not None:
-                    self.discovery.end_rebalance(request)
+                    self.overrides.end_rebalance(request)
                 return AdvanceReport(
                     changes,
                     stable=at_rest,
@@ -312,8 +314,8 @@ class Coordinator:
 
     def _view(self) -> View:
         snapshots, unreadable = readable(self.store.snapshots())
-        decisions = self.discovery.decisions()
-        members = self.discovery.members()
+        decisions = self.overrides.decisions()
+        members = self.catalog.members()
         leaving = self.subscription(decisions).leaving(snapshots)
         policy = self.policy if decisions.rebalance is None else replace(self.policy, rebalance_delay=0.0)
         view = View(
@@ -437,7 +439,7 @@ class Coordinator:
         noted = view.decisions.epochs
         if any(epoch > noted.get(topic, 0) for topic, epoch in new.items()):
             known = {t: s.assignment.epoch for t, s in view.snapshots.items() if s.assignment is not None}
-            self.discovery.note_epochs(known | new)
+            self.overrides.note_epochs(known | new)
 
     def _change(self, transition: Transition) -> Change:
         before = transition.before
@@ -493,8 +495,8 @@ def open_coordinator(
             gc_policy.rare_collections(),
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
-            discovery = consul.Discovery.of(consul_settings, cluster)
+            found = consul.ConsulCluster.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, token=status_token)
-            yield Coordinator(cluster, kafka_settings, store, discovery, lister, poll)
+            yield Coordinator(cluster, kafka_settings, store, found.catalog, found.overrides, lister, poll)
     finally:
         lister.close()

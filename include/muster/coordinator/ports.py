@@ -54,11 +54,18 @@ class Store(Protocol):
         """Set `event` at the next `touch`."""
 
 
-class Discovery(Protocol):
-    """`muster.edges.consul.Discovery`. Every operation raises `ConsulError` within its deadline."""
+class Catalog(Protocol):
+    """`muster.edges.consul.ConsulCatalog`. Every operation raises `ConsulError` within its deadline."""
 
     def members(self) -> Members:
         """Return the consumers that are registered, live and isolated."""
+
+    def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
+        """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""
+
+
+class Overrides(Protocol):
+    """`muster.edges.consul.OverrideStore`. Every operation raises `ConsulError` within its deadline."""
 
     def decisions(self) -> Decisions:
         """All that persons decided about the cluster."""
@@ -68,9 +75,6 @@ class Discovery(Protocol):
 
     def note_epochs(self, epochs: Mapping[str, int]) -> None:
         """Note that these epochs are about to be written, by topic; what is noted never falls."""
-
-    def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
-        """Return at the next change of membership or of the cluster's keys, or after `timeout` seconds."""
 
 
 class Lister(Protocol):

@@ -37,7 +37,7 @@ def questions(coordinator: Coordinator) -> list[Question]:
     waiting = coordinator.stuck()
     culprits = sorted({each.consumer for each in waiting})
     snapshots, _ = readable(coordinator.store.snapshots())
-    membership = coordinator.discovery.members().membership
+    membership = coordinator.catalog.members().membership
     if membership is None:
         return []
     return [
@@ -80,7 +80,7 @@ def _outcome(
     coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
 ) -> str:
     try:
-        assignor = load_in_force(coordinator.cluster, coordinator.discovery.decisions())
+        assignor = load_in_force(coordinator.cluster, coordinator.overrides.decisions())
         known = coordinator.circumstances(snapshots, membership.live, assignor)
         without = WhatIf(without=frozenset({consumer}))
         plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)

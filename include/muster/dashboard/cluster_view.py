@@ -163,7 +163,7 @@ def cluster_answer(
         assignors=choosable(settings),
         shadow_assignor=settings.shadow_assignor.name if settings.shadow_assignor else None,
         stuck_after=settings.stuck_after,
-        tick=settings.tick,
+        tick=settings.long_poll_timeout,
         group_id=settings.group_id,
         consul_service=settings.consul_service,
         levers=list(levers),

@@ -23,7 +23,7 @@ from muster.doctor.findings import Check, Part
 from muster.doctor.kafka import check_brokers, check_group, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
-from muster.edges.consul_keys import GENERATIONS, STOP
+from muster.edges.consul_jobs import GENERATIONS, STOP
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import ConnectionSettingsError

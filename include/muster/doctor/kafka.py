@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaException
 
+from muster.core.model import TopicPartition
 from muster.doctor.findings import Check, Outcome, Part, explained, named
-from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing, TopicPartition
+from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings

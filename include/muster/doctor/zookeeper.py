@@ -37,7 +37,7 @@ def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, write
         try:
             session.open()
             # A server that will refuse the password has accepted the connection before.
-            session.call("asking for /", session.deadline(), session.client.exists_async, "/")
+            session.begin().call("asking for /", session.client.exists_async, "/")
         except ZooKeeperError as error:
             yield part.refused("reachable", error)
             yield from (part.skipped(name, "ZooKeeper is out of reach") for name in names)
@@ -77,9 +77,7 @@ def _version(session: Session) -> str:
 def _readable(part: Part, session: Session, cluster: str) -> Check:
     path = f"/consumers/{cluster}"
     try:
-        children = session.call(
-            f"listing {path}", session.deadline(), session.client.get_children_async, path
-        )
+        children = session.begin().call(f"listing {path}", session.client.get_children_async, path)
     except NoNodeError:
         return part.ok("read", f"{path} is not there yet; the coordinator's first run makes it")
     except ZooKeeperError as error:
@@ -153,7 +151,7 @@ def _missing(session: Session, path: str) -> list[str]:
     return [
         each
         for each in paths
-        if session.call(f"looking for {each}", session.deadline(), session.client.exists_async, each) is None
+        if session.begin().call(f"looking for {each}", session.client.exists_async, each) is None
     ]
 
 
@@ -167,7 +165,7 @@ def _try(session: Session, created: Sequence[str], written: Sequence[str]) -> No
         transaction.set_data(path, b"")
     for path in [*created, created[-1]]:
         transaction.create(path)
-    refusal = session.commit(f"trying whether {created[-1]} could be made", session.deadline(), transaction)
+    refusal = session.begin().commit(f"trying whether {created[-1]} could be made", transaction)
     # Another process may have made or deleted one of the nodes just now, which says nothing about rights.
     if not isinstance(refusal, NodeExistsError | NoNodeError):
         raise ZooKeeperError(

@@ -1,22 +1,23 @@
-"""Who is there: a cluster's consumers as Consul knows them, and what people said about them.
+"""One cluster in Consul: its consumers, what people decided about it, and what its processes leave for each other.
 
-An empty list is never a fact from one read: Consul can answer 200 with an empty list for a service that is not empty
-(hashicorp/consul#20790). `Discovery.members` reads again, from the catalog and from the health endpoint, both with
-Consul's `consistent` mode and some time apart, and believes it only when all agree.
+An empty list of consumers is never a fact from one read: Consul can answer 200 with an empty list for a service that
+is not empty (hashicorp/consul#20790). `ConsulCatalog.members` reads again, from the catalog and from the health
+endpoint, both with Consul's `consistent` mode and some time apart, and believes it only when all agree.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
 
 from muster.core.decisions import IsolationEntry
 from muster.core.wire import check_id
-from muster.edges.consul_http import Answer, ConsulApi, ConsulError, Params, not_understood
-from muster.edges.consul_keys import GENERATIONS, PREFIX, STOP, StopRequest
+from muster.edges.consul_api import Answer, ConsulApi, ConsulError, Params, not_understood
+from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
+from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
     LEAVING,
     Members,
@@ -24,24 +25,35 @@ from muster.edges.consul_members import (
     parse_registrations,
     to_membership,
 )
-from muster.edges.consul_overrides import ISOLATED, OverrideKeys
-from muster.edges.consul_own import Own, read_key, read_registration, wait_for_own
-from muster.edges.consul_wait import WaitIndex, wait_for_change
+from muster.edges.consul_overrides import ISOLATED, OverrideStore
+from muster.edges.consul_wait import (
+    Own,
+    Track,
+    WaitIndex,
+    first_change,
+    health_digest,
+    keys_digest,
+    read_key,
+    read_registration,
+    wait_for_own,
+)
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 __all__ = [
+    "ConsulCatalog",
+    "ConsulCluster",
     "ConsulError",
-    "Discovery",
     "IsolationEntry",
+    "JobMailbox",
     "Members",
+    "OverrideStore",
     "Own",
     "Registration",
     "StopRequest",
+    "UnreadableKeyError",
     "WaitIndex",
 ]
-
-T = TypeVar("T")
 
 SECOND_LOOK = 0.3
 """Seconds between the reads that confirm an empty list; up to half as much again, at random, is added."""
@@ -52,11 +64,15 @@ SHORTEST_REAPING = 60.0
 """Seconds: Consul takes a shorter `deregister_after` for this."""
 
 
-class Discovery(OverrideKeys):
-    """The consumers of `cluster`, registered as `service`, and the cluster's keys.
+class ConsulCluster:
+    """A cluster in Consul, over one connection. Its parts are thread-safe.
 
-    Every call ends within the connection's `timeout` (`wait`: plus its own) or raises `ConsulError`. Thread-safe.
+    Every call ends within the connection's `timeout` (a wait: plus its own) or raises `ConsulError`.
     """
+
+    catalog: ConsulCatalog
+    overrides: OverrideStore
+    jobs: JobMailbox
 
     def __init__(
         self,
@@ -66,24 +82,40 @@ class Discovery(OverrideKeys):
         pause: Callable[[float], None] = time.sleep,
         prefix: str = PREFIX,
     ) -> None:
-        super().__init__(ConsulApi(settings), cluster, prefix)
-        self.service = check_id(service, "Consul service")
-        self._pause = pause
+        keys = Keys(ConsulApi(settings), cluster, prefix)
+        self.overrides = OverrideStore(keys)
+        self.jobs = JobMailbox(keys)
+        self.catalog = ConsulCatalog(keys, self.overrides, service, pause)
 
     @classmethod
-    def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> Discovery:
-        """The consumers and keys of a cluster of clusters.yaml."""
+    def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
+        """A cluster of clusters.yaml."""
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
+
+
+class ConsulCatalog:
+    """The consumers of a cluster, registered as `service`: which there are, how they fare, and what changes."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        overrides: OverrideStore,
+        service: str,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.service = check_id(service, "Consul service")
+        self._api = keys.api
+        self._keys = keys
+        self._overrides = overrides
+        self._pause = pause
 
     def members(self) -> Members:
         """Who is registered, live and isolated, or why that is unknown. See the module on empty lists."""
-        isolated = {consumer: entry.said() for consumer, entry in self.isolated().items()}
+        isolated = {consumer: entry.said() for consumer, entry in self._overrides.isolated().items()}
         answer, registered = self._health()
-        if answer.doubt:
-            return Members(None, registered, answer.index, answer.doubt)
-        if registered:
-            return Members(to_membership(registered.values(), isolated), registered, answer.index)
-        return self._confirm_empty(isolated, answer.index)
+        if not registered and not answer.doubt:
+            return self._confirm_empty(isolated)
+        return _members(registered, isolated, answer.doubt)
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         """Return at the first change of the service's health or the cluster's keys since `index`, or after
@@ -92,7 +124,12 @@ class Discovery(OverrideKeys):
         To miss nothing, take an index with `timeout` 0, read, and wait from that index. Not to be called from
         within a running event loop.
         """
-        return wait_for_change(self._api, self.service, self.prefix, index, timeout)
+        health = Track(f"/v1/health/service/{self.service}", health_digest, index.health, index.seen_health)
+        keys = Track(
+            f"/v1/kv/{self._keys.prefix}", keys_digest, index.keys, index.seen_keys, [("recurse", "1")]
+        )
+        asyncio.run(first_change(self._api, [health, keys], timeout))
+        return WaitIndex(health.index, keys.index, health.seen, keys.seen)
 
     def register(
         self,
@@ -111,9 +148,7 @@ class Discovery(OverrideKeys):
         unless it is `passing` from the start: for one that replaces a live one, so that the id does not seem gone.
         Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least.
         """
-        self._api.agent_put(
-            "/v1/agent/service/register",
-            [("replace-existing-checks", "true")],
+        self._api.register(
             {
                 "ID": check_id(consumer),
                 "Name": self.service,
@@ -153,21 +188,14 @@ class Discovery(OverrideKeys):
 
         Raises `ConsulError` also if the answer is not to be trusted.
         """
-        quoted = json.dumps(check_id(consumer))
-        only = _only(consumer)
-        answer, registered = self._health(only)
+        answer, registered = self._health(_only(consumer))
         if not registered and not answer.doubt:
-            self._look_again()
-            path = f"/v1/catalog/service/{self.service}"
-            catalog = self._api.read(path, [("filter", f"ServiceID == {quoted}")], consistent=True)
-            self._look_again()
-            answer, registered = self._health(only, consistent=True)
+            catalog, answer, registered = self._look_again(consumer)
             if not registered and catalog.data:
-                raise self._error(
+                raise self._keys.error(
                     f"its catalog knows {consumer}, and its health endpoint does not; ask again"
                 )
-        if answer.doubt:
-            raise ConsulError(answer.doubt)
+        answer.trusted()
         return registered.get(consumer)
 
     def knows(self, consumer: str, incarnation: str) -> bool:
@@ -186,7 +214,7 @@ class Discovery(OverrideKeys):
         answer, registered = self._health(only)
         if answer.doubt:
             return False
-        decided = self.decisions()
+        decided = self._overrides.decisions()
         live = to_membership(
             registered.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")
         ).live
@@ -195,11 +223,9 @@ class Discovery(OverrideKeys):
     def own(self, consumer: str) -> Own:
         """What concerns this consumer alone: its registration with the local agent, and its keys."""
         return Own(
-            check_id(consumer),
-            read_registration(self._api, consumer),
-            stop=read_key(self._api, self._name(STOP, consumer)),
-            isolation=read_key(self._api, self._name(ISOLATED, consumer)),
-            generation=read_key(self._api, self._name(GENERATIONS, consumer)),
+            consumer,
+            self.own_registration(consumer),
+            *(read_key(self._keys, of_consumer(kind, consumer)) for kind in (STOP, ISOLATED, GENERATIONS)),
         )
 
     def wait_own(self, own: Own, timeout: float, poll: float, interrupted: Callable[[], bool]) -> Own:
@@ -214,48 +240,43 @@ class Discovery(OverrideKeys):
     ) -> tuple[Answer, dict[str, Registration]]:
         path = f"/v1/health/service/{self.service}"
         answer = self._api.read(path, params, consistent=consistent)
-        return answer, self._understood(parse_registrations, answer.data, f"GET {path}")
+        try:
+            return answer, parse_registrations(answer.data)
+        except ValueError as error:
+            raise not_understood(self._api.settings, f"GET {path}", f"{error}: {answer.data}") from error
 
-    def _confirm_empty(self, isolated: Mapping[str, str], index: int) -> Members:
+    def _confirm_empty(self, isolated: Mapping[str, str]) -> Members:
         doubt = f"Consul at first named no consumer of service {self.service}, and "
         try:
-            self._look_again()
-            path = f"/v1/catalog/service/{self.service}"
-            catalog = self._api.read(path, consistent=True)
-            self._look_again()
-            answer, registered = self._health(consistent=True)
+            catalog, answer, registered = self._look_again()
             hides = self._api.hides()
         except ConsulError as error:
-            return Members(None, {}, index, f"{doubt}could not be asked again: {error}")
-        if reason := catalog.doubt or answer.doubt:
-            return Members(None, registered, answer.index, reason)
-        if registered:
-            return Members(to_membership(registered.values(), isolated), registered, answer.index)
-        if catalog.data != []:
-            return Members(
-                None, {}, answer.index, f"{doubt}its catalog does not agree; ask again in a moment"
-            )
-        if hides:
-            return Members(
-                None,
-                {},
-                answer.index,
-                f"{doubt}may hide them: it has ACLs, and the connection has no token; set its password to one",
-            )
-        return Members(to_membership((), isolated), {}, answer.index)
+            return Members(None, {}, f"{doubt}could not be asked again: {error}")
+        reason = catalog.doubt or answer.doubt
+        if not registered and not reason:
+            if catalog.data != []:
+                reason = f"{doubt}its catalog does not agree; ask again in a moment"
+            elif hides:
+                step = "set its password to one"
+                reason = f"{doubt}may hide them: it has ACLs, and the connection has no token; {step}"
+        return _members(registered, isolated, reason)
 
-    def _look_again(self) -> None:
+    def _look_again(self, consumer: str = "") -> tuple[Answer, Answer, dict[str, Registration]]:
+        """Read the catalog and then the health endpoint, of all consumers or of one, some time apart."""
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  to spread load, not to keep a secret
+        path = f"/v1/catalog/service/{self.service}"
+        only = _only(consumer, "ServiceID") if consumer else None
+        catalog = self._api.read(path, only, consistent=True)
+        self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  the same
+        return catalog, *self._health(_only(consumer) if consumer else None, consistent=True)
 
-    def _understood(self, parse: Callable[[Any], T], data: Any, what: str) -> T:
-        try:
-            return parse(data)
-        except ValueError as error:
-            raise not_understood(self._api.settings, what, f"{error}: {data}") from error
+
+def _members(registered: Mapping[str, Registration], isolated: Mapping[str, str], doubt: str) -> Members:
+    return Members(None if doubt else to_membership(registered.values(), isolated), registered, doubt)
 
 
-def _only(consumer: str) -> Params:
-    return [("filter", f"Service.ID == {json.dumps(check_id(consumer))}")]
+def _only(consumer: str, field: str = "Service.ID") -> Params:
+    return [("filter", f"{field} == {json.dumps(check_id(consumer))}")]
 
 
 def _duration(seconds: float) -> str:

@@ -74,12 +74,11 @@ class Members:
     """One reading of the service.
 
     `membership` is None when the reading is not to be trusted, and `doubt` says why. `registered` is what was read
-    nevertheless, with those that are not live. `index` is Consul's index of the reading.
+    nevertheless, with those that are not live.
     """
 
     membership: Membership | None
     registered: Mapping[str, Registration]
-    index: int
     doubt: str = ""
 
 

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
 from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
 from muster.core.subscription import TopicDecision, check_pattern
 from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
-from muster.edges.consul_keys import Key, Keys, iso, read_object, said
+from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
@@ -40,16 +40,25 @@ SUBSCRIBED, UNSUBSCRIBED = "subscribed", "unsubscribed"
 NAMES, PATTERNS = "names", "patterns"
 PAUSED, REBALANCE = "coordination/paused", "coordination/rebalance"
 ASSIGNOR, EPOCHS = "coordination/assignor", "coordination/epochs"
+NOTHING_FOLLOWS = "nothing follows from it. Correct it, or delete the key"
+TOPICS_STAY = (
+    "until it is corrected or deleted, topics are neither taken up nor let go, but where a person decided so by "
+    "their name"
+)
+ASSIGNOR_UNKNOWN = "so the assignor is unknown. Choose one again, or take the choice back"
 ATTEMPTS = 10
 """How many times epochs are tried to be noted while others note some as well."""
 
 
-class OverrideKeys(Keys):
-    """The keys of one cluster, with all overrides. Raises `ConsulError` as `Keys` does.
+class OverrideStore:
+    """All overrides of one cluster. Raises `ConsulError`.
 
     What adds an override returns False if there is one already, which stays; what removes one returns False if there
     is none, and removes also what cannot be read. `at` is in seconds since the epoch.
     """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def decisions(self) -> Decisions:
         """Return all overrides of the cluster, from one read of all its keys.
@@ -57,40 +66,64 @@ class OverrideKeys(Keys):
         Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,
         and not to see a pause to end it.
         """
-        found = _Found()
-        for key in self._keys(self.prefix):
-            found.take(key.name.removeprefix(self.prefix), key)
-        return found.decisions()
+        found: defaultdict[str, list[Any]] = defaultdict(list)
+        whole: dict[str, Any] = {}
+        errors: list[str] = []
+        for name, key in self._keys.below().items():
+            kind, _, rest = name.partition("/")
+            try:
+                if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
+                    continue
+                if kind in _EACH:
+                    found[kind].append(_EACH[kind](rest, key))
+                elif name in _WHOLE:
+                    whole[rest] = _WHOLE[name](key)
+            except ValueError as error:
+                problem = f"Consul key {key.name}: {error}"
+                if name == ASSIGNOR:
+                    whole["assignor_error"] = f"{problem}; {ASSIGNOR_UNKNOWN}"
+                else:
+                    errors.append(f"{problem}; {TOPICS_STAY if kind == TOPICS else NOTHING_FOLLOWS}")
+                    whole |= {"topics_in_doubt": True} if kind == TOPICS else {}
+        return Decisions(
+            {(pin.topic, pin.partition): pin for pin in found[PINNED]},
+            {(exclusion.consumer, exclusion.topic): exclusion for exclusion in found[EXCLUDED]},
+            tuple(sorted(errors)),
+            subscriptions=tuple(found[TOPICS]),
+            isolated={entry.consumer: entry for entry in found[ISOLATED]},
+            drained={drain.consumer: drain for drain in found[DRAINED]},
+            **whole,
+        )
 
     def isolated(self) -> dict[str, IsolationEntry]:
         """Return every isolated consumer, from the keys on isolation alone."""
-        prefix = f"{self.prefix}{ISOLATED}/"
-        named = {key.name.removeprefix(prefix): key for key in self._keys(prefix)}
-        return {consumer: _isolation(consumer, key) for consumer, key in named.items() if consumer}
+        found = self._keys.below(f"{ISOLATED}/")
+        return {consumer: _isolation(consumer, key) for consumer, key in found.items()}
 
     def isolate(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Isolate a consumer."""
-        return self._add(_consumer(ISOLATED, consumer), by, why, at)
+        return self._add(of_consumer(ISOLATED, consumer), by, why, at)
 
     def restore(self, consumer: str) -> bool:
         """End a consumer's isolation (by a key; maintenance mode is another thing)."""
-        return self._take_back(_consumer(ISOLATED, consumer))
+        return self._keys.remove(of_consumer(ISOLATED, consumer))
 
     def drain(self, consumer: str, by: str, why: str, at: float) -> bool:
         """Drain a consumer."""
-        return self._add(_consumer(DRAINED, consumer), by, why, at)
+        return self._add(of_consumer(DRAINED, consumer), by, why, at)
 
     def undrain(self, consumer: str) -> bool:
         """Let a drained consumer have partitions again."""
-        return self._take_back(_consumer(DRAINED, consumer))
+        return self._keys.remove(of_consumer(DRAINED, consumer))
 
     def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:
         """Fix a partition to a consumer, in place of an earlier pin of it."""
-        self._replace(_pinned(topic, partition), by, why, at, {"consumer": check_id(consumer)})
+        value = text(by, why, at, {"consumer": check_id(consumer)})
+        self._keys.write(_pinned(topic, partition), value)
 
     def unpin(self, topic: str, partition: int) -> bool:
         """Take a pin back."""
-        return self._take_back(_pinned(topic, partition))
+        return self._keys.remove(_pinned(topic, partition))
 
     def exclude(self, consumer: str, topic: str, by: str, why: str, at: float) -> bool:
         """Keep a consumer from a topic."""
@@ -98,7 +131,7 @@ class OverrideKeys(Keys):
 
     def include(self, consumer: str, topic: str) -> bool:
         """Take an exclusion back."""
-        return self._take_back(_excluded(consumer, topic))
+        return self._keys.remove(_excluded(consumer, topic))
 
     def decide_topic(
         self, selector: str, *, pattern: bool, subscribed: bool, by: str, why: str, at: float
@@ -109,7 +142,7 @@ class OverrideKeys(Keys):
 
     def undo_topic(self, selector: str, *, pattern: bool, subscribed: bool) -> bool:
         """Take such a decision back."""
-        return self._take_back(_selected(selector, pattern, subscribed))
+        return self._keys.remove(_selected(selector, pattern, subscribed))
 
     def pause(self, by: str, why: str, at: float) -> bool:
         """Pause coordination."""
@@ -117,59 +150,42 @@ class OverrideKeys(Keys):
 
     def resume(self) -> bool:
         """End the pause."""
-        return self._take_back(PAUSED)
+        return self._keys.remove(PAUSED)
 
     def ask_for_rebalance(self, by: str, why: str, at: float) -> None:
         """Ask for a rebalance now, in place of an earlier request that was not carried out yet."""
-        self._replace(REBALANCE, by, why, at)
+        self._keys.write(REBALANCE, text(by, why, at))
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:
         """Remove a request that was carried out. False if another one has taken its place, which stands."""
-        return self._api.delete_key(self.prefix + REBALANCE, cas=request.modified)
+        return self._keys.api.delete_key(self._keys.prefix + REBALANCE, cas=request.modified)
 
     def choose_assignor(self, name: str, options: Mapping[str, Any], by: str, why: str, at: float) -> None:
         """Put an assignor in the place of the one in clusters.yaml, and of one chosen earlier."""
-        self._replace(ASSIGNOR, by, why, at, {"name": name, "options": dict(options)})
+        self._keys.write(ASSIGNOR, text(by, why, at, {"name": name, "options": dict(options)}))
 
     def clear_assignor(self) -> bool:
         """Take the choice of an assignor back."""
-        return self._take_back(ASSIGNOR)
+        return self._keys.remove(ASSIGNOR)
 
     def epochs(self) -> dict[str, int]:
         """Return the epochs that were noted, by topic; none if the key cannot be read."""
-        return _epochs_in(self._key(self.prefix + EPOCHS))
+        return _epochs_in(self._keys.read(EPOCHS))
 
     def note_epochs(self, epochs: Mapping[str, int]) -> None:
         """Note that these are about to be written, by topic. One that is noted never falls."""
-        name = self.prefix + EPOCHS
         for _ in range(ATTEMPTS):
-            key = self._key(name)
+            key = self._keys.read(EPOCHS)
             known = _epochs_in(key)
             merged = known | {topic: max(epoch, known.get(topic, epoch)) for topic, epoch in epochs.items()}
             value = json.dumps(merged, separators=(",", ":"), sort_keys=True)
-            if merged == known or self._api.put_key(name, value, cas=0 if key is None else key.modified):
+            if merged == known or self._keys.change(EPOCHS, value, key):
                 return
-        raise self._error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
+        name = self._keys.prefix + EPOCHS
+        raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
 
     def _add(self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> bool:
-        return self._api.put_key(self.prefix + rest, _text(by, why, at, more), cas=0)
-
-    def _replace(
-        self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None
-    ) -> None:
-        if not self._api.put_key(self.prefix + rest, _text(by, why, at, more)):
-            raise self._error(f"key {self.prefix}{rest} was not written; try again")
-
-    def _take_back(self, rest: str) -> bool:
-        return self._remove(self.prefix + rest)
-
-
-def _text(by: str, why: str, at: float, more: Mapping[str, Any] | None) -> str:
-    return json.dumps({**(more or {}), "who": by, "when": iso(at), "why": why})
-
-
-def _consumer(kind: str, consumer: str) -> str:
-    return f"{kind}/{check_id(consumer)}"
+        return self._keys.change(rest, text(by, why, at, more), before=None)
 
 
 def _pinned(topic: str, partition: int) -> str:
@@ -186,69 +202,6 @@ def _selected(selector: str, pattern: bool, subscribed: bool) -> str:
         return f"{TOPICS}/{how}/{NAMES}/{check_topic(selector)}"
     encoded = base64.urlsafe_b64encode(selector.encode()).decode().rstrip("=")
     return f"{TOPICS}/{how}/{PATTERNS}/{encoded}"
-
-
-@dataclass
-class _Found:
-    """What was read so far."""
-
-    pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
-    exclusions: dict[tuple[str, str], Exclusion] = field(default_factory=dict)
-    isolated: dict[str, IsolationEntry] = field(default_factory=dict)
-    drained: dict[str, Drain] = field(default_factory=dict)
-    topics: list[TopicDecision] = field(default_factory=list)
-    whole: dict[str, Any] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def take(self, name: str, key: Key) -> None:
-        """Read one key, called `name` in the cluster; what cannot be read is named. Other keys are left out."""
-        kind, _, rest = name.partition("/")
-        if not rest or rest.endswith("/"):  # a "folder" that Consul's UI creates
-            return
-        try:
-            if kind == PINNED:
-                pin = _pin(rest, key)
-                self.pins[pin.topic, pin.partition] = pin
-            elif kind == EXCLUDED:
-                exclusion = _exclusion(rest, key)
-                self.exclusions[exclusion.consumer, exclusion.topic] = exclusion
-            elif kind == ISOLATED:
-                self.isolated[rest] = _isolation(rest, key)
-            elif kind == DRAINED:
-                self.drained[rest] = Drain(**_said_in(key), consumer=check_id(rest))
-            elif kind == TOPICS:
-                self.topics.append(_topic_decision(rest, key))
-            elif name in _WHOLE:
-                self.whole[rest] = _WHOLE[name](key)
-        except ValueError as error:
-            self._cannot_be_read(kind, name, key, error)
-
-    def _cannot_be_read(self, kind: str, name: str, key: Key, error: ValueError) -> None:
-        follows = "nothing follows from it. Correct it, or delete the key"
-        if kind == TOPICS:
-            self.whole["topics_in_doubt"] = True
-            follows = (
-                "until it is corrected or deleted, topics are neither taken up nor let go, but where a person "
-                "decided so by their name"
-            )
-        elif name == ASSIGNOR:
-            self.whole["assignor_error"] = (
-                f"Consul key {key.name}: {error}; so the assignor is unknown. Choose one again, or take "
-                "the choice back"
-            )
-            return
-        self.errors.append(f"Consul key {key.name}: {error}; {follows}")
-
-    def decisions(self) -> Decisions:
-        return Decisions(
-            self.pins,
-            self.exclusions,
-            tuple(sorted(self.errors)),
-            subscriptions=tuple(self.topics),
-            isolated=self.isolated,
-            drained=self.drained,
-            **self.whole,
-        )
 
 
 def _isolation(consumer: str, key: Key) -> IsolationEntry:
@@ -294,13 +247,6 @@ def _pattern(key: Key) -> str:
         raise WireError(f"pattern {error}") from error
 
 
-def _pause(key: Key) -> Pause:
-    value = read_object(key.value)
-    if value is None:
-        return Pause(by="unknown", at=0.0, why=f"key {key.name} holds no JSON object")
-    return Pause(**said(value))
-
-
 def _rebalance(key: Key) -> RebalanceRequest:
     return RebalanceRequest(**said(_value(key)), modified=key.modified)
 
@@ -322,8 +268,16 @@ def _epochs(key: Key) -> dict[str, int]:
     return {check_topic(topic): epoch for topic, epoch in value.items()}
 
 
+_EACH: Mapping[str, Callable[[str, Key], object]] = {
+    PINNED: _pin,
+    EXCLUDED: _exclusion,
+    ISOLATED: _isolation,
+    DRAINED: lambda rest, key: Drain(**_said_in(key), consumer=check_id(rest)),
+    TOPICS: _topic_decision,
+}
+"""How the keys of each kind are read, each with the rest of its name."""
 _WHOLE: Mapping[str, Callable[[Key], object]] = {
-    PAUSED: _pause,
+    PAUSED: lambda key: Pause(**_said_in(key)),
     REBALANCE: _rebalance,
     ASSIGNOR: _assignor,
     EPOCHS: _epochs,
@@ -340,7 +294,8 @@ def _epochs_in(key: Key | None) -> dict[str, int]:
 
 def _said_in(key: Key) -> dict[str, Any]:
     """Return who, when and why of an override that counts whatever its key holds."""
-    return said(read_object(key.value) or {"why": f"key {key.name} holds no JSON object"})
+    value = read_object(key.value)
+    return said({"why": f"key {key.name} holds no JSON object"} if value is None else value)
 
 
 def _two(rest: str, expected: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import concurrent.futures
 import logging
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from confluent_kafka import KafkaError as KafkaError_
 from confluent_kafka import TopicPartition as _TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # exported, though not by name
 
+from muster.core.model import TopicPartition
 from muster.core.positions import Committed
 from muster.edges.kafka_admin import (
     GRACE,
@@ -31,7 +33,6 @@ from muster.edges.kafka_admin import (
     Failure,
     KafkaError,
     PartitionError,
-    TopicPartition,
     librdkafka_logger,
     name_partitions,
 )
@@ -44,9 +45,9 @@ __all__ = [
     "Identities",
     "KafkaError",
     "PartitionError",
+    "TopicGroups",
     "TopicLister",
     "TopicListing",
-    "TopicPartition",
     "librdkafka_logger",
 ]
 
@@ -56,7 +57,7 @@ T = TypeVar("T")
 _Found = dict[TopicPartition, T | Failure]
 
 NO_LEADERS = KafkaError_._NOENT
-"""librdkafka's word for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
+"""librdkafka's code for partitions that no broker leads: the topic is new, or unknown, or no broker answers."""
 UNREACHABLE = frozenset({KafkaError_._TIMED_OUT, KafkaError_._TRANSPORT, KafkaError_._ALL_BROKERS_DOWN})
 STALE = frozenset(
     {
@@ -219,7 +220,7 @@ class TopicLister:
 
 
 def _plain(found: Mapping[TopicPartition, Committed | None]) -> dict[TopicPartition, int | None]:
-    return {key: None if there is None else there.offset for key, there in found.items()}
+    return {tp: None if there is None else there.offset for tp, there in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,7 @@ class GroupOffsets:
         what = f"committing offsets of group {self.group_id}"
 
         def write(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
-            return self._group.commit({key: offsets[key] for key in asked}, metadata, timeout)
+            return self._group.commit({tp: offsets[tp] for tp in asked}, metadata, timeout)
 
         self._all(what, offsets.keys(), write)
 
@@ -325,7 +326,7 @@ class GroupOffsets:
             timeout = min(timeout, LEADER_WITHIN)
             self._admin.connect(timeout)
             futures = self._admin.client.list_offsets(
-                {_TopicPartition(*key): spec() for key in asked},
+                {_TopicPartition(*tp): spec() for tp in asked},
                 isolation_level=self._isolation,
                 request_timeout=timeout,
             )
@@ -357,20 +358,20 @@ class GroupOffsets:
         passing, answers = PASSING, True
         while asked:
             found = self._attempt(attempt, asked, max(0.1, self._admin.timeout - (time.monotonic() - began)))
-            for key in asked:
-                value = found.get(key, SILENCE)
+            for tp in asked:
+                value = found.get(tp, SILENCE)
                 if isinstance(value, Failure):
-                    failures[key] = value
+                    failures[tp] = value
                 else:
-                    offsets[key] = value
-                    failures.pop(key, None)
-            asked = [key for key, failure in failures.items() if failure.code in passing]
+                    offsets[tp] = value
+                    failures.pop(tp, None)
+            asked = [tp for tp, failure in failures.items() if failure.code in passing]
             if asked and time.monotonic() - began + pause > PATIENCE:
                 break
             if asked:
                 time.sleep(pause)
                 pause *= 2
-                if any(failures[key].code in STALE for key in asked):
+                if any(failures[tp].code in STALE for tp in asked):
                     answers = self._admin.refresh(PATIENCE)
                     # A partition that Kafka's newest answer does not have either is not there.
                     passing = PASSING - {KafkaError_._UNKNOWN_PARTITION}
@@ -396,7 +397,7 @@ class GroupOffsets:
             out_of_reach = not answers or bool(self._admin.trouble or self._group.trouble)
         if not offsets and out_of_reach:
             return self._admin.error(what, first, self._group.trouble)
-        errors = {key: failure.text for key, failure in failures.items()}
+        errors = {tp: failure.text for tp, failure in failures.items()}
         step = (
             "check that the topic exists and may be read by this user, or try again if its leader is changing"
         )
@@ -423,3 +424,44 @@ class GroupOffsets:
         if not all(isinstance(value, Failure) for value in found.values()):
             self._admin.heard()
         return found
+
+
+class TopicGroups:
+    """A `GroupOffsets` for each group that topics name, kept open while some topic names it. Not thread-safe.
+
+    A group that was changed in the settings counts for a topic only when a person has moved the topic. Until then it
+    is read and committed by the group that its assignment names.
+
+    >>> for group, of_group in groups.each(partitions, {"flights": "flights-2023"}):
+    ...     committed |= group.committed(of_group)
+    """
+
+    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+        self._settings = settings
+        self.default = GroupOffsets(settings, group_id)
+        self._others: dict[str, GroupOffsets] = {}
+
+    def each(
+        self, partitions: Iterable[TopicPartition], groups: Mapping[str, str]
+    ) -> list[tuple[GroupOffsets, list[TopicPartition]]]:
+        """Each group with those of `partitions` that it reads. `groups` maps topics to group ids; a topic that is not
+        in it is read by the default group. Raises `KafkaError` for settings that librdkafka refuses."""
+        found: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+        for tp in partitions:
+            found[groups.get(tp[0], self.default.group_id)].append(tp)
+        for group_id in self._others.keys() - found.keys():
+            self._others.pop(group_id).close()
+        return [(self._of(group_id), of_group) for group_id, of_group in sorted(found.items())]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for group in (self.default, *self._others.values()):
+            group.close()
+        self._others.clear()
+
+    def _of(self, group_id: str) -> GroupOffsets:
+        if group_id == self.default.group_id:
+            return self.default
+        if group_id not in self._others:
+            self._others[group_id] = GroupOffsets(self._settings, group_id)
+        return self._others[group_id]

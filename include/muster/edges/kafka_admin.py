@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from muster.core.model import TopicPartition
 from muster.settings.connections import KafkaSettings
 
-TopicPartition = tuple[str, int]
-"""A topic's name and a partition of it."""
+Client = TypeVar("Client")
 
 REPEAT_AFTER = 60.0
 """Seconds until the same message of librdkafka is logged again."""
@@ -118,8 +119,13 @@ def next_step(config: Mapping[str, str], said: str) -> str:
     )
 
 
-def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """What every client of ours is configured with, the connection's own settings first."""
+def client_config(settings: KafkaSettings, longest: float = math.inf) -> dict[str, Any]:
+    """What every client of ours is configured with, the connection's own settings first.
+
+    A request without an answer (the broker is cut off) ends when the caller gives up, after `operation_timeout` or
+    `longest` seconds but not before one, and not after a minute.
+    """
+    timeout = max(1.0, min(longest, settings.operation_timeout))
     return {
         # A broker that is away is asked again every few seconds, not many times a second.
         "reconnect.backoff.ms": "250",
@@ -127,15 +133,34 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
         # Idle connections are closed by brokers all the time; that is no news.
         "log.connection.close": "false",
         **settings.config,
+        "socket.timeout.ms": str(round(timeout * 1000)),
     }
 
 
-def socket_timeout(seconds: float) -> str:
-    """`socket.timeout.ms` for a client whose calls take so long at most, a second at least.
+def open_client(kind: Callable[..., Client], config: Mapping[str, Any]) -> Client:
+    """Make one of confluent-kafka's clients. Raises `KafkaError` for settings that librdkafka refuses."""
+    try:
+        return kind(config, logger=librdkafka_logger())
+    except (KafkaException, ValueError, TypeError) as error:
+        raise KafkaError(
+            f"Kafka at {config['bootstrap.servers']}: librdkafka refuses its settings ({Failure.of(error).text}); "
+            "correct the connection"
+        ) from error
 
-    A request without an answer (the broker is cut off) ends when the caller gives up, and not after a minute.
-    """
-    return str(max(1000, round(seconds * 1000)))
+
+class Trouble:
+    """The last trouble that librdkafka reported since Kafka answered; `text` is '' if there was none."""
+
+    text = ""
+
+    def heard(self, error: confluent_kafka.KafkaError) -> None:
+        """Take note of an error; that all brokers are down says less than what each of them said."""
+        if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
+            self.text = error.str()
+
+    def over(self) -> None:
+        """Take note that Kafka answered."""
+        self.text = ""
 
 
 class Admin:
@@ -145,23 +170,16 @@ class Admin:
         self.servers = settings.bootstrap_servers
         self.timeout = settings.operation_timeout
         self._config = settings.config
-        self._last = ""
+        self._trouble = Trouble()
         self._connected = False
         config = client_config(settings) | {
-            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             # Without this, which librdkafka (2.16) does not document, two threads wake each other all the time that a
             # request waits for a dead broker, and a CPU is gone. With it the client connects to each broker.
             "enable.sparse.connections": "false",
-            "error_cb": self._on_error,
+            "error_cb": self._trouble.heard,
         }
         config.pop("isolation.level", None)  # of consumers only
-        try:
-            self._client: AdminClient | None = AdminClient(config, logger=librdkafka_logger())
-        except (KafkaException, ValueError, TypeError) as error:
-            raise KafkaError(
-                f"Kafka at {self.servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
-                "correct the connection"
-            ) from error
+        self._client: AdminClient | None = open_client(AdminClient, config)
 
     @property
     def client(self) -> AdminClient:
@@ -181,7 +199,7 @@ class Admin:
         """The last trouble with a connection since Kafka answered, '' if there was none."""
         if self._client is not None:
             self._client.poll(0)
-        return self._last
+        return self._trouble.text
 
     def connect(self, timeout: float) -> None:
         """Wait once until a broker answers. Raises `KafkaException` or `TimeoutError` if none does.
@@ -203,7 +221,7 @@ class Admin:
 
     def heard(self) -> None:
         """Take note that Kafka answered."""
-        self._last = ""
+        self._trouble.over()
 
     def error(self, what: str, failure: Failure, trouble: str = "") -> KafkaError:
         """Say what went wrong while doing `what`, and what to do."""
@@ -215,10 +233,6 @@ class Admin:
     def next_step(self, said: str) -> str:
         """What to do when Kafka or librdkafka `said` this."""
         return next_step(self._config, said)
-
-    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
-        if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._last = error.str()
 
 
 def name_partitions(errors: Mapping[TopicPartition, str]) -> str:

@@ -30,16 +30,10 @@ import confluent_kafka
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as _TopicPartition
 
+from muster.core.model import TopicPartition
 from muster.core.positions import of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets
-from muster.edges.kafka_admin import (
-    Failure,
-    KafkaError,
-    TopicPartition,
-    client_config,
-    librdkafka_logger,
-    socket_timeout,
-)
+from muster.edges.kafka_admin import client_config, open_client
 from muster.edges.kafka_group import item_to_commit
 from muster.settings.connections import KafkaSettings
 
@@ -203,17 +197,15 @@ class FencedCommits:
     """
 
     def __init__(self, settings: KafkaSettings, cluster: str, group: GroupOffsets) -> None:
-        self._servers = settings.bootstrap_servers
         self._timeout = settings.operation_timeout
         self._cluster = cluster
         self._group = group
         self._fences: dict[TopicPartition, _Fence] = {}
         self._lock = threading.Lock()
-        self._config: dict[str, Any] = client_config(settings) | {
+        self._config: dict[str, Any] = client_config(settings, REQUEST_TIMEOUT) | {
             # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
-            "socket.timeout.ms": socket_timeout(min(settings.operation_timeout, REQUEST_TIMEOUT)),
         }
         self._config.pop("isolation.level", None)  # of consumers only
 
@@ -225,30 +217,30 @@ class FencedCommits:
         """
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
-            for key in partitions:
-                fence = self._fences.get(key)
+            for tp in partitions:
+                fence = self._fences.get(tp)
                 if fence is None or fence.phase is not _Phase.INITIALISE:
-                    fence = self._fences[key] = _Fence(self._open(key), key[0])
-                fences[key] = fence
+                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0])
+                fences[tp] = fence
 
-        def initialise(key: TopicPartition, fence: _Fence) -> None:
-            if not begin(key):
+        def initialise(tp: TopicPartition, fence: _Fence) -> None:
+            if not begin(tp):
                 raise _UnwantedError
             fence.initialise(self._timeout)
 
-        ends = self._call({key: (fence, initialise, (key, fence)) for key, fence in fences.items()})
+        ends = self._call({tp: (fence, initialise, (tp, fence)) for tp, fence in fences.items()})
         failures: dict[TopicPartition, str] = {}
-        for key, end in ends.items():
+        for tp, end in ends.items():
             if end is None:
                 continue
             if isinstance(end, _UnwantedError):
-                self.release([key])
+                self.release([tp])
                 continue
-            failures[key] = _why(end)
+            failures[tp] = _why(end)
             reason = end.args[0] if isinstance(end, KafkaException) else None
             if reason is not None and (reason.fatal() or not reason.retriable()):
-                self.release([key])
-        return Claims(frozenset(key for key, end in ends.items() if end is None), failures)
+                self.release([tp])
+        return Claims(frozenset(tp for tp, end in ends.items() if end is None), failures)
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
@@ -257,37 +249,37 @@ class FencedCommits:
         outcome = Outcome()
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
-            for key in offsets:
-                fence = self._fences.get(key)
+            for tp in offsets:
+                fence = self._fences.get(tp)
                 if fence is None or (fence.phase is _Phase.INITIALISE and not fence.replaces):
-                    outcome.refused[key] = "its claim was given up"
+                    outcome.refused[tp] = "its claim was given up"
                     continue
                 if fence.call is not None and not fence.call.done() and _stuck(fence):
-                    log.warning("topic %r, partition %d: its producer is stuck and is replaced", *key)
-                    fence = self._fences[key] = _Fence(self._open(key), key[0], replaces=True)
-                fences[key] = fence
+                    log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
+                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0], replaces=True)
+                fences[tp] = fence
         ends = self._call(
             {
-                key: (
+                tp: (
                     fence,
                     fence.commit,
                     (
-                        item_to_commit(key, offsets[key], metadata.get(key, "")),
+                        item_to_commit(tp, offsets[tp], metadata.get(tp, "")),
                         self._group,
                         self._timeout,
                     ),
                 )
-                for key, fence in fences.items()
+                for tp, fence in fences.items()
             }
         )
-        for key, end in ends.items():
+        for tp, end in ends.items():
             if isinstance(end, int):
-                outcome.done[key] = end
+                outcome.done[tp] = end
             elif isinstance(end, _RefusedError):
-                outcome.refused[key] = str(end)
-                self.release([key])
+                outcome.refused[tp] = str(end)
+                self.release([tp])
             else:
-                outcome.failed[key] = _why(end)
+                outcome.failed[tp] = _why(end)
         return outcome
 
     def release(
@@ -299,14 +291,14 @@ class FencedCommits:
         producer is gone: from then on nothing of it can take effect.
         """
         with self._lock:
-            gone = {key: self._fences.pop(key, None) for key in partitions}
+            gone = {tp: self._fences.pop(tp, None) for tp in partitions}
         # Ending a producer may take a moment, and must not wait for others to begin.
-        for key, fence in gone.items():
+        for tp, fence in gone.items():
             if fence is None:
-                ended(key)
+                ended(tp)
                 continue
             threading.Thread(
-                target=_end, args=(fence, key, ended), name="muster-fence-end", daemon=True
+                target=_end, args=(fence, tp, ended), name="muster-fence-end", daemon=True
             ).start()
 
     def close(self) -> None:
@@ -329,26 +321,20 @@ class FencedCommits:
         futures = {fence.call for fence, *_ in calls.values() if fence.call is not None}
         concurrent.futures.wait(futures, timeout=min(self._timeout, ANSWER_WITHIN))
         ends: dict[TopicPartition, Any] = {}
-        for key, (fence, *_) in calls.items():
+        for tp, (fence, *_) in calls.items():
             call = fence.call
             if call is None or not call.done():
-                ends[key] = TimeoutError("no answer in time")
+                ends[tp] = TimeoutError("no answer in time")
                 continue
             fence.call = None
-            ends[key] = call.exception() or call.result()
+            ends[tp] = call.exception() or call.result()
         return ends
 
-    def _open(self, key: TopicPartition) -> Producer:
+    def _open(self, tp: TopicPartition) -> Producer:
         config = self._config | {
-            "transactional.id": transactional_id(self._cluster, self._group.group_id, *key),
+            "transactional.id": transactional_id(self._cluster, self._group.group_id, *tp),
         }
-        try:
-            return Producer(config, logger=librdkafka_logger())
-        except (KafkaException, ValueError, TypeError) as error:
-            raise KafkaError(
-                f"Kafka at {self._servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
-                "correct the connection"
-            ) from error
+        return open_client(Producer, config)
 
 
 def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]) -> None:
@@ -384,9 +370,9 @@ def _words(reason: confluent_kafka.KafkaError) -> str:
     return str(reason.str())
 
 
-def _end(fence: _Fence, key: TopicPartition, ended: Callable[[TopicPartition], None]) -> None:
+def _end(fence: _Fence, tp: TopicPartition, ended: Callable[[TopicPartition], None]) -> None:
     """Let go of a producer, once its last call has ended."""
     if fence.call is not None:
         concurrent.futures.wait([fence.call])
     del fence.producer
-    ended(key)
+    ended(tp)

@@ -17,15 +17,15 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as _TopicPartition
 
+from muster.core.model import TopicPartition
 from muster.core.positions import Committed
 from muster.edges.kafka_admin import (
     SILENCE,
     Failure,
     KafkaError,
-    TopicPartition,
+    Trouble,
     client_config,
-    librdkafka_logger,
-    socket_timeout,
+    open_client,
 )
 from muster.settings.connections import KafkaSettings
 
@@ -35,9 +35,9 @@ POLL = 0.005
 """Seconds between looks for the answer to a commit; librdkafka takes the callback in, but does not end its wait."""
 
 
-def item_to_commit(key: TopicPartition, offset: int, metadata: str) -> _TopicPartition:
+def item_to_commit(tp: TopicPartition, offset: int, metadata: str) -> _TopicPartition:
     """An offset as librdkafka takes it to commit."""
-    return _TopicPartition(*key, offset, metadata)
+    return _TopicPartition(*tp, offset, metadata)
 
 
 class GroupClient:
@@ -49,7 +49,7 @@ class GroupClient:
     def __init__(self, settings: KafkaSettings, group_id: str) -> None:
         self._servers = settings.bootstrap_servers
         self._close_timeout = settings.operation_timeout
-        self._trouble = ""
+        self._trouble = Trouble()
         self._lock = threading.Lock()
         self._answers: list[tuple[Failure | None, list[Any]]] = []
         config = client_config(settings) | {
@@ -57,34 +57,27 @@ class GroupClient:
             "enable.auto.commit": False,
             # An offset that a transaction under way may yet change is not the committed one.
             "isolation.level": "read_committed",
-            "socket.timeout.ms": socket_timeout(settings.operation_timeout),
             "on_commit": self._on_commit,
-            "error_cb": self._on_error,
+            "error_cb": self._trouble.heard,
         }
-        try:
-            self._consumer: Consumer | None = Consumer(config, logger=librdkafka_logger())
-        except (KafkaException, ValueError, TypeError) as error:
-            raise KafkaError(
-                f"Kafka at {self._servers}: librdkafka refuses its settings ({Failure.of(error).text}); "
-                "correct the connection"
-            ) from error
+        self._consumer: Consumer | None = open_client(Consumer, config)
 
     @property
     def trouble(self) -> str:
         """The last trouble since Kafka answered, '' if there was none."""
         if self._consumer is not None:
             self._poll(self._consumer, 0)
-        return self._trouble
+        return self._trouble.text
 
     def committed(
         self, asked: Collection[TopicPartition], timeout: float
     ) -> dict[TopicPartition, Committed | Failure | None]:
         """What is committed of each partition, None if nothing is. Raises confluent-kafka's KafkaException."""
         found: dict[TopicPartition, Committed | Failure | None] = {}
-        for item in self._open().committed([_TopicPartition(*key) for key in asked], timeout=timeout):
+        for item in self._open().committed([_TopicPartition(*tp) for tp in asked], timeout=timeout):
             there = Committed(item.offset, item.metadata or "") if item.offset >= 0 else None
             found[item.topic, item.partition] = there if item.error is None else Failure.of(item.error)
-        self._trouble = ""
+        self._trouble.over()
         return found
 
     def commit(
@@ -92,7 +85,7 @@ class GroupClient:
     ) -> _Found:
         """Commit, and wait for the acknowledgement. Raises confluent-kafka's KafkaException."""
         end = time.monotonic() + timeout
-        wanted = [item_to_commit(key, offset, metadata.get(key, "")) for key, offset in offsets.items()]
+        wanted = [item_to_commit(tp, offset, metadata.get(tp, "")) for tp, offset in offsets.items()]
         if not self._lock.acquire(timeout=timeout):
             return dict.fromkeys(offsets, SILENCE)
         try:
@@ -107,7 +100,7 @@ class GroupClient:
                 for failure, items in answers:
                     # The late answer to an earlier commit is for other offsets; if it is for these, it will do.
                     if {(item.topic, item.partition): item.offset for item in items} == dict(offsets):
-                        self._trouble = ""
+                        self._trouble.over()
                         return dict(offsets) if failure is None else self._outcome(offsets, failure, end)
         finally:
             self._lock.release()
@@ -135,8 +128,8 @@ class GroupClient:
         if len(offsets) > 1:
             with suppress(KafkaException):
                 present = self.committed(offsets.keys(), max(0.1, end - time.monotonic()))
-        there = {key: found.offset for key, found in present.items() if isinstance(found, Committed)}
-        return {key: offset if there.get(key) == offset else failure for key, offset in offsets.items()}
+        there = {tp: found.offset for tp, found in present.items() if isinstance(found, Committed)}
+        return {tp: offset if there.get(tp) == offset else failure for tp, offset in offsets.items()}
 
     def _open(self) -> Consumer:
         if self._consumer is None:
@@ -149,12 +142,8 @@ class GroupClient:
         """Let librdkafka say what it has to say. That the group may not be asked for comes as a message."""
         message = consumer.poll(timeout)
         if message is not None and (error := message.error()) is not None:
-            self._on_error(error)
+            self._trouble.heard(error)
 
     def _on_commit(self, error: confluent_kafka.KafkaError | None, items: list[Any]) -> None:
         failed = error or next((item.error for item in items if item.error is not None), None)
         self._answers.append((None if failed is None else Failure.of(failed), items))
-
-    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
-        if error.code() != confluent_kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
@@ -95,22 +96,14 @@ async def _poll(
                 about = topics.get(consumer.id, ())
                 answers[consumer.id] = await _ask(client, consumer, share, about)
 
-        tasks = [asyncio.create_task(ask(consumer)) for consumer in asked]
-        _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
-        await _settle(tasks)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for consumer in asked:
+                    group.create_task(ask(consumer))
     for consumer in asked:
         if consumer.id not in answers:
             answers[consumer.id] = _too_late(consumer, seconds)
     return answers
-
-
-async def _settle(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for cancelled tasks to end, and let an error of our own making be seen."""
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-            raise outcome
 
 
 async def _ask(

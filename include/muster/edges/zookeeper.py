@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from kazoo.exceptions import NoNodeError, NotEmptyError
+from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 
 from muster.core.history import (
     Entry,
@@ -33,11 +34,11 @@ from muster.core.wire import (
     state_path,
     states_path,
 )
-from muster.core.wire_racks import Racks, racks_path
+from muster.core.wire_racks import Racks, format_racks, parse_racks, racks_parent, racks_path
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
-from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
-    Deadline,
+    AccessDeniedError,
+    Operation,
     Session,
     ZooKeeperError,
     make_client,
@@ -45,7 +46,7 @@ from muster.edges.zookeeper_session import (
     stop_client,
 )
 from muster.edges.zookeeper_topics import TopicReader, is_partition
-from muster.edges.zookeeper_transitions import Author, write_transitions
+from muster.edges.zookeeper_transitions import write_transitions
 from muster.settings.connections import ZooKeeperSettings
 
 __all__ = ["TopicStore", "ZooKeeperError", "make_client", "start_client", "stop_client"]
@@ -74,7 +75,7 @@ class TopicStore:
         self._client = self._session.client
         self._assignments = assignments_path(cluster)
         self._states = states_path(cluster)
-        self._reader = TopicReader(self._session, cluster)
+        self._reader = TopicReader(cluster)
         self._waiting: set[threading.Event] = set()
         self._lock = threading.Lock()
 
@@ -83,7 +84,7 @@ class TopicStore:
         if self._read_only:
             return self
         try:
-            self._ensure_parents(self._session.deadline())
+            self._ensure_parents(self._session.begin())
         except ZooKeeperError:
             self._session.close()
             raise
@@ -98,10 +99,10 @@ class TopicStore:
 
     def topics(self) -> list[str]:
         """The names of the topic nodes, in order."""
-        deadline = self._session.deadline()
-        if self._read_only and self._missing(self._assignments, deadline):
+        operation = self._session.begin()
+        if self._read_only and self._missing(self._assignments, operation):
             return []
-        return sorted(self._children(self._assignments, deadline))
+        return sorted(self._children(self._assignments, operation))
 
     def snapshots(self) -> dict[str, TopicSnapshot | WireError]:
         """Read all topics, hundreds of them in one request.
@@ -110,21 +111,21 @@ class TopicStore:
         are read one after the other; if another writes in between, `apply` finds out by the versions. What has not
         changed since it was read before is not listed and taken apart again.
         """
-        deadline = self._session.deadline()
+        operation = self._session.begin()
         # A follower may lag behind; what a run before this one wrote has to be seen.
-        self._session.call(f"syncing {self._assignments}", deadline, self._client.sync_async, "/")
-        if self._read_only and self._missing(self._assignments, deadline):
+        operation.call(f"syncing {self._assignments}", self._client.sync_async, "/")
+        if self._read_only and self._missing(self._assignments, operation):
             return {}
         found: dict[str, TopicSnapshot | WireError] = {}
         names = []
-        for name in sorted(self._children(self._assignments, deadline)):
+        for name in sorted(self._children(self._assignments, operation)):
             try:
                 names.append(check_topic(name))
             except WireError as error:
                 found[name] = WireError(
                     f"ZooKeeper node {self._assignments}/{name}: {error}; delete the node"
                 )
-        found.update(self._reader.read(names, deadline))
+        found.update(self._reader.read(names, operation))
         return found
 
     # Topics and partitions
@@ -138,23 +139,23 @@ class TopicStore:
         """
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
         what = f"creating topic {topic}"
-        deadline = self._session.deadline()
+        operation = self._session.begin()
         data = format_assignment(TopicAssignment(bootstrap_servers, group_id, epoch=epoch, topic_id=topic_id))
         present = self._client.get_async(path)
         old_state = self._client.exists_async(state)
         transaction = self._client.transaction()
         try:
-            found, stat = self._session.wait(what, deadline, present)
+            found, stat = operation.wait(what, present)
             if found:
                 return False
             transaction.set_data(path, data, stat.version)
         except NoNodeError:
             transaction.create(path, data)
-        if (old := self._session.wait(what, deadline, old_state)) is not None:
+        if (old := operation.wait(what, old_state)) is not None:
             transaction.delete(state, old.version)
-        refusal = self._session.commit(what, deadline, transaction)
+        refusal = operation.commit(what, transaction)
         if isinstance(refusal, NoNodeError):
-            self._ensure_parents(deadline)
+            self._ensure_parents(operation)
             raise ZooKeeperError(f"{what}: {path} or its parents were deleted in between; try again")
         return refusal is None
 
@@ -169,9 +170,9 @@ class TopicStore:
         """
         path = assignment_path(self.cluster, topic)
         what = f"writing the partitions of {topic}"
-        deadline = self._session.deadline()
+        operation = self._session.begin()
         while True:
-            present = {int(child) for child in self._children(path, deadline) if is_partition(child)}
+            present = {int(child) for child in self._children(path, operation) if is_partition(child)}
             changes = [(p, True) for p in sorted(partitions - present)]
             vanished = present - partitions if known is None else (present & known) - partitions
             changes += [(p, False) for p in sorted(vanished)]
@@ -184,14 +185,14 @@ class TopicStore:
                         transaction.create(child)
                     else:
                         transaction.delete(child)
-                if (refusal := self._session.commit(what, deadline, transaction)) is not None:
+                if (refusal := operation.commit(what, transaction)) is not None:
                     break
             if refusal is None:
                 return
             if isinstance(refusal, NotEmptyError):
                 raise ZooKeeperError(f"{what}: a partition below {path} has children; delete them")
             # Another writer created or deleted one of them in between: look again, as long as there is time.
-            if deadline.left() <= 0:
+            if operation.left() <= 0:
                 raise ZooKeeperError(
                     f"{what}: {path} keeps changing while it is written; see who else writes it"
                 )
@@ -199,12 +200,48 @@ class TopicStore:
     # Racks
 
     def racks(self, topics: Iterable[str]) -> dict[str, Racks | WireError]:
-        """The racks of the leaders of those of `topics` where they are known; an error where the data is invalid."""
-        return read_racks(self._session, self.cluster, topics, self._session.deadline())
+        """The racks of the leaders of those of `topics` where they are known, all asked for at once.
+
+        A node with invalid data, or that may not be read, gives the error that says so.
+        """
+        operation = self._session.begin()
+        parent = racks_parent(self.cluster)
+        try:
+            present = operation.call(f"listing {parent}", self._client.get_children_async, parent)
+        except NoNodeError:
+            return {}
+        paths = {topic: racks_path(self.cluster, topic) for topic in sorted(set(topics) & set(present))}
+        asked = {topic: self._client.get_async(path) for topic, path in paths.items()}
+        found: dict[str, Racks | WireError] = {}
+        for topic, path in paths.items():
+            try:
+                data, _ = operation.wait(f"reading {path}", asked[topic])
+                found[topic] = parse_racks(data, path)
+            except NoNodeError:
+                continue
+            except (WireError, AccessDeniedError) as error:
+                found[topic] = WireError(str(error))
+        return found
 
     def set_racks(self, topic: str, racks: Racks) -> None:
-        """Note the racks of a topic's leaders in place of what was noted; without any, forget them."""
-        write_racks(self._session, self.cluster, topic, racks, self._session.deadline())
+        """Note the racks of a topic's leaders in place of what was noted; without any, forget them.
+
+        They only say what a plan would rather have, so they are written whatever their version.
+        """
+        operation = self._session.begin()
+        path = racks_path(self.cluster, topic)
+        what = f"writing {path}"
+        if not racks:
+            with suppress(NoNodeError):
+                operation.call(what, self._client.delete_async, path)
+            return
+        data = format_racks(racks)
+        try:
+            operation.call(what, self._client.set_async, path, data)
+        except NoNodeError:
+            operation.call(what, self._client.ensure_path_async, racks_parent(self.cluster))
+            with suppress(NodeExistsError):  # another writer was faster; the next run looks again
+                operation.call(what, self._client.create_async, path, data)
 
     def remove_topic(self, topic: str, snapshot: TopicSnapshot, reason: str = "") -> bool:
         """Delete all that stands on `topic`; the history of the cluster says `reason`. False, and nothing is lost
@@ -212,12 +249,12 @@ class TopicStore:
         path, state = assignment_path(self.cluster, topic), state_path(self.cluster, topic)
         racks = racks_path(self.cluster, topic)
         what = f"removing topic {topic}"
-        deadline = self._session.deadline()
+        operation = self._session.begin()
         with_racks = self._client.exists_async(racks)
         try:
-            children = self._children(path, deadline)
+            children = self._children(path, operation)
         except ZooKeeperError:
-            if self._missing(path, deadline):
+            if self._missing(path, operation):
                 return False
             raise
         chunks = list(_chunks(children, OPERATIONS_AT_ONCE)) or [[]]
@@ -232,14 +269,14 @@ class TopicStore:
                 transaction.delete(path, snapshot.assignment_version)
                 if snapshot.state is not None:
                     transaction.delete(state, snapshot.state_version)
-                if self._session.wait(what, deadline, with_racks) is not None:
+                if operation.wait(what, with_racks) is not None:
                     transaction.delete(racks)
                 now = time.time()
-                told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
-                transaction.create(entry_prefix(self.cluster), told, sequence=True)
-            if self._session.commit(what, deadline, transaction) is not None:
+                entry = format_transitions(now, self._by, [removal_of(snapshot, reason)])
+                transaction.create(entry_prefix(self.cluster), entry, sequence=True)
+            if operation.commit(what, transaction) is not None:
                 # A history's node that was deleted looks like a conflict, and would always look so.
-                self._ensure_parents(deadline)
+                self._ensure_parents(operation)
                 return False
         return True
 
@@ -252,56 +289,42 @@ class TopicStore:
         another writer wrote to one of the topics, only that one is left out (False). The history of the cluster tells
         of each that was written, and of no other.
         """
-        deadline = self._session.deadline()
-        author = Author(self._by, time.time())
-        written = write_transitions(self._session, self.cluster, transitions, deadline, author)
+        operation = self._session.begin()
+        written = write_transitions(operation, self.cluster, transitions, self._by)
         if not all(written):
             # A state node's parent that was deleted looks like a conflict, and would always look so.
-            self._ensure_parents(deadline)
+            self._ensure_parents(operation)
         return written
 
     # History
 
     def append_history(self, entry: Entry) -> int:
         """Append an entry by itself, such as a lever; return its number. Transitions bring theirs with `apply`."""
-        return append_entry(self._session, self.cluster, entry, self._session.deadline())
+        return append_entry(self._session.begin(), self.cluster, entry)
 
     def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:
         """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since`
         (seconds since the epoch); for the next page pass on the `before` of the last one."""
-        deadline = self._session.deadline()
-        return read_history(self._session, self.cluster, deadline, limit=limit, before=before, since=since)
+        return read_history(self._session.begin(), self.cluster, limit, before, since)
 
     def prune_history(self, *, keep_seconds: float, keep_entries: int, keep_bytes: int) -> int:
         """Delete entries that are older, and the oldest beyond so many entries or bytes; say how many."""
-        return prune_history(
-            self._session,
-            self.cluster,
-            self._session.deadline(),
-            keep_seconds=keep_seconds,
-            keep_entries=keep_entries,
-            keep_bytes=keep_bytes,
-        )
+        return prune_history(self._session.begin(), self.cluster, keep_seconds, keep_entries, keep_bytes)
 
     # Waking
 
     def touch(self) -> None:
         """Wake every caller of `watch_changes`: the parent node is written again, with nothing in it."""
-        self._session.call(
-            f"touching {self._assignments}",
-            self._session.deadline(),
-            self._client.set_async,
-            self._assignments,
-            b"",
-        )
+        operation = self._session.begin()
+        operation.call(f"touching {self._assignments}", self._client.set_async, self._assignments, b"")
 
     def now(self) -> float:
         """The clock of ZooKeeper's leader, in seconds since the epoch: the same for all that coordinate.
 
         A write tells it; the node has nothing in it and no watches.
         """
-        deadline = self._session.deadline()
-        stat = self._session.call("asking for the time", deadline, self._client.set_async, self._states, b"")
+        operation = self._session.begin()
+        stat = operation.call("asking for the time", self._client.set_async, self._states, b"")
         return float(stat.mtime / 1000)
 
     def watch_changes(self, event: threading.Event) -> None:
@@ -312,13 +335,8 @@ class TopicStore:
         with self._lock:
             self._waiting.add(event)
         # kazoo keeps watches in a set, and the same bound method counts once however often it is registered.
-        self._session.call(
-            f"watching {self._assignments}",
-            self._session.deadline(),
-            self._client.get_async,
-            self._assignments,
-            self._woken,
-        )
+        what = f"watching {self._assignments}"
+        self._session.begin().call(what, self._client.get_async, self._assignments, self._woken)
 
     def _woken(self, _: object) -> None:
         with self._lock:
@@ -328,18 +346,16 @@ class TopicStore:
 
     # Plumbing
 
-    def _ensure_parents(self, deadline: Deadline) -> None:
+    def _ensure_parents(self, operation: Operation) -> None:
         for path in (self._assignments, self._states, history_path(self.cluster)):
-            self._session.call(f"creating {path}", deadline, self._client.ensure_path_async, path)
+            operation.call(f"creating {path}", self._client.ensure_path_async, path)
 
-    def _missing(self, path: str, deadline: Deadline) -> bool:
-        return self._session.call(f"looking for {path}", deadline, self._client.exists_async, path) is None
+    def _missing(self, path: str, operation: Operation) -> bool:
+        return operation.call(f"looking for {path}", self._client.exists_async, path) is None
 
-    def _children(self, path: str, deadline: Deadline) -> list[str]:
+    def _children(self, path: str, operation: Operation) -> list[str]:
         try:
-            children: list[str] = self._session.call(
-                f"listing {path}", deadline, self._client.get_children_async, path
-            )
+            children: list[str] = operation.call(f"listing {path}", self._client.get_children_async, path)
         except NoNodeError as error:
             raise ZooKeeperError(
                 f"ZooKeeper at {self._session.settings.hosts}: node {path} is not there; create the topic first"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
 
 from kazoo.exceptions import NoNodeError
 
@@ -25,7 +25,7 @@ from muster.core.history import (
     history_path,
     parse_entry,
 )
-from muster.edges.zookeeper_session import AccessDeniedError, Deadline, Session
+from muster.edges.zookeeper_session import AccessDeniedError, Operation
 
 READ_AT_ONCE = 100
 """So many entries are asked for together, about 100 kB each at most."""
@@ -35,44 +35,35 @@ PRUNED_AT_MOST = 2_000
 """Entries that one call deletes, the oldest; the next call goes on."""
 
 
-def append_entry(session: Session, cluster: str, entry: Entry, deadline: Deadline) -> int:
+def append_entry(operation: Operation, cluster: str, entry: Entry) -> int:
     """Append an entry by itself and return its number. Raises `ZooKeeperError`; then it may or may not be there."""
     parent = history_path(cluster)
     what = f"writing to {parent}"
     data = format_entry(entry)
+    create = partial(operation.client.create_async, entry_prefix(cluster), data, sequence=True)
     try:
-        made = session.call(what, deadline, _create, session, cluster, data)
+        made = operation.call(what, create)
     except NoNodeError:
-        session.call(what, deadline, session.client.ensure_path_async, parent)
-        made = session.call(what, deadline, _create, session, cluster, data)
+        operation.call(what, operation.client.ensure_path_async, parent)
+        made = operation.call(what, create)
     return int(str(made)[-10:])
 
 
-def _create(session: Session, cluster: str, data: bytes) -> Any:
-    return session.client.create_async(entry_prefix(cluster), data, sequence=True)
-
-
 def read_history(
-    session: Session,
-    cluster: str,
-    deadline: Deadline,
-    *,
-    limit: int = 100,
-    before: int | None = None,
-    since: float = 0.0,
+    operation: Operation, cluster: str, limit: int, before: int | None, since: float
 ) -> HistoryPage:
     """The newest entries, at most `limit`, of those numbered below `before` and written at or after `since` (seconds
     since the epoch, by ZooKeeper's clock). Without a history there are none. Raises `ZooKeeperError`."""
     if before is None:
         # A follower may lag behind; what was written just now has to be seen.
-        session.call(f"syncing {history_path(cluster)}", deadline, session.client.sync_async, "/")
-    numbers = [n for n in _numbers(session, cluster, deadline) if before is None or n < before]
+        operation.call(f"syncing {history_path(cluster)}", operation.client.sync_async, "/")
+    numbers = [n for n in _numbers(operation, cluster) if before is None or n < before]
     records: list[Record] = []
     looked_at = 0
     while looked_at < len(numbers) and len(records) < limit:
         chunk = numbers[looked_at : looked_at + min(READ_AT_ONCE, limit - len(records))]
         looked_at += len(chunk)
-        for record in _read(session, cluster, chunk, deadline):
+        for record in _read(operation, cluster, chunk):
             if record.written < since:
                 return HistoryPage(tuple(records))
             records.append(record)
@@ -80,10 +71,8 @@ def read_history(
 
 
 def prune_history(
-    session: Session,
+    operation: Operation,
     cluster: str,
-    deadline: Deadline,
-    *,
     keep_seconds: float,
     keep_entries: int,
     keep_bytes: int,
@@ -96,54 +85,54 @@ def prune_history(
     """
     oldest = (time.time() if now is None else now) - keep_seconds
     parent = history_path(cluster)
-    numbers = _numbers(session, cluster, deadline)
+    numbers = _numbers(operation, cluster)
     size = 0
     for start in range(0, len(numbers), PRUNED_AT_ONCE):
         chunk = numbers[start : start + PRUNED_AT_ONCE]
-        asked = [session.client.exists_async(f"{parent}/{entry_name(number)}") for number in chunk]
+        asked = [operation.client.exists_async(f"{parent}/{entry_name(number)}") for number in chunk]
         for place, result in enumerate(asked, start):
-            stat = session.wait(f"looking at {parent}", deadline, result)
+            stat = operation.wait(f"looking at {parent}", result)
             if stat is None:  # another process prunes too
                 continue
             size += stat.data_length
             if stat.created < oldest or place >= keep_entries or size > keep_bytes:
-                return _delete(session, parent, numbers[place:][-PRUNED_AT_MOST:], deadline)
+                return _delete(operation, parent, numbers[place:][-PRUNED_AT_MOST:])
     return 0
 
 
-def _delete(session: Session, parent: str, numbers: Sequence[int], deadline: Deadline) -> int:
+def _delete(operation: Operation, parent: str, numbers: Sequence[int]) -> int:
     """Delete these entries, the oldest first, so that no gap is left if it is cut off."""
     deleted = 0
     oldest_first = sorted(numbers)
     for start in range(0, len(oldest_first), PRUNED_AT_ONCE):
         chunk = oldest_first[start : start + PRUNED_AT_ONCE]
-        sent = [session.client.delete_async(f"{parent}/{entry_name(number)}") for number in chunk]
+        sent = [operation.client.delete_async(f"{parent}/{entry_name(number)}") for number in chunk]
         for result in sent:
             try:
-                session.wait(f"pruning {parent}", deadline, result)
+                operation.wait(f"pruning {parent}", result)
                 deleted += 1
             except NoNodeError:
                 continue
     return deleted
 
 
-def _numbers(session: Session, cluster: str, deadline: Deadline) -> list[int]:
+def _numbers(operation: Operation, cluster: str) -> list[int]:
     """The numbers of all entries, newest first; nodes that are no entries are left out."""
     parent = history_path(cluster)
     try:
-        children = session.call(f"listing {parent}", deadline, session.client.get_children_async, parent)
+        children = operation.call(f"listing {parent}", operation.client.get_children_async, parent)
     except NoNodeError:
         return []
     return sorted((n for child in children if (n := entry_number(child)) is not None), reverse=True)
 
 
-def _read(session: Session, cluster: str, numbers: Sequence[int], deadline: Deadline) -> Iterator[Record]:
+def _read(operation: Operation, cluster: str, numbers: Sequence[int]) -> Iterator[Record]:
     parent = history_path(cluster)
     paths = [(number, f"{parent}/{entry_name(number)}") for number in numbers]
-    asked = [(number, path, session.client.get_async(path)) for number, path in paths]
+    asked = [(number, path, operation.client.get_async(path)) for number, path in paths]
     for number, path, result in asked:
         try:
-            data, stat = session.wait(f"reading {path}", deadline, result)
+            data, stat = operation.wait(f"reading {path}", result)
         except NoNodeError:  # pruned meanwhile
             continue
         except AccessDeniedError as error:

@@ -35,8 +35,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
-from muster.settings.connections import ZooKeeperSettings
-from muster.settings.zookeeper_acl import parse_acl
+from muster.settings.connections import ZooKeeperSettings, parse_acl
 
 log = logging.getLogger(__name__)
 
@@ -56,18 +55,6 @@ class ZooKeeperError(RuntimeError):
 
 class AccessDeniedError(ZooKeeperError):
     """The session may not do this to this node; other nodes may be open to it."""
-
-
-class Deadline:
-    """A moment by which an operation has to be over."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    def left(self) -> float:
-        """Seconds until then, never negative."""
-        return max(0.0, self._end - time.monotonic())
 
 
 class _LastWords(logging.LoggerAdapter[logging.Logger]):
@@ -229,7 +216,7 @@ def stop_client(client: KazooClient, timeout: float) -> None:
 
 
 class Session:
-    """A connected client whose calls are waited for with a deadline and end in `ZooKeeperError`."""
+    """A connected client. What it is asked to do are operations (`begin`)."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self.settings = settings
@@ -243,36 +230,49 @@ class Session:
         """End the session; never raises, never takes longer than `operation_timeout`."""
         stop_client(self.client, self.settings.operation_timeout)
 
-    def deadline(self) -> Deadline:
-        """The deadline of an operation that begins now."""
-        return Deadline(self.settings.operation_timeout)
+    def begin(self) -> Operation:
+        """Begin an operation: its time runs from now."""
+        return Operation(self)
 
-    def call(self, what: str, deadline: Deadline, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+
+class Operation:
+    """Calls that end within `operation_timeout` seconds together, or in `ZooKeeperError`."""
+
+    def __init__(self, session: Session) -> None:
+        self.client = session.client
+        self._settings = session.settings
+        self._end = time.monotonic() + session.settings.operation_timeout
+
+    def left(self) -> float:
+        """Seconds that are left, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
         """Call one of kazoo's `..._async` functions and wait for its answer; see `wait`."""
-        return self.wait(what, deadline, function(*args, **kw))
+        return self.wait(what, function(*args, **kw))
 
-    def wait(self, what: str, deadline: Deadline, result: Any) -> Any:
+    def wait(self, what: str, result: Any) -> Any:
         """Return what the asynchronous `result` came to.
 
         What ZooKeeper says about nodes (`ANSWERS`) is passed on; everything else becomes `ZooKeeperError`.
         """
         try:
-            return result.get(timeout=deadline.left())
+            return result.get(timeout=self.left())
         except ANSWERS:
             raise
         except (KazooException, KazooTimeoutError, OSError) as error:
-            raise self.error(what, error, deadline) from error
+            raise self.error(what, error) from error
 
-    def commit(self, what: str, deadline: Deadline, transaction: Any) -> Exception | None:
+    def commit(self, what: str, transaction: Any) -> Exception | None:
         """Send a multi and check every result: None if all of it was done, else what ZooKeeper said of a node.
 
         Raises `ZooKeeperError` for anything that is not about the nodes being otherwise than expected.
         """
-        return self.outcome(what, deadline, transaction, transaction.commit_async())
+        return self.outcome(what, transaction, transaction.commit_async())
 
-    def outcome(self, what: str, deadline: Deadline, transaction: Any, result: Any) -> Exception | None:
+    def outcome(self, what: str, transaction: Any, result: Any) -> Exception | None:
         """As `commit`, of a multi that was sent already and gave the asynchronous `result`."""
-        results: list[object] = self.wait(what, deadline, result)
+        results: list[object] = self.wait(what, result)
         failures = [item for item in results if isinstance(item, Exception)]
         if not failures and len(results) == len(transaction.operations):
             return None
@@ -282,38 +282,32 @@ class Session:
         about_a_node = isinstance(cause, ANSWERS)
         if about_a_node:
             return cause
-        raise self.error(what, cause, deadline) from cause
+        raise self.error(what, cause) from cause
 
-    def error(self, what: str, error: Exception, deadline: Deadline) -> ZooKeeperError:
+    def error(self, what: str, error: Exception) -> ZooKeeperError:
         """Say what went wrong while doing `what`, and what to do."""
-        if isinstance(error, DENIALS):
-            return self._refused(what, error)
-        if isinstance(why := gave_up(self.client), DENIALS):
-            return self._refused(what, why)
+        settings = self._settings
+        where = f"ZooKeeper at {settings.hosts}: {what}"
+        denial = error if isinstance(error, DENIALS) else gave_up(self.client)
+        if isinstance(denial, NoAuthError):
+            return AccessDeniedError(
+                f"{where}: refused {settings.who}: the node's ACL does not allow it; check username and password in "
+                "the connection, or let the node's owner change its ACL (zkCli.sh: getAcl, setAcl)"
+            )
+        if isinstance(denial, InvalidACLError):
+            return AccessDeniedError(
+                f"{where}: refused {settings.who}: ZooKeeper does not take the ACL "
+                f"{settings.acl or 'for new nodes'}; check 'acl' in the connection, and username and password"
+            )
+        if isinstance(denial, DENIALS):
+            return AccessDeniedError(f"{where}: {refused(settings)}")
         if isinstance(error, KazooTimeoutError):
             state = "" if self.client.connected else ", the connection is lost"
-            problem = f"no answer within {deadline.seconds:g} s{state}"
-            step = "check that it runs and has a leader; a write may still have happened, so read again"
+            problem = f"no answer within {settings.operation_timeout:g} s{state}"
+            step = "check that it runs and has a leader"
         else:
             problem = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
             # With a wrong password ZooKeeper says nothing and drops the connection.
-            sasl = ", and username and password" if self.settings.sasl_mechanism else ""
-            step = (
-                f"check that it runs and can be reached{sasl}; a write may still have happened, so read again"
-            )
-        return ZooKeeperError(f"ZooKeeper at {self.settings.hosts}: {what}: {problem}; {step}")
-
-    def _refused(self, what: str, error: Exception) -> AccessDeniedError:
-        where = f"ZooKeeper at {self.settings.hosts}: {what}: "
-        by_acl = f"{where}refused {self.settings.who}"
-        if isinstance(error, NoAuthError):
-            return AccessDeniedError(
-                f"{by_acl}: the node's ACL does not allow it; check username and password in the connection, or let "
-                f"the node's owner change its ACL (zkCli.sh: getAcl, setAcl)"
-            )
-        if isinstance(error, InvalidACLError):
-            return AccessDeniedError(
-                f"{by_acl}: ZooKeeper does not take the ACL {self.settings.acl or 'for new nodes'}; check 'acl' in "
-                "the connection, and username and password"
-            )
-        return AccessDeniedError(where + refused(self.settings))
+            step = "check that it runs and can be reached"
+            step += ", and username and password" if settings.sasl_mechanism else ""
+        return ZooKeeperError(f"{where}: {problem}; {step}; a write may still have happened, so read again")

@@ -8,7 +8,7 @@ taken apart again, so looking again costs little.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,10 +25,10 @@ from muster.core.wire import (
     state_path,
 )
 from muster.edges.zookeeper_multi_read import CHILDREN, DATA, Read, multi_read_async
-from muster.edges.zookeeper_session import AccessDeniedError, Deadline, Session
+from muster.edges.zookeeper_session import AccessDeniedError, Operation
 
-TOPICS_AT_ONCE = 100
-"""So many topics are read in one request: an answer of some hundred kB, while the next is on its way."""
+NODES_AT_ONCE = 200
+"""So many nodes are read in one request: an answer of some hundred kB, while the next is on its way."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _Outcome = TopicSnapshot | WireError
@@ -48,84 +48,43 @@ class _Known:
 class TopicReader:
     """Reads topics of `cluster`, and remembers what it read."""
 
-    def __init__(self, session: Session, cluster: str) -> None:
-        self._session = session
+    def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._known: Mapping[str, _Known] = {}
 
-    def read(self, names: Sequence[str], deadline: Deadline) -> dict[str, _Outcome]:
+    def read(self, names: Sequence[str], operation: Operation) -> dict[str, _Outcome]:
         """The topics `names`; those that vanished meanwhile are left out. One with invalid nodes, or that may
         not be read, maps to the error that says so. Raises `ZooKeeperError`."""
         known: dict[str, _Known] = {}
         found: dict[str, _Outcome] = {}
         before = self._known  # one reference: another thread may read, too
-        chunks = [names[start : start + TOPICS_AT_ONCE] for start in range(0, len(names), TOPICS_AT_ONCE)]
-        nodes = self._both(
-            [self._nodes(chunk) for chunk in chunks], [self._listed(chunk, before) for chunk in chunks]
-        )
-        listed: dict[str, Any] = {}
-        taken: dict[str, tuple[Any, Any]] = {}
-        for chunk, (data, children) in zip(chunks, nodes, strict=True):
-            outcomes = self._session.wait(f"reading {len(chunk)} topics", deadline, data)
-            taken.update(zip(chunk, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
-            if children is not None:
-                new = [name for name in chunk if name not in before]
-                listing = self._session.wait(f"listing {len(new)} topics", deadline, children)
-                listed.update(zip(new, listing, strict=True))
-        listed.update(self._list_again(taken, before, deadline))
-        for name, (assignment, state) in taken.items():
+        paths = {name: assignment_path(self._cluster, name) for name in names}
+        states = {name: state_path(self._cluster, name) for name in names}
+        nodes = _ask(operation, DATA, [path for name in names for path in (paths[name], states[name])])
+        # A first reading need not wait for the nodes.
+        new = _ask(operation, CHILDREN, [paths[name] for name in names if name not in before])
+        data, children = _answers(operation, nodes), _answers(operation, new)
+        changed = [
+            paths[name]
+            for name in names
+            if name in before
+            and not isinstance(node := data[paths[name]], Exception)
+            and node[1].pzxid != before[name].children_changed
+        ]
+        children |= _answers(operation, _ask(operation, CHILDREN, changed))
+        for name in names:
+            path, state = paths[name], states[name]
             try:
-                read = self._take(name, assignment, state, listed.get(name), before.get(name), deadline)
+                nodes_of = (data[path], data[state], children.get(path))
+                read = self._take(name, *nodes_of, before.get(name), operation)
             except NoNodeError:
                 continue
-            except WireError as error:
-                found[name] = error
-            except AccessDeniedError as error:
+            except (WireError, AccessDeniedError) as error:
                 found[name] = WireError(str(error))
             else:
                 known[name], found[name] = read, read.snapshot
         self._known = known
         return found
-
-    def _nodes(self, names: Sequence[str]) -> list[Read]:
-        return [
-            Read(DATA, path)
-            for name in names
-            for path in (assignment_path(self._cluster, name), state_path(self._cluster, name))
-        ]
-
-    def _listed(self, names: Sequence[str], before: Mapping[str, _Known]) -> list[Read]:
-        """The listings of topics that were not known, so that a first reading need not wait for the nodes."""
-        return [Read(CHILDREN, assignment_path(self._cluster, name)) for name in names if name not in before]
-
-    def _both(self, nodes: list[list[Read]], listings: list[list[Read]]) -> list[tuple[Any, Any]]:
-        """All requests, on the way together."""
-        client = self._session.client
-        return [
-            (multi_read_async(client, data), multi_read_async(client, children) if children else None)
-            for data, children in zip(nodes, listings, strict=True)
-        ]
-
-    def _list_again(
-        self, taken: Mapping[str, tuple[Any, Any]], before: Mapping[str, _Known], deadline: Deadline
-    ) -> Iterator[tuple[str, Any]]:
-        """The listings of known topics whose children changed."""
-        changed = [
-            name
-            for name, (assignment, _) in taken.items()
-            if name in before
-            and not isinstance(assignment, Exception)
-            and assignment[1].pzxid != before[name].children_changed
-        ]
-        for start in range(0, len(changed), TOPICS_AT_ONCE):
-            chunk = changed[start : start + TOPICS_AT_ONCE]
-            reads = [Read(CHILDREN, assignment_path(self._cluster, name)) for name in chunk]
-            result = multi_read_async(self._session.client, reads)
-            yield from zip(
-                chunk,
-                self._session.wait(f"listing {len(chunk)} topics", deadline, result),
-                strict=True,
-            )
 
     def _take(
         self,
@@ -134,12 +93,12 @@ class TopicReader:
         state: Any,
         children: Any,
         before: _Known | None,
-        deadline: Deadline,
+        operation: Operation,
     ) -> _Known:
         path, state_at = assignment_path(self._cluster, topic), state_path(self._cluster, topic)
-        data, stat = self._readable(assignment, f"reading {path}", deadline)
+        data, stat = _readable(operation, assignment, f"reading {path}")
         try:
-            state_data, state_stat = self._readable(state, f"reading {state_at}", deadline)
+            state_data, state_stat = _readable(operation, state, f"reading {state_at}")
         except NoNodeError:
             state_data, state_stat = b"", None
         state_changed = -1 if state_stat is None else state_stat.mzxid
@@ -148,7 +107,7 @@ class TopicReader:
                 return before
             partitions = before.partitions
         else:
-            partitions = _partitions(self._readable(children, f"listing {path}", deadline), path)
+            partitions = _partitions(_readable(operation, children, f"listing {path}"), path)
         snapshot = TopicSnapshot(
             topic=topic,
             partitions=partitions,
@@ -159,13 +118,31 @@ class TopicReader:
         )
         return _Known(stat.mzxid, stat.pzxid, state_changed, partitions, snapshot)
 
-    def _readable(self, outcome: Any, what: str, deadline: Deadline) -> Any:
-        """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
-        if isinstance(outcome, NoNodeError):
-            raise outcome
-        if isinstance(outcome, Exception):
-            raise self._session.error(what, outcome, deadline) from outcome
-        return outcome
+
+def _ask(operation: Operation, kind: int, paths: Sequence[str]) -> list[tuple[Sequence[str], Any]]:
+    """Send reads of `paths`, many in one request: the paths of each request, and what becomes its answer."""
+    chunks = [paths[start : start + NODES_AT_ONCE] for start in range(0, len(paths), NODES_AT_ONCE)]
+    return [
+        (chunk, multi_read_async(operation.client, [Read(kind, path) for path in chunk])) for chunk in chunks
+    ]
+
+
+def _answers(operation: Operation, asked: Sequence[tuple[Sequence[str], Any]]) -> dict[str, Any]:
+    """The outcome of each read by its path; an exception where it failed."""
+    found: dict[str, Any] = {}
+    for paths, result in asked:
+        outcomes = operation.wait(f"reading {len(paths)} nodes of topics", result)
+        found.update(zip(paths, outcomes, strict=True))
+    return found
+
+
+def _readable(operation: Operation, outcome: Any, what: str) -> Any:
+    """One part of an answer. Raises `NoNodeError`, or `ZooKeeperError` if it could not be read."""
+    if isinstance(outcome, NoNodeError):
+        raise outcome
+    if isinstance(outcome, Exception):
+        raise operation.error(what, outcome) from outcome
+    return outcome
 
 
 @lru_cache(maxsize=65_536)  # the same numbers stand below every topic

@@ -7,14 +7,16 @@ kazoo's `with client.transaction()` throws the results away; here each is looked
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from muster.core.history import Step, entry_prefix, format_transitions, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
-from muster.edges.zookeeper_session import Deadline, Session
+from muster.edges.zookeeper_session import Operation
 
 BYTES_AT_ONCE = 512 * 1024
 """So much is written in one multi, besides the moves in its history (`muster.core.history.MOVES_BYTES`); ZooKeeper
@@ -39,38 +41,33 @@ class _Write:
     @property
     def size(self) -> int:
         paths = len(self.assignment_path) + len(self.state_path)
-        told = step_size(self.step)
-        return len(self.assignment) + len(self.state) + told + paths + 2 * OPERATION_OVERHEAD
-
-
-@dataclass(frozen=True)
-class Author:
-    """What the history says of who writes and when; `now` is in seconds since the epoch."""
-
-    by: str
-    now: float
+        data = len(self.assignment) + len(self.state) + step_size(self.step)
+        return data + paths + 2 * OPERATION_OVERHEAD
 
 
 def write_transitions(
-    session: Session, cluster: str, transitions: Sequence[Transition], deadline: Deadline, author: Author
+    operation: Operation, cluster: str, transitions: Sequence[Transition], by: str
 ) -> list[bool]:
-    """Write each transition against the versions it was computed from; True for each that was written.
+    """Write each transition against the versions it was computed from; True for each that was written. The history
+    says that they are `by` this writer.
 
     False means that another writer wrote to that topic first. Raises `ZooKeeperError` when ZooKeeper does not
     answer in time or refuses; then earlier multis of the same call may have been written.
     """
     written: list[bool] = []
-    for batch in _batches(_write(cluster, transition, author.now) for transition in transitions):
-        if session.commit(_what(batch), deadline, _transaction(session, cluster, batch, author)) is None:
+    now = time.time()
+    make = partial(_transaction, operation, entry_prefix(cluster), by, now)
+    for batch in _batches(_write(cluster, transition, now) for transition in transitions):
+        if operation.commit(_what(batch), make(batch)) is None:
             written += [True] * len(batch)
         elif len(batch) == 1:
             written.append(False)
         else:
             # One topic's conflict is not the others' fault: each by itself, all on the way together.
-            alone = [(write, _transaction(session, cluster, [write], author)) for write in batch]
+            alone = [(write, make([write])) for write in batch]
             sent = [(write, transaction, transaction.commit_async()) for write, transaction in alone]
             written += [
-                session.outcome(_what([write]), deadline, transaction, result) is None
+                operation.outcome(_what([write]), transaction, result) is None
                 for write, transaction, result in sent
             ]
     return written
@@ -91,8 +88,8 @@ def _write(cluster: str, transition: Transition, now: float) -> _Write:
     )
 
 
-def _transaction(session: Session, cluster: str, writes: Sequence[_Write], author: Author) -> Any:
-    transaction = session.client.transaction()
+def _transaction(operation: Operation, entries: str, by: str, now: float, writes: Sequence[_Write]) -> Any:
+    transaction = operation.client.transaction()
     for write in writes:
         before = write.transition.before
         if write.transition.assignment == before.assignment:
@@ -106,8 +103,8 @@ def _transaction(session: Session, cluster: str, writes: Sequence[_Write], autho
             transaction.check(write.state_path, before.state_version)
         else:
             transaction.set_data(write.state_path, write.state, before.state_version)
-    told = format_transitions(author.now, author.by, [write.step for write in writes])
-    transaction.create(entry_prefix(cluster), told, sequence=True)
+    entry = format_transitions(now, by, [write.step for write in writes])
+    transaction.create(entries, entry, sequence=True)
     return transaction
 
 

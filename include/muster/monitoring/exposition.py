@@ -17,10 +17,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 import muster
 from muster.cluster.condition import COUNTED_AS
-from muster.cluster.lag import TopicPartition
 from muster.cluster.reading import Source
 from muster.cluster.state import ClusterState
-from muster.core.model import State
+from muster.core.model import State, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -28,13 +30,15 @@ from pydantic import (
 
 from muster.core.subscription import Subscription, TopicDecision, check_pattern
 from muster.core.wire import check_id, check_topic
-from muster.settings.connection_variable import connection_in_environment
-from muster.settings.duration import Duration
-from muster.settings.retention import RetentionSettings
+from muster.settings.connection_lookup import extra_in_environment
 
 DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
 LONGEST_NAME = 200
 """Characters of a cluster's name that are looked at; fewer are allowed."""
+LONGEST_DURATION = 365 * 86_400.0
+"""Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -66,6 +70,24 @@ def _plain(value: str) -> str:
 
 Plain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
 """A name that stands in messages, environment variables or Kafka requests."""
+
+
+def parse_duration(value: Any) -> float:
+    """Return `value` in seconds. Raises ValueError for anything that is not a duration from 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_DURATION:
+        return float(value)
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if seconds <= LONGEST_DURATION:
+            return seconds
+    raise ValueError(
+        "a duration is a number of seconds from 0, or text such as '500ms', '20s', '5m', '2h', '7d', and at most "
+        "a year"
+    )
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+"""Seconds."""
 
 
 def _check_texts(value: Any, under: tuple[int, ...] = (), done: set[int] | None = None) -> None:
@@ -181,6 +203,32 @@ def as_text(value: Any) -> Any:
     }
 
 
+Positive = Annotated[Duration, Field(gt=0)]
+
+
+class RetentionSettings(_Settings):
+    """`retention` in `clusters.yaml`: for how long what Muster leaves behind is kept, in seconds once read.
+
+    `ticks` are runs of coordinators that succeeded and did nothing, `failures` those that failed, `rebalances` all
+    others: runs that changed something (they have a note), by hand or not. `history` and the two limits are for each
+    cluster's history in ZooKeeper. `airflow` is the Airflow connection through which runs are deleted. The
+    DAG `muster_pruning` deletes what Airflow has of it, each coordinator its history in ZooKeeper.
+    """
+
+    ticks: Positive = 86_400.0
+    failures: Positive = 7 * 86_400.0
+    rebalances: Positive = 90 * 86_400.0
+    history: Positive = 90 * 86_400.0
+    history_entries: Annotated[int, Field(ge=1, le=20_000)] = 5_000
+    history_megabytes: Annotated[int, Field(ge=1, le=1_000)] = 64
+    airflow: str = "muster_airflow"
+
+    @property
+    def longest(self) -> float:
+        """What is older than this is not needed any more."""
+        return max(self.ticks, self.failures, self.rebalances)
+
+
 class NotifierSettings(_Settings):
     """An Airflow notifier by the dotted path of its class, and what it is made with."""
 
@@ -208,7 +256,10 @@ class ClusterSettings(_Settings):
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""
     allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
     """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
-    tick: Annotated[Duration, Field(ge=1)] = 20.0
+    long_poll_timeout: Annotated[
+        Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))
+    ] = 20.0
+    """How long a quiet run waits for a change; `tick` is its earlier name."""
     schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
     advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
     stuck_after: Duration = 300.0
@@ -222,7 +273,7 @@ class ClusterSettings(_Settings):
     replaces it."""
     fencing: bool = True
     """Whether Kafka refuses the commits of consumers that were replaced."""
-    status_timeout: Annotated[Duration, Field(gt=0)] = 2.0
+    status_timeout: Positive = 2.0
 
     @field_validator("topics", mode="before")
     @classmethod
@@ -298,7 +349,7 @@ class _Accepted:
 def _kafka_places(conn_id: str) -> set[str]:
     """What tells one Kafka from another without asking it: the connection's id, and its brokers where an environment
     variable has them. A connection that cannot be read has its id only."""
-    extra = connection_in_environment(conn_id)
+    extra = extra_in_environment(conn_id)
     servers = str(extra.get("bootstrap.servers") or "").lower().split(",")
     return {conn_id} | {f"{s if ':' in s else f'{s}:9092'}" for server in servers if (s := server.strip())}
 

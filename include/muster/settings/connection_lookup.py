@@ -13,8 +13,10 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -27,13 +29,25 @@ from muster.settings.connection_parsing import (
     parse_status_token,
     parse_zookeeper,
 )
-from muster.settings.connection_variable import parse_variable, variable_of
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 Find = Callable[[str], tuple[ConnectionFields, Mapping[str, Any]]]
 """The fields of a connection and its decoded extra. Raises `ConnectionSettingsError` if there is none."""
 
 _AIRFLOW_IS_SET_UP_BY = ("AIRFLOW_HOME", "AIRFLOW_CONFIG", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")
+
+
+@dataclass
+class Fields:
+    """A connection as it was found, with Airflow's names."""
+
+    conn_id: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = None
+    schema: str | None = None
+    extra: str | None = None
 
 
 class Connections:
@@ -80,7 +94,7 @@ def read_variable(conn_id: str, variable: str, value: str) -> ConnectionFields:
     Raises `ConnectionSettingsError` naming the variable and never showing what it holds, which might be secret.
     """
     try:
-        return parse_variable(conn_id, value)
+        return _from_json(conn_id, value) if value.startswith("{") else _from_uri(conn_id, value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         # Not chained: the message would carry the text.
         raise ConnectionSettingsError(
@@ -90,11 +104,75 @@ def read_variable(conn_id: str, variable: str, value: str) -> ConnectionFields:
 
 
 def _in_environment_or_airflow(conn_id: str) -> tuple[ConnectionFields, Mapping[str, Any]]:
-    variable = variable_of(conn_id)
-    value = os.environ.get(variable, "").strip()
+    variable, value = _variable(conn_id)
     fields = read_variable(conn_id, variable, value) if value else _in_airflow(conn_id, variable)
-    check_extra(fields)
-    return fields, json.loads(fields.extra) if fields.extra else {}
+    return fields, check_extra(fields)
+
+
+def extra_in_environment(conn_id: str) -> dict[str, Any]:
+    """The extra of the connection `conn_id` if an environment variable holds it; else, and if malformed, empty."""
+    variable, value = _variable(conn_id)
+    try:
+        return check_extra(read_variable(conn_id, variable, value)) if value else {}
+    except ConnectionSettingsError:
+        return {}
+
+
+def _variable(conn_id: str) -> tuple[str, str]:
+    """The name of the environment variable that may hold a connection, and what it holds."""
+    name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    return name, os.environ.get(name, "").strip()
+
+
+def _from_json(conn_id: str, value: str) -> Fields:
+    read = json.loads(value)
+    extra = read.get("extra") or None
+    port = read.get("port")
+    return Fields(
+        conn_id,
+        host=_text(read, "host"),
+        port=int(port) if port not in (None, "") else None,
+        login=_text(read, "login"),
+        password=_text(read, "password"),
+        schema=_text(read, "schema"),
+        extra=extra if extra is None or isinstance(extra, str) else json.dumps(extra),
+    )
+
+
+def _text(read: Mapping[str, Any], key: str) -> str | None:
+    value = read.get(key)
+    return None if value is None else str(value)
+
+
+def _from_uri(conn_id: str, value: str) -> Fields:
+    parts = urlsplit(value)
+    if not parts.scheme or value.count("://") != 1:
+        raise ValueError("not one scheme")
+    userinfo, _, address = parts.netloc.rpartition("@")
+    login, _, password = userinfo.partition(":")
+    host, port = address, None
+    if (colon := address.rpartition(":")) and colon[1] and colon[2].isdigit():
+        host, port = colon[0], int(colon[2])
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    extra = query.get("__extra__") or (
+        json.dumps({k: _decoded(v) for k, v in query.items()}) if query else None
+    )
+    return Fields(
+        conn_id,
+        host=unquote(host.strip("[]")) or None,  # brackets belong to the URI, not to an IPv6 address
+        port=port,
+        login=unquote(login) or None,
+        password=unquote(password) or None,
+        schema=unquote(parts.path[1:]) or None,
+        extra=extra,
+    )
+
+
+def _decoded(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _in_airflow(conn_id: str, variable: str) -> ConnectionFields:

@@ -99,11 +99,11 @@ def _wrong(connection: ConnectionFields, key: str, message: str) -> ConnectionSe
     )
 
 
-def check_extra(connection: ConnectionFields) -> None:
-    """Raise `ConnectionSettingsError` unless the extra is empty or a JSON object."""
+def check_extra(connection: ConnectionFields) -> dict[str, Any]:
+    """Decode the extra. Raises `ConnectionSettingsError` unless it is empty or a JSON object."""
     # Airflow itself takes an extra that is no JSON for an empty one, and the mistake would show somewhere else.
     if not connection.extra:
-        return
+        return {}
     try:
         extra = json.loads(connection.extra)
     except (ValueError, RecursionError):
@@ -111,6 +111,7 @@ def check_extra(connection: ConnectionFields) -> None:
         raise _wrong(connection, "extra", "is not JSON") from None
     if not isinstance(extra, dict):
         raise _wrong(connection, "extra", "is not a JSON object")
+    return extra
 
 
 def _present(**values: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ where Airflow users keep theirs. A consumer gets them in its settings (`muster.s
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,20 +15,17 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     SecretStr,
-    field_serializer,
     field_validator,
 )
 
-from muster.settings.zookeeper_acl import parse_acl
+PERMISSIONS = "cdrwa"
+SCHEMES = ("world", "auth", "digest", "sasl", "ip", "x509")
 
 
 class _Connection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def _reveal(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
 
 
 def _fit_for_a_header(secret: SecretStr) -> SecretStr:
@@ -39,8 +37,15 @@ def _fit_for_a_header(secret: SecretStr) -> SecretStr:
     return secret
 
 
-HeaderSecret = Annotated[SecretStr, AfterValidator(_fit_for_a_header)]
+Secret = Annotated[SecretStr, PlainSerializer(SecretStr.get_secret_value, return_type=str, when_used="json")]
+"""A secret that stands in the clear in JSON alone, which a consumer is started with."""
+HeaderSecret = Annotated[Secret, AfterValidator(_fit_for_a_header)]
 """A secret that is sent in an HTTP header."""
+
+
+def _checked_acl(text: str) -> str:
+    parse_acl(text)
+    return text
 
 
 class ZooKeeperSettings(_Connection):
@@ -53,23 +58,16 @@ class ZooKeeperSettings(_Connection):
     ca: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
-    keyfile_password: SecretStr | None = None
+    keyfile_password: Secret | None = None
     verify_certs: bool = True
     check_hostname: bool = True
     sasl_mechanism: Literal["DIGEST-MD5", "GSSAPI"] | None = None
     username: str | None = None
-    password: SecretStr | None = None
+    password: Secret | None = None
     auth_scheme: Literal["digest"] | None = None
     """With `digest`, username and password are ZooKeeper's own digest authentication instead of SASL."""
-    acl: str | None = None
-    """Who may do what with the nodes that are created, as `muster.settings.zookeeper_acl` reads it."""
-
-    @field_validator("acl")
-    @classmethod
-    def _readable(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_acl(value)
-        return value
+    acl: Annotated[str, AfterValidator(_checked_acl)] | None = None
+    """Who may do what with the nodes that are created, see `parse_acl`."""
 
     @property
     def who(self) -> str:
@@ -77,10 +75,6 @@ class ZooKeeperSettings(_Connection):
         if self.sasl_mechanism == "GSSAPI":
             return f"with Kerberos{f' as {self.username!r}' if self.username else ''}"
         return f"as user {self.username!r}" if self.username else "without a user"
-
-    @field_serializer("keyfile_password", "password", when_used="json")
-    def _secrets(self, secret: SecretStr | None) -> str | None:
-        return _reveal(secret)
 
 
 class ConsulSettings(_Connection):
@@ -96,10 +90,6 @@ class ConsulSettings(_Connection):
     ca: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
-
-    @field_serializer("token", when_used="json")
-    def _secrets(self, secret: SecretStr | None) -> str | None:
-        return _reveal(secret)
 
 
 class KafkaSettings(_Connection):
@@ -140,3 +130,42 @@ class KafkaSettings(_Connection):
     def bootstrap_servers(self) -> str:
         """The brokers to begin with, `host:port,host:port`."""
         return self.config["bootstrap.servers"]
+
+
+@dataclass(frozen=True, slots=True)
+class AclEntry:
+    """Who (`scheme` and `id`) may do what (`permissions`, letters of `PERMISSIONS`)."""
+
+    scheme: str
+    id: str
+    permissions: str
+
+
+def parse_acl(text: str) -> tuple[AclEntry, ...]:
+    """Read the ACL of a ZooKeeper node as `zkCli.sh setAcl` takes it: `auth::cdrwa,sasl:flights:r`.
+
+    It is a list of `scheme:id:permissions`. The scheme `auth` (without an id) is the user that creates the node.
+    Permissions are letters: `c` create children, `d` delete children, `r` read, `w` write, `a` set the ACL. Raises
+    ValueError saying what is wrong and what is allowed.
+    """
+    return tuple(_entry(part.strip()) for part in text.split(","))
+
+
+def _entry(text: str) -> AclEntry:
+    scheme, _, rest = text.partition(":")
+    who, separator, permissions = rest.rpartition(":")
+    if not separator:
+        raise ValueError(f"{text!r} is no ACL entry; write scheme:id:permissions, such as 'sasl:flights:r'")
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme {scheme!r} is unknown; there are {', '.join(SCHEMES)}")
+    if not permissions or set(permissions) - set(PERMISSIONS):
+        raise ValueError(f"permissions {permissions!r} of {text!r}: expected letters of {PERMISSIONS!r}")
+    if scheme == "auth" and who:
+        raise ValueError(
+            f"{text!r}: scheme 'auth' is the user that creates the node and takes no id; write 'auth::...'"
+        )
+    if scheme == "world" and who != "anyone":
+        raise ValueError(f"{text!r}: scheme 'world' has the one id 'anyone'")
+    if scheme not in {"auth", "world"} and not who:
+        raise ValueError(f"{text!r}: scheme {scheme!r} needs an id")
+    return AclEntry(scheme, who, permissions)

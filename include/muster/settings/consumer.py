@@ -16,9 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationError,
-    field_serializer,
 )
 
 from muster.core.wire import check_id
@@ -66,10 +64,6 @@ class ConsumerSettings(BaseModel):
     """Where this machine keeps the driver's output, for it to be rotated; empty where the cluster keeps it."""
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
-
-    @field_serializer("status_token", when_used="json")
-    def _secrets(self, secret: SecretStr | None) -> str | None:
-        return None if secret is None else secret.get_secret_value()
 
     @classmethod
     def from_environment(cls) -> ConsumerSettings:

@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 
+from muster.core.model import TopicPartition
 from muster.sinks.ranges import Range
-
-TopicPartition = tuple[str, int]
-"""Topic and partition number."""
 
 NO_IDS: Mapping[str, str] = MappingProxyType({})
 
@@ -33,7 +31,7 @@ def batch_ranges() -> dict[TopicPartition, Range]:
             "no batch is at hand: call this in the handler's own thread, or, in a test of a handler, within "
             "'with muster.sinks.batch_of({(topic, partition): (from, to)}):'"
         )
-    return {key: (begin, end) for key, (begin, end) in ranges.items() if begin < end}
+    return {tp: (begin, end) for tp, (begin, end) in ranges.items() if begin < end}
 
 
 def batch_topic_ids() -> dict[str, str]:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muster.sinks.batch import TopicPartition, batch_ranges, batch_topic_ids
+from muster.core.model import TopicPartition
+from muster.sinks.batch import batch_ranges, batch_topic_ids
 from muster.sinks.location import local_folder
 from muster.sinks.partition_folder import (
     PartitionFolder,
@@ -71,40 +72,40 @@ class ParquetSink:
         """
         pieces: dict[TopicPartition, list[Range]] = {}
         ranges, topic_ids = batch_ranges(), batch_topic_ids()
-        folders = {key: self._folder(key, topic_ids.get(key[0], "")) for key in ranges}
-        for key, held in ranges.items():
-            missing = folders[key].missing(held)
+        folders = {tp: self._folder(tp, topic_ids.get(tp[0], "")) for tp in ranges}
+        for tp, held in ranges.items():
+            missing = folders[tp].missing(held)
             if missing != [held]:
                 log.info(
-                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *key, *held, missing
+                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing
                 )
             if missing:
-                pieces[key] = missing
+                pieces[tp] = missing
         if not pieces:
             return
         task = partial(
             _write_task,
-            folders={key: str(folders[key].path) for key in pieces},
+            folders={tp: str(folders[tp].path) for tp in pieces},
             ranges=ranges,
             pieces=pieces,
             compression=self.compression,
         )
         written: Written = {}
         for row in frame.mapInArrow(task, _WRITTEN).collect():
-            key, piece = (row.topic, row.partition), (row.begin, row.end)
-            written.setdefault((key, piece), []).append(Path(row.file))
+            tp, piece = (row.topic, row.partition), (row.begin, row.end)
+            written.setdefault((tp, piece), []).append(Path(row.file))
         with ThreadPoolExecutor(PUBLISHED_AT_ONCE, thread_name_prefix="muster-sink") as pool:
             of_partition: dict[TopicPartition, list[tuple[Range, list[Path]]]] = {}
-            for (key, piece), files in sorted(written.items()):
-                of_partition.setdefault(key, []).append((piece, files))
+            for (tp, piece), files in sorted(written.items()):
+                of_partition.setdefault(tp, []).append((piece, files))
             # The partitions at the same time, the pieces of each one after the other.
             list(pool.map(lambda item: self._publish(folders[item[0]], item[1]), of_partition.items()))
 
-    def _folder(self, key: TopicPartition, topic_id: str) -> PartitionFolder:
-        if (key, topic_id) not in self._folders:
-            path = topic_folder(partition_folder(self.path, *key), topic_id)
-            self._folders[key, topic_id] = PartitionFolder(path, SUFFIX)
-        return self._folders[key, topic_id]
+    def _folder(self, tp: TopicPartition, topic_id: str) -> PartitionFolder:
+        if (tp, topic_id) not in self._folders:
+            path = topic_folder(partition_folder(self.path, *tp), topic_id)
+            self._folders[tp, topic_id] = PartitionFolder(path, SUFFIX)
+        return self._folders[tp, topic_id]
 
     def _publish(self, folder: PartitionFolder, pieces: list[tuple[Range, list[Path]]]) -> None:
         for piece, files in pieces:
@@ -150,13 +151,13 @@ def _write_task(
     writers: dict[tuple[TopicPartition, Range], _Writer] = {}
     try:
         for batch in batches:
-            for key, rows in _by_partition(batch):
-                _check(key, rows, ranges)
-                for piece in pieces.get(key, []):
+            for tp, rows in _by_partition(batch):
+                _check(tp, rows, ranges)
+                for piece in pieces.get(tp, []):
                     if held := _within(rows, piece):
-                        if (key, piece) not in writers:
-                            writers[key, piece] = _Writer(incoming_file(Path(folders[key])), compression)
-                        writers[key, piece].add(held)
+                        if (tp, piece) not in writers:
+                            writers[tp, piece] = _Writer(incoming_file(Path(folders[tp])), compression)
+                        writers[tp, piece].add(held)
         for writer in writers.values():
             writer.close()
     except BaseException:
@@ -226,13 +227,13 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Re
         yield (names[codes[begin]], int(numbers[begin])), batch.slice(begin, end - begin)
 
 
-def _check(key: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, Range]) -> None:
+def _check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, Range]) -> None:
     """Raise `SinkError` for rows that are none of the batch's."""
-    begin, end = ranges.get(key, (0, 0))
+    begin, end = ranges.get(tp, (0, 0))
     offsets = rows.column("offset").to_numpy(zero_copy_only=False)
     if offsets.min() < begin or offsets.max() >= end:
         raise SinkError(
-            f"topic {key[0]!r}, partition {key[1]}: rows with offsets {offsets.min()} to {offsets.max()}, but the "
+            f"topic {tp[0]!r}, partition {tp[1]}: rows with offsets {offsets.min()} to {offsets.max()}, but the "
             f"batch holds {begin} to {end - 1}; write what was made of the batch at hand, and nothing else"
         )
 

@@ -19,7 +19,7 @@ from muster.core.wire import WireError
 from muster.edges.status import StatusFailure
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.faults.model.consul import Api, Servers, Service, SimulatedDiscovery
+from tests.faults.model.consul import Api, Servers, Service, SimulatedConsul
 from tests.support.simulated import SimulatedConsumer, SimulatedStore
 
 CLUSTER = "c"
@@ -59,7 +59,7 @@ class Cluster:
         self.store = SimulatedStore(cluster=CLUSTER)
         self.zookeeper = self.store.zookeeper
         self.servers = Servers()
-        self.discovery = SimulatedDiscovery(Api(self.servers))
+        self.discovery = SimulatedConsul(Api(self.servers))
         self.now = 1_700_000_000.0
         self.store.clock = lambda: self.now
         self.incarnations: dict[str, str] = {}
@@ -82,7 +82,8 @@ class Cluster:
             self.settings,
             KAFKA,
             self.store,
-            self.discovery,
+            self.discovery.catalog,
+            self.discovery.overrides,
             _Lister(self.topics, self.racks),
             self.poll,
             load_assignor(assignor, {}),
@@ -122,7 +123,7 @@ class Cluster:
     def run(self) -> None:
         """One run: the four tasks, and what they tell."""
         fetched = self.coordinator.fetch_partitions()
-        live_consumers(self.discovery)
+        live_consumers(self.discovery.catalog)
         self.plan = self.coordinator.compute_assignment()
         self.errors |= fetched.errors | self.plan.errors
         self.warnings |= {*fetched.warnings, *self.plan.warnings}

@@ -95,9 +95,9 @@ def around() -> Cluster:
     """Two topics that are Stable, one pin, one exclusion, one isolation, one key that is rotten."""
     cluster = Cluster({"t": 2, "u": 2}, good=("t", "u"))
     cluster.settles()
-    cluster.discovery.pin("u", 0, "a", by="ann", why="r", at=1.0)
-    cluster.discovery.exclude("b", "u", by="ann", why="r", at=1.0)
-    cluster.discovery.isolate("b", by="ann", why="r", at=1.0)
+    cluster.discovery.overrides.pin("u", 0, "a", by="ann", why="r", at=1.0)
+    cluster.discovery.overrides.exclude("b", "u", by="ann", why="r", at=1.0)
+    cluster.discovery.overrides.isolate("b", by="ann", why="r", at=1.0)
     cluster.key("pinned/t/x", b"rotten")
     return cluster
 
@@ -136,7 +136,7 @@ def test_any_parameter_of_any_form(name: str, odd: dict[str, Any]) -> None:
             accepted = False  # flagged before the run; but a run that is triggered otherwise may have it all the same
     cluster = around()
     if name == "resume":
-        cluster.discovery.pause(by="ann", why="r", at=1.0)
+        cluster.discovery.overrides.pause(by="ann", why="r", at=1.0)
     keys = dict(cluster.servers.keys)
     notes: list[str] = []
     context = {

@@ -18,9 +18,8 @@ from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import STOP_REQUEST, Registrar
 from muster.core.wire import WireError
-from muster.edges.consul import ConsulError
-from muster.edges.consul_http import read_answer
-from muster.edges.consul_keys import UnreadableKeyError
+from muster.edges.consul import ConsulError, UnreadableKeyError
+from muster.edges.consul_api import read_answer
 from muster.edges.consul_members import parse_agent_registration, parse_registrations
 from muster.settings.connections import ConsulSettings
 from tests.faults.fuzz.cluster import Cluster
@@ -95,7 +94,7 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
     cluster.settles()
     assert others(cluster.servers.keys) == before, "a run writes no key but that of epochs"
     assert cluster.snapshot("keep").assignment.owners[0] == "b", "the good pin is obeyed"
-    read = cluster.discovery.decisions()
+    read = cluster.discovery.overrides.decisions()
     understood = {f"muster/c/pinned/{t}/{p}" for t, p in read.pins} | {
         f"muster/c/excluded/{c}/{t}" for c, t in read.exclusions
     }
@@ -129,7 +128,7 @@ def test_malformed_coordination_keys_cost_themselves(
     before = cluster.zookeeper.data()
     cluster.join("c")
     cluster.run()
-    read = cluster.discovery.decisions()
+    read = cluster.discovery.overrides.decisions()
     assert (read.paused is not None) == (paused is not None)
     for error in read.errors:
         explains(error, "Consul key muster/c/coordination/")
@@ -143,8 +142,8 @@ def test_malformed_coordination_keys_cost_themselves(
         explains(cluster.plan.planning_error, "chosen instead of clusters.yaml's")
     if cluster.plan.held or cluster.plan.planning_error:
         assert cluster.zookeeper.data() == before, "nothing is written"
-    assert cluster.discovery.resume() == (paused is not None)
-    assert cluster.discovery.clear_assignor() == any(name == "assignor" for name, _ in keys)
+    assert cluster.discovery.overrides.resume() == (paused is not None)
+    assert cluster.discovery.overrides.clear_assignor() == any(name == "assignor" for name, _ in keys)
     cluster.settles()
     cluster.run()
     left = cluster.servers.keys.get("muster/c/coordination/rebalance")
@@ -173,7 +172,7 @@ def test_malformed_topic_keys_cost_themselves(keys: list[tuple[str, str, str, by
         cluster.key(f"topics/{how}/{kind}/{name}", value)
         count("Consul key")
     before = others(cluster.servers.keys)
-    read = cluster.discovery.decisions()
+    read = cluster.discovery.overrides.decisions()
     reads = cluster.settings.topics.read_with(read.subscriptions, read.topics_in_doubt)
     new = {topic for topic in ("more", "other") if reads.takes_up(topic)}
     kept = {topic for topic in ("good", "keep") if not reads.lets_go(topic)}
@@ -201,23 +200,23 @@ def test_rotten_requests_and_notes(stop: bytes, submitted: bytes, isolated: byte
     cluster.key("stop/b", json.dumps(STOP).encode())
     cluster.key("submitted/b", json.dumps(SUBMITTED).encode())
     keys = cluster.discovery
-    assert keys.isolated().keys() == {"a"}, "somebody meant it"
-    assert keys.stop_requests()["b"].incarnation == "one"
-    assert keys.submissions()["b"] == SUBMITTED
-    Submission.from_dict(keys.submission("a"))
-    Submission.from_dict(keys.submissions().get("a"))
+    assert keys.overrides.isolated().keys() == {"a"}, "somebody meant it"
+    assert keys.jobs.stop_requests()["b"].incarnation == "one"
+    assert keys.jobs.submissions()["b"] == SUBMITTED
+    Submission.from_dict(keys.jobs.submission("a"))
+    Submission.from_dict(keys.jobs.submissions().get("a"))
     try:
-        request = keys.stop_request("a")
+        request = keys.jobs.stop_request("a")
     except UnreadableKeyError as error:
         explains(str(error), "muster/c/stop/a")
     else:
         assert request is not None
         # A consumer that leaves writes it anew, for whoever watches.
-        keys.request_stop("a", "i", request.by, request.why, request.at)
-        assert keys.stop_request("a").at == pytest.approx(request.at, abs=0.001)
-    assert keys.restore("a")
-    assert keys.clear_stop("a")
-    assert keys.include("b", "t")
+        keys.jobs.request_stop("a", "i", request.by, request.why, request.at)
+        assert keys.jobs.stop_request("a").at == pytest.approx(request.at, abs=0.001)
+    assert keys.overrides.restore("a")
+    assert keys.jobs.clear_stop("a")
+    assert keys.overrides.include("b", "t")
 
 
 @examples(400)
@@ -270,7 +269,7 @@ def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
 
     cluster.discovery.api.read = read
     try:
-        members = cluster.discovery.members()
+        members = cluster.discovery.catalog.members()
     except ConsulError as error:
         explains(str(error), "Consul at http")
         return
@@ -337,7 +336,11 @@ def test_key_lists_that_are_not_consuls(answer: bytes) -> None:
         )
 
     api.read = read
-    for ask in (cluster.discovery.isolated, cluster.discovery.decisions, cluster.discovery.stop_requests):
+    for ask in (
+        cluster.discovery.overrides.isolated,
+        cluster.discovery.overrides.decisions,
+        cluster.discovery.jobs.stop_requests,
+    ):
         try:
             ask()
         except ConsulError as error:

@@ -18,7 +18,7 @@ from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State, TopicStatus
 from muster.core.wire import WireError
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -137,7 +137,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
         ):
             put(f"muster/{name}/{key}", value)
     put(f"muster/{name}/pinned/good-2/1", b'{"consumer": "b"}')
-    discovery = Discovery(consul, name, f"{name}-service")
+    discovery = ConsulCluster(consul, name, f"{name}-service")
     strange = {"weight": "1e308", "priority": "9" * 400, "topics": "../x,,"}
     consumers = [("a", "127.0.0.1", 1, {}), ("b", "127.0.0.1", 1, {}), ("c", "h/../x", 1, strange)]
     with registered(discovery, consumers):
@@ -162,12 +162,13 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
                 settings,
                 KafkaSettings(config={"bootstrap.servers": "k:1"}),
                 store,
-                discovery,
+                discovery.catalog,
+                discovery.overrides,
                 Lister(topics),
                 poll,
                 load_assignor("sticky", {}),
             )
-            eventually(lambda: len(discovery.members().membership.live) == 3, 30, "registered")  # type: ignore[union-attr]
+            eventually(lambda: len(discovery.catalog.members().membership.live) == 3, 30, "registered")  # type: ignore[union-attr]
             read = store.snapshots()
             refused = {topic: str(found) for topic, found in read.items() if isinstance(found, WireError)}
             assert len(refused) >= len(rotten) // 2 + len(NAMES) // 2
@@ -177,7 +178,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             def stable() -> bool:
                 advanced = None
                 fetched = one.fetch_partitions()
-                live_consumers(one.discovery)
+                live_consumers(one.catalog)
                 report = one.compute_assignment()
                 assert refused.keys() <= report.errors.keys()
                 assert not fetched.kafka_error
@@ -193,7 +194,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             eventually(stable, 120, "the good topics are Stable")
             found = store.snapshots()
             assert found["good-2"].assignment.owners[1] == "b", "the good pin is obeyed"  # type: ignore[union-attr]
-            assert len(discovery.decisions().errors) >= len(VALUES)
+            assert len(discovery.overrides.decisions().errors) >= len(VALUES)
             for topic in refused:
                 for path in (f"{root}/{topic}", f"{states}/{topic}"):
                     assert (client.get(path)[0] if client.exists(path) else None) == before.get(path), path
@@ -209,16 +210,18 @@ def obedient(consumer: Consumer, read: Mapping[str, Any]) -> ConsumerStatus:
 
 
 @contextmanager
-def registered(discovery: Discovery, consumers: list[tuple[str, str, int, dict[str, str]]]) -> Iterator[None]:
+def registered(
+    discovery: ConsulCluster, consumers: list[tuple[str, str, int, dict[str, str]]]
+) -> Iterator[None]:
     for consumer, address, port, meta in consumers:
-        discovery.register(
+        discovery.catalog.register(
             consumer, address, port, meta, "http://127.0.0.1:1/", 36_000.0, 36_000.0, passing=True
         )
     try:
         yield
     finally:
         for consumer, *_ in consumers:
-            discovery.deregister(consumer)
+            discovery.catalog.deregister(consumer)
 
 
 def everything(client: KazooClient, path: str) -> list[str]:

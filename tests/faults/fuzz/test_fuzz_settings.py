@@ -69,7 +69,7 @@ CLUSTER: dict[str, Any] = {
     "assignor": {"name": "sticky", "options": {}},
     "shadow_assignor": {"name": "range", "options": {}},
     "allowed_assignors": ["a.b.Assignor"],
-    "tick": "20s",
+    "long_poll_timeout": "20s",
     "schedule_interval": 2,
     "advance_budget": "20s",
     "stuck_after": "5m",
@@ -183,7 +183,12 @@ def told_of_settings(error: str, path: str, cluster: str) -> None:
 def usable(cluster: Any) -> None:
     """What was accepted can be used where it is needed."""
     of = cluster.consumers
-    for seconds in (cluster.tick, cluster.schedule_interval, cluster.advance_budget, cluster.stuck_after):
+    for seconds in (
+        cluster.long_poll_timeout,
+        cluster.schedule_interval,
+        cluster.advance_budget,
+        cluster.stuck_after,
+    ):
         assert timedelta(seconds=seconds) >= timedelta()
     for seconds in (cluster.rebalance_delay, cluster.status_timeout, of.trigger_interval, of.lost_after):
         assert timedelta(seconds=seconds) >= timedelta()

@@ -14,13 +14,14 @@ from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException, Producer
 
 from muster.consumer.commits import Commits, GuardedCommits
+from muster.core.model import TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed
 from muster.edges.kafka import NO_METADATA, Identities, KafkaError, TopicListing
 from muster.edges.kafka_admin import PartitionError
 from muster.edges.kafka_fencing import Begin, Claims, Outcome
 from muster.settings.connections import KafkaSettings
-from tests.faults.model.kafka import Brokers, TopicPartition
+from tests.faults.model.kafka import Brokers
 from tests.faults.model.threads import CONCURRENT, THREADING, TIME, at_work, copy_of, wait_until
 
 if TYPE_CHECKING:

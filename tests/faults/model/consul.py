@@ -1,4 +1,4 @@
-"""Consul as coordinators and consumers see it, below `muster.edges.consul.Discovery`, which is the real one.
+"""Consul as coordinators and consumers see it, below `muster.edges.consul.ConsulCluster`, which is the real one.
 
 Each host has an agent, which holds what is registered with it and makes the checks. The servers know of an agent what
 it told them last. They lag behind while the agent's changes are on their way (`behind`) or its host is cut off, and
@@ -13,10 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from muster.edges.consul import Discovery, WaitIndex
-from muster.edges.consul_http import Answer, ConsulError
+from muster.edges.consul import (
+    ConsulCatalog,
+    ConsulCluster,
+    JobMailbox,
+    Members,
+    OverrideStore,
+    WaitIndex,
+)
+from muster.edges.consul_api import Answer, ConsulError
 from muster.edges.consul_keys import Keys
-from muster.edges.consul_members import Members
 from muster.settings.connections import ConsulSettings
 
 SERVICE = "consumers"
@@ -187,7 +193,7 @@ def _filter(expression: str) -> Callable[[Service], bool]:
 
 @dataclass
 class Api:
-    """`muster.edges.consul_http.ConsulApi`, for one client of the agent `host`. `at` is called before each call."""
+    """`muster.edges.consul_api.ConsulApi`, for one client of the agent `host`. `at` is called before each call."""
 
     servers: Servers
     at: Callable[[str], None] = lambda _: None
@@ -244,7 +250,7 @@ class Api:
         del self.servers.keys[key]
         return True
 
-    def agent_put(self, path: str, params: object = None, data: Any = None) -> bool:
+    def register(self, data: Any) -> None:
         self._reach_agent("write Consul")
         self.registers()
         before = self.agent.services.get(data["ID"])
@@ -262,7 +268,6 @@ class Api:
         if self.answer_lost:
             self.answer_lost = False
             raise ConsulError("no answer in time")
-        return True
 
     def deregister(self, service_id: str) -> bool:
         self._reach_agent("write Consul")
@@ -285,18 +290,16 @@ class Api:
             raise ConsulError("Consul's servers are out of reach")
 
 
-class SimulatedDiscovery(Discovery):
+class SimulatedCatalog(ConsulCatalog):
     """The real one over simulated servers; only blocking queries are left out, because here nobody waits.
 
     `trusted` says whether the last reading of the members could be had and was to be trusted, `read_at`
     when it began, by `moment`.
     """
 
-    def __init__(self, api: Api, moment: Callable[[], int] = lambda: 0) -> None:
-        Keys.__init__(self, api, "c")  # type: ignore[arg-type]
+    def __init__(self, api: Api, keys: Keys, overrides: OverrideStore, moment: Callable[[], int]) -> None:
+        super().__init__(keys, overrides, SERVICE, pause=lambda _: None)
         self.api = api
-        self.service = SERVICE
-        self._pause = lambda _: None
         self.trusted = False
         self.moment = moment
         self.read_at = 0
@@ -311,3 +314,16 @@ class SimulatedDiscovery(Discovery):
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.api._reach("read Consul")
         return index
+
+
+class SimulatedConsul(ConsulCluster):
+    """The real parts over simulated servers."""
+
+    catalog: SimulatedCatalog
+
+    def __init__(self, api: Api, moment: Callable[[], int] = lambda: 0) -> None:
+        keys = Keys(api, "c")  # type: ignore[arg-type]
+        self.api = api
+        self.overrides = OverrideStore(keys)
+        self.jobs = JobMailbox(keys)
+        self.catalog = SimulatedCatalog(api, keys, self.overrides, moment)

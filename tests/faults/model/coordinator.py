@@ -19,7 +19,7 @@ from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.faults.model.consul import ELSEWHERE, Api, SimulatedDiscovery
+from tests.faults.model.consul import ELSEWHERE, Api, SimulatedConsul
 from tests.faults.model.kafka import Lister
 from tests.faults.model.zookeeper import StoreClient
 
@@ -44,13 +44,14 @@ class CoordinatorProcess:
         """The next statuses are those that were given the last time (once)."""
         self.store = StoreClient(world.zookeeper, self.at, self)
         self.api = Api(world.consul, self.at, ELSEWHERE)
-        self.discovery = SimulatedDiscovery(self.api, world.moment)
+        self.discovery = SimulatedConsul(self.api, world.moment)
         self.lister = Lister(world.kafka, self.at)
         self.coordinator = Coordinator(
             cluster,
             KAFKA,
             self.store,
-            self.discovery,
+            self.discovery.catalog,
+            self.discovery.overrides,
             self.lister,
             self.poll,
             assignor,
@@ -110,7 +111,7 @@ class CoordinatorProcess:
     def _one_run(self) -> None:
         try:
             fetched = self.coordinator.fetch_partitions()
-            live_consumers(self.discovery)
+            live_consumers(self.discovery.catalog)
             plan = self.coordinator.compute_assignment()
             self.told = f"{fetched.errors} {fetched.warnings} {plan.held} {plan.errors} {plan.warnings}"
             if plan.needed:

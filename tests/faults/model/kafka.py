@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from muster.core.model import TopicPartition
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from muster.core.wire_racks import Racks
 from muster.edges.kafka import KafkaError
 
-TopicPartition = tuple[str, int]
 Record = tuple[str, str, int]
 """What a committed offset belongs to: group, topic id and partition."""
 

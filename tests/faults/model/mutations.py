@@ -30,9 +30,8 @@ from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
 from muster.edges import zookeeper_transitions
-from muster.edges.consul import ConsulError, Discovery, Members
+from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
 from muster.edges.consul_members import to_membership
-from muster.edges.consul_overrides import OverrideKeys
 from muster.edges.kafka_fencing import Outcome
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
@@ -73,15 +72,15 @@ def forget_the_version_check(patch: MonkeyPatch) -> None:
 
 
 def trust_an_empty_list(patch: MonkeyPatch) -> None:
-    def believe(self: Discovery, isolated: Mapping[str, object], index: int) -> Members:
-        return Members(to_membership((), isolated), {}, index)
+    def believe(self: ConsulCatalog, isolated: Mapping[str, str]) -> Members:
+        return Members(to_membership((), isolated), {})
 
     def go_on(snapshot: Any, patience: Patience, targets: Owners, now: float, **further: Any) -> Any:
         if snapshot.assignment is None or not snapshot.partitions:
             return None
         return state_machine._step(_Inputs(snapshot, snapshot.assignment, patience, targets, now, **further))
 
-    patch.setattr(Discovery, "_confirm_empty", believe)
+    patch.setattr(ConsulCatalog, "_confirm_empty", believe)
     patch.setattr(viewing, "advance", go_on)
     patch.setattr(viewing.View, "held", property(lambda view: ""))
 
@@ -124,7 +123,7 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
     original = Coordinator._view
 
     def view(self: Coordinator) -> Any:
-        read = self.discovery.members
+        read = self.catalog.members
 
         def remembered() -> Members:
             try:
@@ -138,7 +137,7 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
             self._known = members
             return members
 
-        decided = self.discovery.decisions
+        decided = self.overrides.decisions
 
         def decisions() -> Decisions:
             try:
@@ -147,20 +146,20 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
                 return NOTHING_DECIDED
 
         self._known = getattr(self, "_known", None)
-        self.discovery.members, self.discovery.decisions = remembered, decisions
+        self.catalog.members, self.overrides.decisions = remembered, decisions
         try:
             return original(self)
         finally:
-            del self.discovery.members, self.discovery.decisions
+            del self.catalog.members, self.overrides.decisions
 
-    note = OverrideKeys.note_epochs
+    note = OverrideStore.note_epochs
 
-    def note_epochs(self: OverrideKeys, epochs: Mapping[str, int]) -> None:
+    def note_epochs(self: OverrideStore, epochs: Mapping[str, int]) -> None:
         with suppress(ConsulError):
             note(self, epochs)
 
     patch.setattr(Coordinator, "_view", view)
-    patch.setattr(OverrideKeys, "note_epochs", note_epochs)
+    patch.setattr(OverrideStore, "note_epochs", note_epochs)
 
 
 def place_orphans_without_waiting_for_to_close(patch: MonkeyPatch) -> None:
@@ -293,12 +292,12 @@ def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
 
 
 def seem_gone_while_taking_over(patch: MonkeyPatch) -> None:
-    original = Discovery.register
+    original = ConsulCatalog.register
 
-    def register(self: Discovery, *arguments: Any, passing: bool = False) -> None:
+    def register(self: ConsulCatalog, *arguments: Any, passing: bool = False) -> None:
         original(self, *arguments)
 
-    patch.setattr(Discovery, "register", register)
+    patch.setattr(ConsulCatalog, "register", register)
 
 
 def go_on_though_isolated(patch: MonkeyPatch) -> None:
@@ -388,7 +387,7 @@ def plan_over_a_backup_unasked(patch: MonkeyPatch) -> None:
 
 
 def forget_to_note_epochs(patch: MonkeyPatch) -> None:
-    patch.setattr(OverrideKeys, "note_epochs", lambda keys, epochs: None)
+    patch.setattr(OverrideStore, "note_epochs", lambda keys, epochs: None)
 
 
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:

@@ -18,14 +18,14 @@ from muster.consumer.assignment_watch import AssignmentWatch, AwayError
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
 from muster.core import positions
-from muster.core.model import ConsumerStatus, PartitionLoad, TopicStatus
+from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import Place, Plan, Source
 from muster.core.positions import Jump, Start
-from muster.edges.consul_http import ConsulError
+from muster.edges.consul_api import ConsulError
 from muster.settings.consumer import ConsumerSettings
 from tests.faults.model.commits import SimulatedPlace
-from tests.faults.model.consul import Api, SimulatedDiscovery
-from tests.faults.model.kafka import Record, TopicPartition
+from tests.faults.model.consul import Api, SimulatedConsul
+from tests.faults.model.kafka import Record
 from tests.faults.model.threads import TIME, Threads, copy_of, now, process_at_work, wait_until
 from tests.faults.model.zookeeper import CLUSTER, Session
 from tests.support.consumer_settings import consumer_settings
@@ -238,7 +238,7 @@ class Process:
             registers=lambda: world.watchman.registers(self),
             leaves=lambda: world.watchman.leaves(self),
         )
-        self.discovery = SimulatedDiscovery(self.api)
+        self.discovery = SimulatedConsul(self.api)
         self.registrar = Registrar(
             settings,
             self.discovery,

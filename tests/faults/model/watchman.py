@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from muster.core.model import State, TopicSnapshot, Transition, by_partition
+from muster.core.model import State, TopicPartition, TopicSnapshot, Transition, by_partition
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from tests.faults.model.consul import HostAgent, Service
-from tests.faults.model.kafka import Record, TopicPartition
+from tests.faults.model.kafka import Record
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
@@ -364,7 +364,7 @@ class Watchman:
         owners = any(
             t.assignment.owners != t.before.assignment.owners for t in transitions if t.before.assignment
         )
-        if owners and writer is not None and not writer.discovery.trusted:
+        if owners and writer is not None and not writer.discovery.catalog.trusted:
             self.fail(f"{writer.name} writes, but its last reading of Consul failed or is in doubt")
         for transition in transitions:
             self._check_write(transition, before, read_at)

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.model import Consumer, ConsumerStatus, State, TopicSnapshot
+from muster.core.model import Consumer, ConsumerStatus, State, TopicPartition, TopicSnapshot
 from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
 from muster.settings.clusters import ClusterSettings
 from tests.faults.model.consul import HOSTS, Servers
 from tests.faults.model.coordinator import CoordinatorProcess
-from tests.faults.model.kafka import Brokers, TopicPartition
+from tests.faults.model.kafka import Brokers
 from tests.faults.model.process import Faults, Process
 from tests.faults.model.watchman import Watchman
 from tests.faults.model.zookeeper import SESSION, Ensemble

@@ -194,7 +194,7 @@ class StoreClient(TopicStore):
         self._before()
         self._still_there()
         answer, self.answer = self.answer, "comes"
-        read_at = self.writer.discovery.read_at
+        read_at = self.writer.discovery.catalog.read_at
         if answer == "delayed":
             late = partial(self._write, transitions, None, read_at)
             self.ensemble.delayed.append((late, self.writer.world.now))

@@ -8,7 +8,7 @@ import pytest
 
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.faults.real.commit_log import CommitLog
@@ -39,7 +39,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 api,
                 cluster,
                 view,
-                Discovery(consul, CLUSTER, SERVICE),
+                ConsulCluster(consul, CLUSTER, SERVICE),
                 NumberProducer(servers, TOPIC, PARTITIONS),
                 CommitLog(servers, GROUP, TOPIC),
                 Journal(stack.journal),

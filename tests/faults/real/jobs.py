@@ -10,21 +10,21 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from muster.airflow.submission import Submission
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from tests.faults.real.whose import processes_of_sessions
 
 
 class Job:
     """The job that is submitted for `consumer` now. AssertionError where a part of it is not there."""
 
-    def __init__(self, discovery: Discovery, consumer: str) -> None:
+    def __init__(self, discovery: ConsulCluster, consumer: str) -> None:
         self._discovery = discovery
         self.consumer = consumer
 
     @property
     def session(self) -> int:
         """The session of all its processes, which is the JVM's pid."""
-        submission = Submission.from_dict(self._discovery.submission(self.consumer))
+        submission = Submission.from_dict(self._discovery.jobs.submission(self.consumer))
         assert submission is not None, f"{self.consumer} is not submitted"
         assert submission.process is not None, f"{self.consumer} is being submitted"
         return submission.process.pid
@@ -32,14 +32,14 @@ class Job:
     @property
     def incarnation(self) -> str:
         """Of the registration."""
-        found = self._discovery.members().registered.get(self.consumer)
+        found = self._discovery.catalog.members().registered.get(self.consumer)
         assert found is not None, f"{self.consumer} is not registered"
         return str(found.incarnation)
 
     def asked_or_gone(self) -> bool:
         """Whether Consul has a request to stop for the incarnation that is registered, or none is registered."""
-        found = self._discovery.members().registered.get(self.consumer)
-        request = self._discovery.stop_request(self.consumer)
+        found = self._discovery.catalog.members().registered.get(self.consumer)
+        request = self._discovery.jobs.stop_request(self.consumer)
         return found is None or (request is not None and request.incarnation == found.incarnation)
 
     def processes(self) -> list[psutil.Process]:

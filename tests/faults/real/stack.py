@@ -136,7 +136,7 @@ class FaultStack:
             "consul_service": SERVICE,
             "group_id": GROUP,
             "topics": [TOPIC],
-            "tick": "15s",
+            "long_poll_timeout": "15s",
             "advance_budget": "10s",
             "consumers": {
                 "count": CONSUMERS,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
 from muster.core.model import State, TopicSnapshot
-from muster.edges.consul import Discovery
+from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import ClusterSettings
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.deliveries import Journal
@@ -36,7 +36,7 @@ class World(FaultWorld):
     api: AirflowApi
     cluster: ClusterSettings
     view: ClusterView
-    discovery: Discovery
+    discovery: ConsulCluster
     producer: NumberProducer
     commits: CommitLog
     journal: Journal
@@ -64,7 +64,7 @@ class World(FaultWorld):
 
     def status(self, number: int) -> dict[str, Any]:
         """The status page of consumer `number`."""
-        there = self.discovery.members().registered.get(f"{CLUSTER}-{number}")
+        there = self.discovery.catalog.members().registered.get(f"{CLUSTER}-{number}")
         assert there is not None, f"consumer {number} is not registered"
         answer = httpx.get(f"http://{there.address}:{there.port}/status", timeout=5, trust_env=False)
         return dict(answer.json())
@@ -120,17 +120,19 @@ class World(FaultWorld):
 
     def isolate(self, number: int) -> None:
         """As the form does, without the DAG around it."""
-        assert self.discovery.isolate(f"{CLUSTER}-{number}", by="test", why="a planned move", at=time.time())
+        assert self.discovery.overrides.isolate(
+            f"{CLUSTER}-{number}", by="test", why="a planned move", at=time.time()
+        )
 
     def restore(self, number: int) -> None:
         """The same, back."""
-        assert self.discovery.restore(f"{CLUSTER}-{number}")
+        assert self.discovery.overrides.restore(f"{CLUSTER}-{number}")
 
     def restore_all(self) -> None:
         """Whatever a fault that failed has left isolated would spoil all later ones."""
         with suppress(*NOT_YET):
-            for consumer in self.discovery.isolated():
-                self.discovery.restore(consumer)
+            for consumer in self.discovery.overrides.isolated():
+                self.discovery.overrides.restore(consumer)
 
     def settled(self, without: int) -> bool:
         """Whether consumer `without` has nothing, and the topic is Stable."""
@@ -150,7 +152,7 @@ class World(FaultWorld):
     def nothing_else_pauses(self, number: int) -> Iterator[None]:
         """A partition that is neither taken from consumer `number` nor given to it is not passed over."""
         before = self.eventually("the owners", lambda: self.view.owners(TOPIC))
-        registered = self.discovery.members().registered
+        registered = self.discovery.catalog.members().registered
         began = time.time()
         yield
         until = time.time()

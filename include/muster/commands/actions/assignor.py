@@ -36,8 +36,8 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
         json.dumps(options, allow_nan=False)
     except (AssignorError, TypeError, ValueError) as error:
         raise CommandError(f"{error}; the assignor of cluster {cluster.name!r} stays as it is") from error
-    before = target.discovery.decisions().assignor
-    target.discovery.choose_assignor(name, options, by=actor.name, why=actor.reason, at=actor.at)
+    before = target.consul.overrides.decisions().assignor
+    target.consul.overrides.choose_assignor(name, options, by=actor.name, why=actor.reason, at=actor.at)
     lines = [
         f"cluster {cluster.name} is planned with {name}{shown_options(options)}: {actor}",
         f"it was {before} before"
@@ -49,8 +49,8 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
 
 def _clear(target: Target, actor: Actor) -> Outcome:
     cluster = target.cluster
-    before = target.discovery.decisions().assignor
-    if not target.discovery.clear_assignor():
+    before = target.consul.overrides.decisions().assignor
+    if not target.consul.overrides.clear_assignor():
         raise CommandError(
             f"cluster {cluster.name!r} is planned with {_own(target)} of clusters.yaml already; nothing to clear"
         )

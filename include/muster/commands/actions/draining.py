@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def drain(target: Target, actor: Actor, consumer: str) -> Outcome:
     """Drain `consumer`. Raises `CommandError` if there is no such consumer, or if it is drained already."""
-    discovery, cluster = target.discovery, target.cluster.name
+    consul, cluster = target.consul, target.cluster.name
     check_consumer(target, consumer)
-    if not discovery.drain(consumer, by=actor.name, why=actor.reason, at=actor.at):
-        entry = discovery.decisions().drained.get(consumer)
+    if not consul.overrides.drain(consumer, by=actor.name, why=actor.reason, at=actor.at):
+        entry = consul.overrides.decisions().drained.get(consumer)
         by = f" by {entry.said()}" if entry else ""
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is drained already{by}; undrain it first to give another "
@@ -38,11 +38,11 @@ def drain(target: Target, actor: Actor, consumer: str) -> Outcome:
 
 def undrain(target: Target, actor: Actor, consumer: str) -> Outcome:
     """Let `consumer` have partitions again. Raises `CommandError` if it is not drained."""
-    discovery, cluster = target.discovery, target.cluster.name
-    if not discovery.undrain(consumer):
+    consul, cluster = target.consul, target.cluster.name
+    if not consul.overrides.undrain(consumer):
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is not drained; drained are: "
-            f"{listed(discovery.decisions().drained)}"
+            f"{listed(consul.overrides.decisions().drained)}"
         )
     lines = (f"consumer {consumer} of cluster {cluster} gets partitions again: {actor}",)
     return done("undrain", cluster, actor, lines, consumer=consumer)
@@ -50,8 +50,8 @@ def undrain(target: Target, actor: Actor, consumer: str) -> Outcome:
 
 def _hindrances(target: Target, consumer: str) -> list[str]:
     """Say if no other live consumer may take over."""
-    membership = target.discovery.members().membership
-    drained = target.discovery.decisions().drained
+    membership = target.consul.catalog.members().membership
+    drained = target.consul.overrides.decisions().drained
     if membership is None or membership.live.keys() - drained.keys() - {consumer}:
         return []
     return ["no other consumer is live that is not drained: it keeps its partitions until there is one"]

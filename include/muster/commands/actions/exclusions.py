@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
     """Keep `consumer` from `topic`. Raises `CommandError` if one is unknown, or the consumer is excluded already."""
-    discovery, cluster = target.discovery, target.cluster.name
+    consul, cluster = target.consul, target.cluster.name
     check_topic(target, topic)
     check_consumer(target, consumer)
-    if not discovery.exclude(consumer, topic, by=actor.name, why=actor.reason, at=actor.at):
-        entry = discovery.decisions().exclusions.get((consumer, topic))
+    if not consul.overrides.exclude(consumer, topic, by=actor.name, why=actor.reason, at=actor.at):
+        entry = consul.overrides.decisions().exclusions.get((consumer, topic))
         by = f" by {entry.by}: {entry.why}" if entry else " by a key that cannot be read"
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is excluded from topic {topic!r} already{by}; "
@@ -30,7 +30,7 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
         )
     pinned = [
         number
-        for (of, number), pin in discovery.decisions().pins.items()
+        for (of, number), pin in consul.overrides.decisions().pins.items()
         if of == topic and pin.consumer == consumer
     ]
     lines = [
@@ -47,9 +47,9 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
 
 def include(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
     """Take the exclusion of `consumer` from `topic` back. Raises `CommandError` if there is none."""
-    discovery, cluster = target.discovery, target.cluster.name
-    if not discovery.include(consumer, topic):
-        exclusions = discovery.decisions().exclusions
+    consul, cluster = target.consul, target.cluster.name
+    if not consul.overrides.include(consumer, topic):
+        exclusions = consul.overrides.decisions().exclusions
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is not excluded from topic {topic!r}; excluded are: "
             f"{listed(f'{each.consumer} from {each.topic}' for each in exclusions.values())}"

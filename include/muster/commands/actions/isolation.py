@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def isolate(target: Target, actor: Actor, consumer: str) -> Outcome:
     """Isolate `consumer`. Raises `CommandError` if there is no such consumer, or if it is isolated already."""
-    discovery, cluster = target.discovery, target.cluster.name
+    consul, cluster = target.consul, target.cluster.name
     check_consumer(target, consumer)
-    if not discovery.isolate(consumer, by=actor.name, why=actor.reason, at=actor.at):
-        entry = discovery.isolated().get(consumer)
+    if not consul.overrides.isolate(consumer, by=actor.name, why=actor.reason, at=actor.at):
+        entry = consul.overrides.isolated().get(consumer)
         by = f" by {entry.by}: {entry.why}" if entry else ""
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is isolated already{by}; restore it first to give "
@@ -36,14 +36,14 @@ def isolate(target: Target, actor: Actor, consumer: str) -> Outcome:
 
 def restore(target: Target, actor: Actor, consumer: str) -> Outcome:
     """End the isolation of `consumer`. Raises `CommandError` if it is not isolated by a key."""
-    discovery, cluster = target.discovery, target.cluster.name
+    consul, cluster = target.consul, target.cluster.name
     check_consumer(target, consumer)
-    if not discovery.restore(consumer):
-        registration = discovery.members().registered.get(consumer)
+    if not consul.overrides.restore(consumer):
+        registration = consul.catalog.members().registered.get(consumer)
         maintenance = registration is not None and registration.maintenance
         raise CommandError(
             f"consumer {consumer!r} of cluster {cluster!r} is not isolated; isolated are: "
-            f"{listed(discovery.isolated())}"
+            f"{listed(consul.overrides.isolated())}"
             + ("; it is in Consul's maintenance mode, which ends with 'consul maint'" if maintenance else "")
         )
     lines = (f"consumer {consumer} of cluster {cluster} is restored: {actor}",)

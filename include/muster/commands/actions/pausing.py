@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def pause(target: Target, actor: Actor) -> Outcome:
     """Pause coordination. Raises `CommandError` if it is paused already."""
     cluster = target.cluster.name
-    if not target.discovery.pause(by=actor.name, why=actor.reason, at=actor.at):
-        found = target.discovery.decisions().paused
+    if not target.consul.overrides.pause(by=actor.name, why=actor.reason, at=actor.at):
+        found = target.consul.overrides.decisions().paused
         raise CommandError(
             f"cluster {cluster!r} is {found or 'paused'} already; resume it first to give another reason"
         )
@@ -38,8 +38,8 @@ def pause(target: Target, actor: Actor) -> Outcome:
 def resume(target: Target, actor: Actor) -> Outcome:
     """End the pause. Raises `CommandError` if coordination is not paused."""
     cluster = target.cluster.name
-    before = target.discovery.decisions().paused
-    if not target.discovery.resume():
+    before = target.consul.overrides.decisions().paused
+    if not target.consul.overrides.resume():
         raise CommandError(
             f"cluster {cluster!r} is not paused by Muster's command; the coordinator's DAG may be"
         )
@@ -55,12 +55,12 @@ def rebalance_now(target: Target, actor: Actor) -> Outcome:
     An earlier request that was not carried out yet is replaced.
     """
     cluster = target.cluster.name
-    before = target.discovery.decisions()
+    before = target.consul.overrides.decisions()
     if before.paused is not None:
         raise CommandError(
             f"cluster {cluster!r} is {before.paused}: nothing can be rebalanced now; resume it first"
         )
-    target.discovery.ask_for_rebalance(by=actor.name, why=actor.reason, at=actor.at)
+    target.consul.overrides.ask_for_rebalance(by=actor.name, why=actor.reason, at=actor.at)
     lines = [
         f"cluster {cluster} is rebalanced now: {actor}",
         "absent consumers are not waited for, and what the assignor keeps where it is until a person asks goes where "

@@ -27,14 +27,14 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
     the topic. A consumer that is not live now may be pinned to; the pin waits for it. Each partition is written by
     itself: after a `ConsulError` some may be pinned, and doing it again does no harm.
     """
-    discovery, cluster = target.discovery, target.cluster.name
+    consul, cluster = target.consul, target.cluster.name
     check_partitions(target, topic, partitions)
     check_consumer(target, consumer)
-    before = discovery.decisions()
+    before = consul.overrides.decisions()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
     for partition in sorted(partitions):
-        discovery.pin(topic, partition, consumer, by=actor.name, why=actor.reason, at=actor.at)
+        consul.overrides.pin(topic, partition, consumer, by=actor.name, why=actor.reason, at=actor.at)
     named = format_partitions(partitions)
     lines = [
         f"partition(s) {named} of topic {topic} are pinned to consumer {consumer} of cluster {cluster}: {actor}",
@@ -52,15 +52,15 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
 def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
     """Take the pins of `partitions` back. Raises `CommandError`, and takes none back, if one of them is not
     pinned."""
-    discovery, cluster = target.discovery, target.cluster.name
-    pins = {number: pin for (of, number), pin in discovery.decisions().pins.items() if of == topic}
+    consul, cluster = target.consul, target.cluster.name
+    pins = {number: pin for (of, number), pin in consul.overrides.decisions().pins.items() if of == topic}
     if missing := partitions - pins.keys():
         raise CommandError(
             f"partition(s) {format_partitions(missing)} of topic {topic!r} in cluster {cluster!r} are not "
             f"pinned; pinned are: {_pins(pins.values())}"
         )
     for partition in sorted(partitions):
-        discovery.unpin(topic, partition)
+        consul.overrides.unpin(topic, partition)
     named = format_partitions(partitions)
     lines = [
         f"partition(s) {named} of topic {topic} of cluster {cluster} are no longer pinned: {actor}",
@@ -71,14 +71,14 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
 
 def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
     """What keeps a pin from being obeyed now, as far as service discovery knows."""
-    membership = target.discovery.members().membership
+    membership = target.consul.catalog.members().membership
     if membership is None:
         return []
     live = membership.live.get(consumer)
     if live is None:
         state = "isolated" if consumer in membership.isolated else "not live"
         return [f"consumer {consumer} is {state} now; the pin waits for it"]
-    if consumer in target.discovery.decisions().drained:
+    if consumer in target.consul.overrides.decisions().drained:
         return [f"consumer {consumer} is drained now; the pin waits until it is undrained"]
     if not live.subscribes(topic):
         return [f"consumer {consumer} does not subscribe to topic {topic}; the pin waits until it does"]

@@ -30,9 +30,9 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
 
     Raises `CommandError` if it is no topic's name or no regular expression, or if it is subscribed already.
     """
-    discovery, cluster, selector = target.discovery, target.cluster, topic
+    overrides, cluster, selector = target.consul.overrides, target.cluster, topic
     _check(selector, pattern)
-    now = discovery.decisions()
+    now = overrides.decisions()
     if _has(cluster, now, selector, pattern):
         raise CommandError(
             f"cluster {cluster.name!r} is subscribed to {_called(selector, pattern)} already: "
@@ -40,10 +40,10 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
         )
     # In this order: one that is unsubscribed as well stays so until the second step.
     if not _has(cluster, _without(now, selector, pattern, subscribed=False), selector, pattern):
-        discovery.decide_topic(
+        overrides.decide_topic(
             selector, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
         )
-    discovery.undo_topic(selector, pattern=pattern, subscribed=False)
+    overrides.undo_topic(selector, pattern=pattern, subscribed=False)
     lines = [
         f"cluster {cluster.name} is subscribed to {_called(selector, pattern)}: {actor}",
         "what is in Kafka is picked up with the next run, from the group's committed offset, or the earliest record",
@@ -56,9 +56,9 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
 
     Raises `CommandError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
     """
-    discovery, cluster, selector = target.discovery, target.cluster, topic
+    overrides, cluster, selector = target.consul.overrides, target.cluster, topic
     _check(selector, pattern)
-    now = discovery.decisions()
+    now = overrides.decisions()
     with target.store() as store:
         standing = store.topics()
     reads = _reads(cluster, now)
@@ -71,11 +71,11 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
             f"{listed({topic for topic in standing if reads.includes(topic)} | reads.named())}"
         )
     # In this order: one that is subscribed as well counts as unsubscribed from the first step on.
-    discovery.decide_topic(
+    overrides.decide_topic(
         selector, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
     )
-    discovery.undo_topic(selector, pattern=pattern, subscribed=True)
-    after = _reads(cluster, discovery.decisions())
+    overrides.undo_topic(selector, pattern=pattern, subscribed=True)
+    after = _reads(cluster, overrides.decisions())
     closed = [topic for topic in concerned if not after.includes(topic)]
     stay = [topic for topic in concerned if after.includes(topic)]
     lines = [

@@ -1,23 +1,23 @@
-"""python-consul behind one adapter: token in the header, a time-out on every call, errors that say what to do.
+"""Calls of Consul's HTTP API: token in the header, a time-out on every call, errors that say what to do.
 
-python-consul 1.1.0 sends no token on some calls and puts it into the URL on others, knows no time-outs, and takes
-address and token from the environment if they are there. So it gets an HTTP client of ours, and no token.
+Writes go through python-consul. Its version 1.1.0 sends no token on some calls and puts it into the URL on others,
+knows no time-outs, and takes address and token from the environment if they are there. So it gets the HTTP client of
+this module, and no token.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-import requests
 from consul import base
 
 from muster.settings.connections import ConsulSettings
@@ -42,6 +42,12 @@ class Answer:
     index: int
     data: Any
     doubt: str = ""
+
+    def trusted(self) -> Any:
+        """Return the data. Raises `ConsulError` if there is a doubt."""
+        if self.doubt:
+            raise ConsulError(self.doubt)
+        return self.data
 
 
 def address(settings: ConsulSettings) -> str:
@@ -119,35 +125,34 @@ def not_understood(settings: ConsulSettings, what: str, text: object) -> ConsulE
 
 def unreachable(settings: ConsulSettings, what: str, error: Exception) -> ConsulError:
     """The error for an agent that does not answer."""
-    if isinstance(error, requests.Timeout | httpx.TimeoutException):
+    problem = f"cannot be reached ({str(error)[:200] or type(error).__name__})"
+    step = "check that the agent runs, and the connection's host, port and TLS settings"
+    if isinstance(error, httpx.TimeoutException):
         problem = "no answer in time"
-    else:
-        problem = f"cannot be reached ({_short(error) or type(error).__name__})"
-        if "certificate" in problem.lower():
-            return ConsulError(
-                f"Consul at {address(settings)}: {what}: {problem}; check the connection's 'ca', that its host "
-                "stands in the agent's certificate, and 'certfile' and 'keyfile' if the agent asks for one"
-            )
-    return ConsulError(
-        f"Consul at {address(settings)}: {what}: {problem}; check that the agent runs, and the connection's host, "
-        "port and TLS settings"
-    )
+    elif "certificate" in problem.lower():
+        step = (
+            "check the connection's 'ca', that its host stands in the agent's certificate, and 'certfile' and "
+            "'keyfile' if the agent asks for one"
+        )
+    return ConsulError(f"Consul at {address(settings)}: {what}: {problem}; {step}")
 
 
-def _short(error: Exception) -> str:
-    """What an HTTP client says of a connection; of requests' chain of wrapped errors the innermost."""
-    found = re.findall(r"\[SSL[^\]]*\] [^(')]*[^(') ]", str(error))
-    return found[-1] if found else str(error)[:200]
+def client_options(settings: ConsulSettings) -> dict[str, Any]:
+    """What an httpx client is made with. Raises `ConsulError` for an address or certificates that are malformed.
 
-
-def async_client(settings: ConsulSettings) -> httpx.AsyncClient:
-    """A client for blocking queries, which unlike python-consul's can be given up in the middle of one."""
-    return httpx.AsyncClient(
-        base_url=address(settings),
-        headers={TOKEN_HEADER: settings.token.get_secret_value()} if settings.token else {},
-        verify=_tls(settings),
-        trust_env=False,
-    )
+    Neither a proxy for the outside world nor a .netrc counts.
+    """
+    try:
+        url = httpx.URL(address(settings))
+    except httpx.InvalidURL as error:
+        raise unreachable(settings, "its address", error) from error
+    return {
+        "base_url": url,
+        "headers": {TOKEN_HEADER: settings.token.get_secret_value()} if settings.token else {},
+        "timeout": settings.timeout,
+        "verify": _tls(settings),
+        "trust_env": False,
+    }
 
 
 def _tls(settings: ConsulSettings) -> ssl.SSLContext:
@@ -168,58 +173,30 @@ def _tls(settings: ConsulSettings) -> ssl.SSLContext:
     return context
 
 
-class _Http:
-    """The HTTP client that python-consul is given: every call ends, and no token stands in a URL."""
+class _Writer:
+    """The HTTP client that python-consul is given."""
 
-    def __init__(self, settings: ConsulSettings) -> None:
-        self._settings = settings
-        self._session = requests.Session()
-        # Neither a proxy for the outside world nor a .netrc has any business with Consul.
-        self._session.trust_env = False
-        self._session.verify = (settings.ca or True) if settings.verify else False
-        if settings.certfile:
-            self._session.cert = (
-                (settings.certfile, settings.keyfile) if settings.keyfile else settings.certfile
-            )
-        if settings.token:
-            self._session.headers[TOKEN_HEADER] = settings.token.get_secret_value()
-
-    def send(
-        self, method: str, path: str, params: Params | None, data: Any = None, what: str = ""
-    ) -> requests.Response:
-        try:
-            return self._session.request(
-                method,
-                address(self._settings) + quote(path, safe="/"),
-                params=params,
-                data=data,
-                timeout=self._settings.timeout,
-                allow_redirects=False,
-            )
-        except (requests.RequestException, OSError) as error:
-            raise unreachable(self._settings, what or f"{method} {path}", error) from error
-
-    def _call(
-        self, method: str, callback: Callable[[Any], Any], path: str, params: Params | None, data: Any = None
-    ) -> Any:
-        what = f"{method} {path}"
-        response = self.send(method, path, params, data)
-        check_status(self._settings, what, response.status_code, response.text)
-        try:
-            return callback(base.Response(response.status_code, response.headers, response.text))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise not_understood(self._settings, what, response.text) from error
-
-    def get(self, callback: Callable[[Any], Any], path: str, params: Params | None = None) -> Any:
-        return self._call("GET", callback, path, params)
+    def __init__(self, api: ConsulApi) -> None:
+        self._api = api
 
     def put(
-        self, callback: Callable[[Any], Any], path: str, params: Params | None = None, data: Any = ""
+        self, callback: Callable[[Any], Any], path: str, params: Params | None = None, data: str = ""
     ) -> Any:
         return self._call("PUT", callback, path, params, data)
 
     def delete(self, callback: Callable[[Any], Any], path: str, params: Params | None = None) -> Any:
         return self._call("DELETE", callback, path, params)
+
+    def _call(
+        self, method: str, callback: Callable[[Any], Any], path: str, params: Params | None, data: str = ""
+    ) -> Any:
+        response = self._api.send(method, path, params, data)
+        what, settings = f"{method} {path}", self._api.settings
+        check_status(settings, what, response.status_code, response.text)
+        try:
+            return callback(base.Response(response.status_code, response.headers, response.text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise not_understood(settings, what, response.text) from error
 
 
 class ConsulApi:
@@ -233,20 +210,31 @@ class ConsulApi:
 
     def __init__(self, settings: ConsulSettings) -> None:
         self.settings = settings
-        self.http = _Http(settings)
         # What python-consul's parts expect to find where they belong to.
+        self.http = _Writer(self)
         self.token = None
         self.dc = settings.datacenter
-        self.consistency = "default"
         self._kv = base.Consul.KV(self)
         self._agent = base.Consul.Agent(self)
         self._readable: set[str] = set()
 
+    @cached_property
+    def _client(self) -> httpx.Client:
+        return httpx.Client(**client_options(self.settings))
+
+    def send(self, method: str, path: str, params: Params | None = None, data: str = "") -> httpx.Response:
+        """Send a request and return the answer, whatever its HTTP status."""
+        try:
+            return self._client.request(method, quote(path, safe="/"), params=params, content=data)
+        except (httpx.HTTPError, OSError) as error:
+            raise unreachable(self.settings, f"{method} {path}", error) from error
+
     def read(self, path: str, params: Params | None = None, consistent: bool = False) -> Answer:
         """Read something that has an index: health, catalog or KV."""
-        what = f"GET {path}"
-        response = self.http.send("GET", path, self.params(params, consistent))
-        return read_answer(self.settings, what, response.status_code, response.headers, response.text)
+        response = self.send("GET", path, self.params(params, consistent))
+        return read_answer(
+            self.settings, f"GET {path}", response.status_code, response.headers, response.text
+        )
 
     def require_key_read(self, path: str) -> None:
         """Raise `ConsulError` if a client without a token may not read the key `path`; looks once.
@@ -262,7 +250,7 @@ class ConsulApi:
         """Whether answers may leave things out without saying so: Consul has ACLs, and we have no token."""
         if self.settings.token is not None:
             return False
-        response = self.http.send("GET", "/v1/acl/token/self", None)
+        response = self.send("GET", "/v1/acl/token/self")
         return not (
             response.status_code == HTTPStatus.UNAUTHORIZED and "ACL support disabled" in response.text
         )
@@ -284,12 +272,11 @@ class ConsulApi:
         """Delete a key; with `cas` only if it still has that ModifyIndex."""
         return bool(self._kv.delete(key, cas=cas))
 
-    def agent_put(self, path: str, params: Params | None = None, data: object = None) -> bool:
-        """Tell the local agent something; False if it does not know the thing (404)."""
-        what = f"PUT {path}"
-        response = self.http.send("PUT", path, params, None if data is None else json.dumps(data))
-        check_status(self.settings, what, response.status_code, response.text)
-        return response.status_code == HTTPStatus.OK
+    def register(self, service: Mapping[str, object]) -> None:
+        """Register a service, with its checks, with the local agent in place of one under the same id."""
+        path = "/v1/agent/service/register"
+        response = self.send("PUT", path, [("replace-existing-checks", "true")], json.dumps(service))
+        check_status(self.settings, f"PUT {path}", response.status_code, response.text)
 
     def deregister(self, service_id: str) -> bool:
         """Take a service out of the local agent; False if it is not there."""
@@ -298,5 +285,5 @@ class ConsulApi:
     def agent_health(self, service_id: str) -> Any:
         """What the local agent knows of one of its services, None if it does not know it."""
         path = agent_health_path(service_id)
-        response = self.http.send("GET", path, None)
+        response = self.send("GET", path)
         return read_agent_health(self.settings, f"GET {path}", response.status_code, response.text)
