@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from muster.airflow import stuck
 from muster.airflow.stuck_question import AskToIsolate
-from muster.commands.refusal import CommandError
+from muster.commands.command import CommandError
 
 pytestmark = pytest.mark.airflow
 

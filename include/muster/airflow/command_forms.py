@@ -10,9 +10,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from muster.commands.command import Command, Field, Kind
-from muster.commands.partition_list import PATTERN
-from muster.commands.refusal import CommandError, brief
+from muster.commands.command import PARTITION_LIST, Command, CommandError, Field, Kind, brief
 from muster.core.assignors import BUILT_IN
 from muster.settings.clusters import Clusters
 
@@ -77,7 +75,7 @@ def _text(each: Field, proposed: list[str]) -> dict[str, Param]:
 
 
 def _partitions(each: Field, _: Clusters) -> dict[str, Param]:
-    return {each.name: Param(type="string", pattern=PATTERN, title=each.label, description=each.hint)}
+    return {each.name: Param(type="string", pattern=PARTITION_LIST, title=each.label, description=each.hint)}
 
 
 def _pattern(each: Field, _: Clusters) -> dict[str, Param]:

@@ -68,7 +68,7 @@ class AskToIsolate(HITLOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as answered. Raises `AirflowFailException` if the consumer cannot be isolated any more."""
         from muster.airflow.stuck import isolate  # noqa: PLC0415 - DAG files load this module, and stay light
-        from muster.commands.refusal import CommandError  # noqa: PLC0415
+        from muster.commands.command import CommandError  # noqa: PLC0415
 
         if event.get("obsolete"):
             self.log.info("consumer %s holds up nothing any more; the question is closed", self.consumer)

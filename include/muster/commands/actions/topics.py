@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, Outcome, done
-from muster.commands.refusal import CommandError, listed
+from muster.commands.command import Actor, CommandError, Outcome, listed
 from muster.core.decisions import Decisions
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
@@ -44,11 +43,11 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
             selector, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
         )
     discovery.undo_topic(selector, pattern=pattern, subscribed=False)
-    lines = [
+    lines = (
         f"cluster {cluster.name} is subscribed to {_called(selector, pattern)}: {actor}",
         "what is in Kafka is picked up with the next run, from the group's committed offset, or the earliest record",
-    ]
-    return done("subscribe", cluster.name, actor, lines, **_value(selector, pattern))
+    )
+    return Outcome(lines, _value(selector, pattern))
 
 
 def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
@@ -78,13 +77,13 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
     after = _reads(cluster, discovery.decisions())
     closed = [topic for topic in concerned if not after.includes(topic)]
     stay = [topic for topic in concerned if after.includes(topic)]
-    lines = [
+    lines = (
         f"cluster {cluster.name} is unsubscribed from {_called(selector, pattern)}: {actor}",
         f"closed in order, and then gone: {_some(closed)}",
         *([f"stay, because they are subscribed by their names: {_some(stay)}"] if stay else []),
         *_pins(now, closed),
-    ]
-    return done("unsubscribe", cluster.name, actor, lines, **_value(selector, pattern), closed=closed)
+    )
+    return Outcome(lines, {**_value(selector, pattern), "closed": closed})
 
 
 def _check(selector: str, pattern: bool) -> None:
