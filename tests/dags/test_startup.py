@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from muster.airflow.presence import ABSENCE, Presence
+from muster.airflow.presence import ABSENCE, STOP_MARGIN, Patience, Presence, Seen, Step, next_step
 from muster.airflow.processes import Life
-from muster.airflow.startup import STOP_MARGIN, Patience, Seen, Step, next_step
 from muster.airflow.submission import Submission
 from muster.edges.consul import Registration, StopRequest
 

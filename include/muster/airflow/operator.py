@@ -9,15 +9,15 @@ stops the job in order.
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
@@ -33,22 +33,23 @@ from muster.airflow.failures import (
     for_good_or_again,
     refusal,
 )
+from muster.airflow.presence import Patience, Seen, Step, next_step, stopping
 from muster.airflow.processes import Life, ProcessRef, this_host
-from muster.airflow.startup import Patience, Seen, Step, next_step, stopping
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
     Submission,
-    SubmissionError,
     TaskRef,
     application,
     check_kubernetes,
     consumer_settings,
     is_cluster_mode,
     log_path,
+    make_hook,
     submit_detached,
     submit_to_cluster,
 )
-from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of
+from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, encoded
+from muster.airflow.watcher import Watched
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings
@@ -81,12 +82,16 @@ class _Search:
     submission: Submission | None = None
     process: subprocess.Popen[bytes] | None = None
     mine: str = ""
-    log: DriverLog | None = None
-    doubting_since: float | None = None
-    failing_since: float | None = None
-    stopping_since: float | None = None
+    log: DriverLog = field(default_factory=lambda: DriverLog(""))
+    since: dict[str, float] = field(default_factory=dict)
     stop: StopRequest | None = None
     said: str = ""
+
+    def lasting(self, what: str, holds: bool, now: float) -> float:
+        """Seconds for which every look up to this one has seen that `what` holds; 0 if it does not hold now."""
+        if not holds:
+            self.since.pop(what, None)
+        return now - self.since.setdefault(what, now) if holds else 0.0
 
 
 class MusterConsumerOperator(SparkSubmitOperator):
@@ -134,10 +139,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
-            tail = DriverLog(event.get("log", "")).tail()
-            end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
             with for_good_or_again():
-                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{end}")
+                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{DriverLog(event['log']).end()}")
         _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
         self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
         self.execute(context)
@@ -159,9 +162,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             seen = self._look(search, patience)
             if seen is not None:
                 step, why = next_step(seen, patience)
-                if why != search.said:
-                    self.log.info("consumer %s: %s (%s)", self.consumer, step, why)
-                    search.said = why
+                self._say(search, logging.INFO, why, f"consumer {self.consumer}: {step} ({why})")
                 if step is Step.ADOPT and seen.registration is not None:
                     return seen.registration
                 if step is Step.END:
@@ -192,13 +193,13 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 raise
             if now - search.submission.at > patience.startup:
                 raise
-            self._say(search, str(error))
+            self._say(search, logging.WARNING, str(error))
             return None
         registration = members.registered.get(self.consumer)
         if members.membership is None and registration is None and not search.mine:
-            self._say(search, f"waiting until Consul's answers are consistent: {members.doubt}")
-            search.doubting_since = search.doubting_since or now
-            if now - search.doubting_since < DOUBT:
+            doubt = f"waiting until Consul's answers are consistent: {members.doubt}"
+            self._say(search, logging.WARNING, doubt)
+            if search.lasting("doubt", True, now) < DOUBT:
                 return None
         if registration is not None and not _same(search.submission, registration):
             other = driver_life(registration)
@@ -207,16 +208,10 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 registration = None  # what is left of the incarnation before this try's own
             else:
                 life = other
-        failing = registration is not None and not registration.passing
-        search.failing_since = (search.failing_since or now) if failing else None
-        seen = Seen(registration, search.submission, life, stop, 0.0, 0.0, now)
-        search.stopping_since = (search.stopping_since or now) if stopping(seen) else None
+        failing = search.lasting("failing", registration is not None and not registration.passing, now)
+        seen = Seen(registration, search.submission, life, stop, failing, 0.0, now)
         search.stop = stop if stopping(seen) else search.stop
-        return replace(
-            seen,
-            failing_for=now - (search.failing_since or now),
-            stopping_for=now - (search.stopping_since or now),
-        )
+        return replace(seen, stopping_for=search.lasting("stopping", stopping(seen), now))
 
     def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
         cluster = search.cluster
@@ -232,11 +227,10 @@ class MusterConsumerOperator(SparkSubmitOperator):
             CONNECTIONS.kafka(of.kafka or cluster.kafka),
             CONNECTIONS.token(cluster.status),
         )
-        self._conn_id = of.spark
         self.name = f"muster {cluster.name} {self.consumer}"
         self.conf = of.spark_conf | (self.conf or {})
         path = self.application or application()
-        self._hook = hook = self._spark_hook(of.spark)
+        hook = make_hook(self, of.spark)
         claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
         if not self._claim(search, claim):
             return
@@ -256,13 +250,6 @@ class MusterConsumerOperator(SparkSubmitOperator):
         where = f", its log: {note.log_hint}" if note.log_hint else ""
         self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
 
-    def _spark_hook(self, conn_id: str) -> SparkSubmitHook:
-        """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
-        try:
-            return self._get_hook()
-        except (AirflowException, ValueError, RuntimeError) as error:
-            raise SubmissionError(f"Airflow connection {conn_id!r}: {error}; correct it") from error
-
     def _claim(self, search: _Search, claim: Submission) -> bool:
         """Say in Consul that a job is being submitted; False if another task did since the last look."""
         if search.discovery.claim_submission(self.consumer, claim.as_dict(), search.noted):
@@ -278,12 +265,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self._show_log(search, final=True)
         if search.stop is not None and search.stop.incarnation in {"", search.mine}:
             _skip_if_a_person_stopped_it(f"consumer {self.consumer}", search.stop.by, search.stop.why)
-        tail = search.log.tail() if search.log else ""
-        end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
+        end = search.log.end()
         if not end and search.submission is not None and search.submission.application:
             end = f"\nIts driver's log: {search.submission.log_hint}"
         code = search.process.poll() if search.process is not None else None
-        if search.log and (refused := refusal(code, search.log.tail(SHOWN_OUTPUT))):
+        if refused := refusal(code, search.log.tail(SHOWN_OUTPUT)):
             raise ConsumerRefusedError(f"consumer {self.consumer} cannot start: {refused}.{end}")
         raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
 
@@ -332,7 +318,6 @@ class MusterConsumerOperator(SparkSubmitOperator):
         note = replace(note, watch=_task(context))
         search.discovery.note_submission(self.consumer, note.as_dict())
         self._show_log(search)
-        leader = note.process
         self.log.info(
             "consumer %s is live at %s:%d; its task is deferred now and holds no worker",
             self.consumer,
@@ -341,19 +326,16 @@ class MusterConsumerOperator(SparkSubmitOperator):
         )
         self.defer(
             trigger=ConsumerTrigger(
-                cluster=search.cluster.name,
-                service=search.cluster.consul_service,
-                connection=search.cluster.consul,
-                prefix=search.cluster.consul_prefix,
+                watched=asdict(Watched.of(search.cluster)),
                 consumer=self.consumer,
                 incarnation=incarnation,
                 lost_after=settings.lost_after,
                 graceful_timeout=settings.graceful_timeout,
-                leader=[leader.host, leader.pid, leader.started] if leader else None,
-                driver=driver_of(registration),
-                log=note.log,
+                leader=encoded(note.process),
+                driver=encoded(driver_of(registration)),
+                log_file=note.log,
                 instances=_instances(context),
-                log_position=search.log.position if search.log and search.log.path == note.log else 0,
+                log_position=search.log.position if search.log.path == note.log else 0,
             ),
             method_name="execute_complete",
         )
@@ -375,15 +357,16 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
     def _show_log(self, search: _Search, final: bool = False) -> None:
         note = search.submission
-        if note is not None and note.log and (search.log is None or search.log.path != note.log):
+        if note is not None and note.log and search.log.path != note.log:
             search.log = DriverLog(note.log)
-        for line in search.log.new_lines(final) if search.log else ():
+        for line in search.log.new_lines(final):
             self.log.info(line)
 
-    def _say(self, search: _Search, message: str) -> None:
-        if message != search.said:
-            self.log.warning(message)
-            search.said = message
+    def _say(self, search: _Search, level: int, what: str, line: str = "") -> None:
+        """Log `line` (else `what`), unless `what` was said last."""
+        if what != search.said:
+            self.log.log(level, line or what)
+            search.said = what
 
 
 def _skip_if_a_person_stopped_it(what: str, who: str, why: str) -> None:
@@ -413,7 +396,7 @@ def _processes(
     driver = driver_of(registration) if registration is not None else None
     same = registration is None or _same(submission, registration)
     leader = submission.process if submission is not None and same else None
-    return leader, ProcessRef(*driver) if driver else None
+    return leader, driver
 
 
 def _task(context: Context) -> TaskRef:

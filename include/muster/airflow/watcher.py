@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from muster.airflow.connections import aconsul_settings
 from muster.edges.consul import ConsulError, Discovery, Members, StopRequest, WaitIndex
-from muster.edges.consul_keys import PREFIX
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,17 @@ class Watched:
     cluster: str
     service: str
     connection: str
-    prefix: str = PREFIX
+    prefix: str
+
+    @classmethod
+    def of(cls, cluster: ClusterSettings) -> Watched:
+        """The watch on a cluster of clusters.yaml."""
+        return cls(cluster.name, cluster.consul_service, cluster.consul, cluster.consul_prefix)
+
+    async def discovery(self) -> Discovery:
+        """Open Consul as the connection says now. Raises `ConnectionSettingsError`."""
+        settings = await aconsul_settings(self.connection)
+        return Discovery(settings, self.cluster, self.service, prefix=self.prefix)
 
 
 @dataclass
@@ -98,8 +108,7 @@ class Watch:
 
     async def _follow(self) -> None:
         # Opened again after each error, so that a connection that was corrected in Airflow takes effect.
-        settings = await aconsul_settings(self.what.connection)
-        discovery = Discovery(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
+        discovery = await self.what.discovery()
         index = await _in_thread(lambda: discovery.wait(WaitIndex(), 0.0))
         while True:
             self.seen = (index.seen_health, index.seen_keys)
