@@ -12,6 +12,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -123,27 +124,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
     The event loop's few threads would be used up by blocking queries, and threads of an executor keep a process that
     is to end waiting for them.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def deliver(set_it: Callable[[], None]) -> None:
-        def unless_cancelled() -> None:
-            if not done.done():
-                set_it()
-
-        with suppress(RuntimeError):  # the loop was closed meanwhile, so none waits
-            loop.call_soon_threadsafe(unless_cancelled)
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # from now on only `run` ends it; who waits may be cancelled
 
     def run() -> None:
         try:
-            result = work()
+            done.set_result(work())
         except Exception as error:
-            deliver(partial(done.set_exception, error))
-        else:
-            deliver(partial(done.set_result, result))
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="muster-watch").start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 _watches: dict[tuple[asyncio.AbstractEventLoop, Watched], Watch] = {}
