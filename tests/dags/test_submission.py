@@ -12,7 +12,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from muster.airflow.submission import consumer_settings, make_hook, submit_detached
 from muster.settings.clusters import load_clusters
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connection_lookup import CONNECTIONS
 from tests.dags.conftest import WriteClusters, connection
 from tests.dags.runs import ROOT
 
@@ -37,7 +37,13 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text("#!/bin/sh\nenv\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_SPARK", connection(conn_type="spark", host="local[1]"))
+    for name, fields in {
+        "SPARK": {"conn_type": "spark", "host": "local[1]"},
+        "ZOOKEEPER": {"conn_type": "generic", "host": "h"},
+        "CONSUL": {"conn_type": "http"},
+        "KAFKA": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{name}", connection(**fields))
     application = tmp_path / "job.py"
     application.touch()
     return application
@@ -47,14 +53,7 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     spark_submit: Path, tmp_path: Path, cluster_name: str, write_clusters: WriteClusters
 ) -> None:
     write_clusters(cluster_name, consul_prefix="dev/muster")
-    settings = consumer_settings(
-        load_clusters()[cluster_name],
-        "one",
-        "an-incarnation",
-        ZooKeeperSettings(hosts="h"),
-        ConsulSettings(),
-        KafkaSettings(config={"bootstrap.servers": "k:1"}),
-    )
+    settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
     assert settings.consul_prefix == "dev/muster"
     hook = SparkSubmitHook(conn_id="muster_spark", env_vars={"MY_HANDLER_KEY": "v", "PYSPARK_PYTHON": "py"})
     _, process = submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")

@@ -34,13 +34,12 @@ from muster.airflow.failures import (
     refusal,
 )
 from muster.airflow.presence import Patience, Seen, Step, next_step, stopping
-from muster.airflow.processes import Life, ProcessRef, this_host
+from muster.airflow.processes import Life, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
     Submission,
     TaskRef,
     application,
-    check_kubernetes,
     consumer_settings,
     is_cluster_mode,
     log_path,
@@ -52,7 +51,6 @@ from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, enco
 from muster.airflow.watcher import Watched
 from muster.edges.consul import ConsulError, Discovery, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
-from muster.settings.connections import ConsulSettings
 
 LOOK = 0.5
 """Seconds between two looks at Consul, process and log while a consumer starts."""
@@ -119,10 +117,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         with for_good_or_again():
             cluster = load_clusters()[self.cluster]
-            consul = CONNECTIONS.consul(cluster.consul)
-            discovery = Discovery.of(consul, cluster)
-            search = _Search(discovery, cluster)
-            registration = self._until_live(search, consul, context)
+            search = _Search(Discovery.of(CONNECTIONS.consul(cluster.consul), cluster), cluster)
+            registration = self._until_live(search, context)
             self._watch(search, registration, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
@@ -153,7 +149,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         self._ended.set()
 
-    def _until_live(self, search: _Search, consul: ConsulSettings, context: Context) -> Registration:
+    def _until_live(self, search: _Search, context: Context) -> Registration:
         settings = search.cluster.consumers
         patience = Patience(settings.startup_timeout, settings.lost_after, settings.graceful_timeout)
         while True:
@@ -169,7 +165,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
                     self._clear_away(search, seen)
                 if step in {Step.END, Step.SUBMIT}:
                     self._give_up_if_mine(search, why)
-                    self._submit(search, consul, context)
+                    self._submit(search, context)
                     continue
             self._show_log(search)
             self._ended.wait(LOOK)
@@ -213,24 +209,13 @@ class MusterConsumerOperator(SparkSubmitOperator):
         search.stop = stop if stopping(seen) else search.stop
         return replace(seen, stopping_for=search.lasting("stopping", stopping(seen), now))
 
-    def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
-        cluster = search.cluster
-        of = cluster.consumers
-        check_kubernetes(CONNECTIONS.fields(of.spark).host or "")
-        incarnation = str(uuid.uuid4())
-        settings = consumer_settings(
-            cluster,
-            self.consumer,
-            incarnation,
-            CONNECTIONS.zookeeper(of.zookeeper or cluster.zookeeper),
-            CONNECTIONS.consul(of.consul) if of.consul else consul,
-            CONNECTIONS.kafka(of.kafka or cluster.kafka),
-            CONNECTIONS.token(cluster.status),
-        )
+    def _submit(self, search: _Search, context: Context) -> None:
+        cluster, incarnation = search.cluster, str(uuid.uuid4())
+        settings = consumer_settings(cluster, self.consumer, incarnation, CONNECTIONS)
         self.name = f"muster {cluster.name} {self.consumer}"
-        self.conf = of.spark_conf | (self.conf or {})
+        self.conf = cluster.consumers.spark_conf | (self.conf or {})
         path = self.application or application()
-        hook = make_hook(self, of.spark)
+        hook = make_hook(self, cluster.consumers.spark)
         claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
         if not self._claim(search, claim):
             return
@@ -279,22 +264,17 @@ class MusterConsumerOperator(SparkSubmitOperator):
         One on another machine that does not react is left: once the new incarnation registers, the old one is
         fenced off and, when it hears of it, exits.
         """
-        if (incarnation := _incarnation(seen)) is None:
-            return
-        leader, driver = _processes(seen.submission, seen.registration)
-        ended = self._stop(search, incarnation, search.said, CLEAR_TIMEOUT, leader, driver)
-        self.log.warning("incarnation %s of consumer %s: %s", incarnation, self.consumer, ended)
+        incarnation = seen.registration.incarnation if seen.registration is not None else None
+        incarnation = incarnation or (seen.submission.incarnation if seen.submission is not None else None)
+        if incarnation is not None:
+            self._stop(search, incarnation, seen.registration, search.said, CLEAR_TIMEOUT)
 
     def _stop(
-        self,
-        search: _Search,
-        incarnation: str,
-        why: str,
-        timeout: float,
-        leader: ProcessRef | None,
-        driver: ProcessRef | None,
-    ) -> str:
-        return asyncio.run(
+        self, search: _Search, incarnation: str, registration: Registration | None, why: str, timeout: float
+    ) -> None:
+        """Stop an incarnation, with what is known of its processes; asking and SIGTERM get `timeout` seconds each."""
+        submitted = registration is None or _same(search.submission, registration)
+        ended = asyncio.run(
             stop_consumer(
                 search.discovery,
                 self.consumer,
@@ -302,11 +282,12 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 f"{BY_AIRFLOW}{self.dag_id}",
                 why,
                 timeout,
-                leader=leader,
-                driver=driver,
+                leader=search.submission.process if search.submission is not None and submitted else None,
+                driver=driver_of(registration) if registration is not None else None,
                 term_patience=timeout,
             )
         )
+        self.log.warning("incarnation %s of consumer %s: %s", incarnation, self.consumer, ended)
 
     def _watch(self, search: _Search, registration: Registration, context: Context) -> None:
         """Defer to the trigger that looks after the consumer `registration`."""
@@ -349,10 +330,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
             )
             raise again()
         if search.submission is not None:
-            leader, driver = _processes(search.submission, None)
             why = f"its task became {state}"
-            ended = self._stop(search, search.submission.incarnation, why, KILL_TIMEOUT / 2, leader, driver)
-            self.log.info("consumer %s: %s", self.consumer, ended)
+            self._stop(search, search.submission.incarnation, None, why, KILL_TIMEOUT / 2)
         raise AirflowException(f"the task became {state} while consumer {self.consumer} was starting")
 
     def _show_log(self, search: _Search, final: bool = False) -> None:
@@ -381,22 +360,6 @@ def _life(submission: Submission | None) -> Life:
 
 def _same(submission: Submission | None, registration: Registration) -> bool:
     return submission is not None and submission.incarnation == registration.incarnation
-
-
-def _incarnation(seen: Seen) -> str | None:
-    if seen.registration is not None and seen.registration.incarnation:
-        return seen.registration.incarnation
-    return seen.submission.incarnation if seen.submission is not None else None
-
-
-def _processes(
-    submission: Submission | None, registration: Registration | None
-) -> tuple[ProcessRef | None, ProcessRef | None]:
-    """The `spark-submit` and the Python process of the incarnation that is to go, as far as they are known."""
-    driver = driver_of(registration) if registration is not None else None
-    same = registration is None or _same(submission, registration)
-    leader = submission.process if submission is not None and same else None
-    return leader, driver
 
 
 def _task(context: Context) -> TaskRef:

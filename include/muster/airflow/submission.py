@@ -30,11 +30,12 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from muster.airflow.connections import CONNECTIONS
 from muster.airflow.processes import ProcessRef, this_host
 from muster.settings.clusters import ClusterSettings
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connection_lookup import Connections
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -123,15 +124,9 @@ _NOTE = TypeAdapter(Submission)
 
 
 def consumer_settings(
-    cluster: ClusterSettings,
-    consumer: str,
-    incarnation: str,
-    zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
-    kafka: KafkaSettings,
-    status_token: SecretStr | None = None,
+    cluster: ClusterSettings, consumer: str, incarnation: str, connections: Connections
 ) -> ConsumerSettings:
-    """All settings of a job. Holds secrets."""
+    """All settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
     of = cluster.consumers
     return ConsumerSettings(
         cluster=cluster.name,
@@ -139,9 +134,9 @@ def consumer_settings(
         incarnation=incarnation,
         consul_service=cluster.consul_service,
         consul_prefix=cluster.consul_prefix,
-        zookeeper=zookeeper,
-        consul=consul,
-        kafka=kafka,
+        zookeeper=connections.zookeeper(of.zookeeper or cluster.zookeeper),
+        consul=connections.consul(of.consul or cluster.consul),
+        kafka=connections.kafka(of.kafka or cluster.kafka),
         handler=of.handler,
         handler_options=of.handler_options,
         metadata=of.metadata,
@@ -152,7 +147,7 @@ def consumer_settings(
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
         **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),
-        status_token=status_token,
+        status_token=connections.token(cluster.status),
     )
 
 
@@ -177,21 +172,18 @@ def prune_logs(folder: Path) -> None:
         path.with_name(f"{path.name}.1").unlink(missing_ok=True)
 
 
-def check_kubernetes(master: str) -> None:
-    """Raise `SubmissionError` if the Spark provider's hook would not find what it wants for this master."""
-    if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
-        raise SubmissionError(
-            f"Spark master {master}: the Spark provider wants Airflow's Kubernetes provider beside it; install "
-            "apache-airflow-providers-cncf-kubernetes on Airflow's workers"
-        )
-
-
 # What follows uses private members of the provider's hook, all of them listed in tests/dags/test_submission.py. Its
 # public ways run `spark-submit` to its end, with the settings on the command line.
 
 
 def make_hook(operator: SparkSubmitOperator, conn_id: str) -> SparkSubmitHook:
     """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
+    master = CONNECTIONS.fields(conn_id).host or ""
+    if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
+        raise SubmissionError(
+            f"Spark master {master}: the Spark provider wants Airflow's Kubernetes provider beside it; install "
+            "apache-airflow-providers-cncf-kubernetes on Airflow's workers"
+        )
     operator._conn_id = conn_id
     try:
         return operator._get_hook()
