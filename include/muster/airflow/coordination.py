@@ -174,8 +174,8 @@ def compute_assignment(
     if plan.shadow is not None:
         log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
     if plan.stuck and not question_is_open(name, context):
-        told: dict[str, JsonValue] = {"cluster": name, "stuck": list(plan.stuck[:SHOWN_CHANGES])}
-        context["outlet_events"][when_stuck].add(stuck, extra=told)
+        extra: dict[str, JsonValue] = {"cluster": name, "stuck": list(plan.stuck[:SHOWN_CHANGES])}
+        context["outlet_events"][when_stuck].add(stuck, extra=extra)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)

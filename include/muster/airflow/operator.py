@@ -33,7 +33,7 @@ from muster.airflow.failures import (
     for_good_or_again,
     refusal,
 )
-from muster.airflow.presence import Patience, Seen, Step, next_step, stopping
+from muster.airflow.presence import Patience, Seen, Since, Step, next_step, stopping
 from muster.airflow.processes import Life, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
@@ -81,15 +81,9 @@ class _Search:
     process: subprocess.Popen[bytes] | None = None
     mine: str = ""
     log: DriverLog = field(default_factory=lambda: DriverLog(""))
-    since: dict[str, float] = field(default_factory=dict)
+    since: Since = field(default_factory=Since)
     stop: StopRequest | None = None
     said: str = ""
-
-    def lasting(self, what: str, holds: bool, now: float) -> float:
-        """Seconds for which every look up to this one has seen that `what` holds; 0 if it does not hold now."""
-        if not holds:
-            self.since.pop(what, None)
-        return now - self.since.setdefault(what, now) if holds else 0.0
 
 
 class MusterConsumerOperator(SparkSubmitOperator):
@@ -195,7 +189,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
         if members.membership is None and registration is None and not search.mine:
             doubt = f"waiting until Consul's answers are consistent: {members.doubt}"
             self._say(search, logging.WARNING, doubt)
-            if search.lasting("doubt", True, now) < DOUBT:
+            if search.since.seconds("doubt", True, now) < DOUBT:
                 return None
         if registration is not None and not _same(search.submission, registration):
             other = driver_life(registration)
@@ -204,10 +198,10 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 registration = None  # what is left of the incarnation before this try's own
             else:
                 life = other
-        failing = search.lasting("failing", registration is not None and not registration.passing, now)
+        failing = search.since.seconds("failing", registration is not None and not registration.passing, now)
         seen = Seen(registration, search.submission, life, stop, failing, 0.0, now)
         search.stop = stop if stopping(seen) else search.stop
-        return replace(seen, stopping_for=search.lasting("stopping", stopping(seen), now))
+        return replace(seen, stopping_for=search.since.seconds("stopping", stopping(seen), now))
 
     def _submit(self, search: _Search, context: Context) -> None:
         cluster, incarnation = search.cluster, str(uuid.uuid4())

@@ -29,7 +29,7 @@ another process submitted, is followed instead of the old one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from muster.airflow.processes import Life
@@ -132,14 +132,27 @@ gone."""
 
 
 @dataclass
+class Since:
+    """For how long something has been seen, look by look."""
+
+    _began: dict[str, float] = field(default_factory=dict)
+
+    def seconds(self, what: str, holds: bool, now: float) -> float:
+        """Return for how many seconds every look up to this one has seen that `what` holds, 0 if it does not now."""
+        if not holds:
+            self._began.pop(what, None)
+            return 0.0
+        return now - self._began.setdefault(what, now)
+
+
+@dataclass
 class Presence:
     """What is known about one consumer so far. Times are in seconds since the epoch."""
 
     incarnation: str
     lost_after: float
     graceful: float
-    absent_since: float | None = None
-    failing_since: float | None = None
+    since: Since = field(default_factory=Since)
 
     def gone(self, trusted: bool, registration: Registration | None, life: Life, now: float) -> str:
         """Take in what was just seen; return why the consumer is gone, '' while it is not known to be."""
@@ -148,25 +161,18 @@ class Presence:
             return "its driver process has ended"
         if not trusted:
             return ""
+        runs = life is Life.RUNNING
+        absent = self.since.seconds("absent", registration is None, now)
         if registration is None:
-            return self._absent(life, now)
-        self.absent_since = None
-        if registration.passing or registration.maintenance:
-            self.failing_since = None
-            if registration.incarnation is not None:
-                self.incarnation = registration.incarnation
+            though = ", though its process still runs" if runs else ""
+            longest = self.graceful if runs else ABSENCE
+            return f"it left Consul {absent:.0f} s ago{though}" if absent > longest else ""
+        fails = not (registration.passing or registration.maintenance)
+        failing = self.since.seconds("failing", fails, now)
+        if not fails:
+            self.incarnation = registration.incarnation or self.incarnation
             return ""
-        self.failing_since = now if self.failing_since is None else self.failing_since
-        refused = registration.nothing_listens and life is not Life.RUNNING
-        if now - self.failing_since > (min(ABSENCE, self.lost_after) if refused else self.lost_after):
-            return f"its check has failed for {now - self.failing_since:.0f} s: {registration.output or 'no output'}"
-        return ""
-
-    def _absent(self, life: Life, now: float) -> str:
-        self.absent_since = now if self.absent_since is None else self.absent_since
-        absent = now - self.absent_since
-        if absent > (self.graceful if life is Life.RUNNING else ABSENCE):
-            return f"it left Consul {absent:.0f} s ago" + (
-                ", though its process still runs" if life is Life.RUNNING else ""
-            )
+        refused = registration.nothing_listens and not runs
+        if failing > (min(ABSENCE, self.lost_after) if refused else self.lost_after):
+            return f"its check has failed for {failing:.0f} s: {registration.output or 'no output'}"
         return ""
