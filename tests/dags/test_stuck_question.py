@@ -21,7 +21,7 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(
     """The task has retries, and asking again would not help."""
     write_clusters("c")
     asks: Any = AskToIsolate(
-        task_id="ask", cluster="c", consumer="one", patience=5, subject="?", options=["Isolate one", "Wait"]
+        task_id="ask", cluster="c", consumer="one", subject="?", options=["Isolate one", "Wait"]
     )
 
     def refuse(*_: object) -> None:

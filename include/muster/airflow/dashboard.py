@@ -24,25 +24,6 @@ from muster.monitoring.exposition import Runs
 from muster.monitoring.routes import metrics_router
 
 
-class AirflowAccess:
-    """`muster.dashboard.access.Access`, by asking Airflow."""
-
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        """A user who is logged in and may read DAGs."""
-        return _visitor
-
-    @property
-    def reader(self) -> Callable[..., Any]:
-        """A user who may read the cluster's coordinator DAG."""
-        return _reader
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        """A user who may edit the cluster's coordinator DAG."""
-        return _editor
-
-
 def airflow_dashboard() -> FastAPI:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
     answers = Answers()
@@ -102,3 +83,11 @@ def _known(request: Request, user: GetUserDep) -> Visitor:
         return may
 
     return Visitor(user.get_name(), may_read=allowed("GET"), may_edit=allowed("PUT"))
+
+
+class AirflowAccess:
+    """`muster.dashboard.access.Access`, by asking Airflow about DAGs, and about the cluster's coordinator DAG."""
+
+    visitor = staticmethod(_visitor)
+    reader = staticmethod(_reader)
+    editor = staticmethod(_editor)

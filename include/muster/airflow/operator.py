@@ -33,7 +33,7 @@ from muster.airflow.failures import (
     for_good_or_again,
     refusal,
 )
-from muster.airflow.presence import Patience, Seen, Since, Step, next_step, stopping
+from muster.airflow.presence import Seen, Since, Step, next_step, stopping
 from muster.airflow.processes import Life, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
@@ -144,14 +144,12 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self._ended.set()
 
     def _until_live(self, search: _Search, context: Context) -> Registration:
-        settings = search.cluster.consumers
-        patience = Patience(settings.startup_timeout, settings.lost_after, settings.graceful_timeout)
         while True:
             if self._ended.is_set():
                 self._end(search, context)
-            seen = self._look(search, patience)
+            seen = self._look(search)
             if seen is not None:
-                step, why = next_step(seen, patience)
+                step, why = next_step(seen, search.cluster.consumers)
                 self._say(search, logging.INFO, why, f"consumer {self.consumer}: {step} ({why})")
                 if step is Step.ADOPT and seen.registration is not None:
                     return seen.registration
@@ -164,7 +162,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             self._show_log(search)
             self._ended.wait(LOOK)
 
-    def _look(self, search: _Search, patience: Patience) -> Seen | None:
+    def _look(self, search: _Search) -> Seen | None:
         """See what there is; None while Consul's answers are inconsistent."""
         if search.process is not None:
             search.process.poll()  # else it would stay a zombie
@@ -181,7 +179,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
             # Before anything was submitted this is for the retry. Afterwards Consul may come back in time.
             if search.submission is None or not search.mine or life is Life.ENDED:
                 raise
-            if now - search.submission.at > patience.startup:
+            if now - search.submission.at > search.cluster.consumers.startup_timeout:
                 raise
             self._say(search, logging.WARNING, str(error))
             return None

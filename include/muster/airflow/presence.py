@@ -35,6 +35,7 @@ from enum import StrEnum
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
 from muster.edges.consul import Registration, StopRequest
+from muster.settings.clusters import ConsumersSettings
 
 STOP_MARGIN = 15.0
 """Seconds beyond `graceful_timeout` until a consumer that was asked to stop is ended."""
@@ -47,15 +48,6 @@ class Step(StrEnum):
     WAIT = "wait"
     END = "end"
     SUBMIT = "submit"
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to wait for what, in seconds; from the cluster's `consumers` settings."""
-
-    startup: float
-    lost_after: float
-    graceful: float
 
 
 @dataclass(frozen=True)
@@ -72,16 +64,16 @@ class Seen:
     now: float
 
 
-def next_step(seen: Seen, patience: Patience) -> tuple[Step, str]:
+def next_step(seen: Seen, settings: ConsumersSettings) -> tuple[Step, str]:
     """Return what to do, and why in words."""
     if stopping(seen):
-        if seen.stopping_for > patience.graceful + STOP_MARGIN:
+        if seen.stopping_for > settings.graceful_timeout + STOP_MARGIN:
             return Step.END, f"it was asked to stop {seen.stopping_for:.0f} s ago and still has not"
         return Step.WAIT, "it is stopping"
     if seen.registration is not None:
-        return _registered(seen, seen.registration, patience)
+        return _registered(seen, seen.registration, settings)
     if seen.submission is not None:
-        return _submitted(seen, seen.submission, patience)
+        return _submitted(seen, seen.submission, settings)
     return Step.SUBMIT, "it is not in Consul, and nothing was submitted"
 
 
@@ -98,7 +90,7 @@ def stopping(seen: Seen) -> bool:
     )
 
 
-def _registered(seen: Seen, registration: Registration, patience: Patience) -> tuple[Step, str]:
+def _registered(seen: Seen, registration: Registration, settings: ConsumersSettings) -> tuple[Step, str]:
     if seen.life is Life.ENDED:
         return Step.SUBMIT, f"incarnation {registration.incarnation} has ended and is still in Consul"
     if registration.passing:
@@ -107,7 +99,7 @@ def _registered(seen: Seen, registration: Registration, patience: Patience) -> t
         return Step.ADOPT, f"incarnation {registration.incarnation} is in Consul's maintenance mode"
     if registration.nothing_listens and seen.life is not Life.RUNNING:
         return Step.SUBMIT, f"nothing listens at its address any more: {registration.output}"
-    if seen.failing_for < patience.lost_after:
+    if seen.failing_for < settings.lost_after:
         return Step.WAIT, f"its check fails: {registration.output or 'no output'}"
     return (
         Step.END,
@@ -115,12 +107,12 @@ def _registered(seen: Seen, registration: Registration, patience: Patience) -> t
     )
 
 
-def _submitted(seen: Seen, submission: Submission, patience: Patience) -> tuple[Step, str]:
+def _submitted(seen: Seen, submission: Submission, settings: ConsumersSettings) -> tuple[Step, str]:
     age = seen.now - submission.at
     what = f"incarnation {submission.incarnation}"
     if seen.life is Life.ENDED:
         return Step.SUBMIT, f"{what} has ended"
-    if age < patience.startup:
+    if age < settings.startup_timeout:
         return Step.WAIT, f"{what} is starting"
     step = Step.END if seen.life is Life.RUNNING else Step.SUBMIT
     return step, f"{what} was submitted {age:.0f} s ago and is not in Consul"

@@ -2,7 +2,7 @@
 
 The question is an Airflow task that waits for a person (human in the loop). Airflow's own operator would wait until a
 person answers. This one also looks whether the question is still one: when the consumer holds up nothing any more, it
-closes by itself. After "Wait" it lets `patience` seconds pass before the run ends and another question may come.
+closes by itself. After "Wait" it lets `stuck_after` pass before the run ends and another question may come.
 
 A DAG file imports no client of a server, so the tasks do.
 """
@@ -73,7 +73,6 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
         AskToIsolate.partial(
             task_id="ask",
             cluster=name,
-            patience=cluster.stuck_after,
             # Airflow resumes the task at the answer, and takes it for dead if that comes before the executor has
             # reported the end of the process that asked, some seconds late. Then the question is put again.
             retries=3,
@@ -113,18 +112,17 @@ def still_holds_up(name: str, consumer: str) -> bool:
 
 
 class AskToIsolate(HITLOperator):
-    """Asks about `consumer` of `cluster`, and isolates it if that is the answer. `patience` is in seconds.
+    """Asks about `consumer` of `cluster`, and isolates it if that is the answer.
 
     The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, `waited` or `obsolete`.
     """
 
     template_fields: Collection[str] = ()
 
-    def __init__(self, *, cluster: str, consumer: str, patience: float, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, consumer: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
         self.consumer = consumer
-        self.patience = patience
 
     def execute(self, context: Context) -> None:
         """Put the question, and wait for the answer in the triggerer."""
@@ -145,16 +143,18 @@ class AskToIsolate(HITLOperator):
         if event.get("over"):
             return self._answered("waited", event.get("by"))
         who = (event.get("responded_by_user") or {}).get("name") or "unknown"
+        cluster = load_clusters()[self.cluster]
         if event["chosen_options"] == [WAIT]:
             self.log.info("%s says: wait", who)
+            until = time.time() + cluster.stuck_after
             self.defer(
-                trigger=HoldUpTrigger(self.cluster, self.consumer, until=time.time() + self.patience, by=who),
+                trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who),
                 method_name="execute_complete",
             )
-        why = f"held up a rebalance for longer than {self.patience:g} s; approved when asked"
+        why = f"held up a rebalance for longer than {cluster.stuck_after:g} s; approved when asked"
         actor, given = Actor(who, why, time.time()), {"consumer": self.consumer}
         try:
-            carry_out_in_run(COMMANDS["isolate"], load_clusters()[self.cluster], actor, given, context)
+            carry_out_in_run(COMMANDS["isolate"], cluster, actor, given, context)
         except CommandError as error:  # asking again would not help
             raise AirflowFailException(str(error)) from error
         return self._answered("isolated", who)
