@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -45,8 +45,10 @@ class MusterPlugin(AirflowPlugin):
     """The application at `/muster`, and the two places from which one comes to it."""
 
     name = "muster"
-    fastapi_apps: ClassVar = [{"app": LazyApplication(_dashboard), "url_prefix": "/muster", "name": "Muster"}]
-    external_views: ClassVar = [
+    fastapi_apps = [  # noqa: RUF012 - as Airflow wants it
+        {"app": LazyApplication(_dashboard), "url_prefix": "/muster", "name": "Muster"}
+    ]
+    external_views = [  # noqa: RUF012
         # Without a leading slash, so that it follows [api] base_url behind a proxy with a path.
         {
             "name": "Muster",
