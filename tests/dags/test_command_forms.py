@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow.command_forms import FROM_FILE, form
+from muster.airflow.command_dags import FROM_FILE, form
 from muster.commands.table import COMMANDS
 from muster.settings.clusters import load_clusters
 from tests.dags.conftest import WriteClusters

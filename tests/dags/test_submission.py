@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from muster.airflow.submission import consumer_settings, submit_detached
+from muster.airflow.submission import consumer_settings, make_hook, submit_detached
 from muster.settings.clusters import load_clusters
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connection_lookup import CONNECTIONS
 from tests.dags.conftest import WriteClusters, connection
+from tests.dags.runs import ROOT
+
+PRIVATE = {
+    "_build_spark_submit_command",
+    "_conf",
+    "_connection",
+    "_env_vars",
+    "_kubernetes_driver_pod",
+    "_properties_file",
+    "_track_driver_via_k8s_api",
+    "_yarn_application_id",
+}
+PRIVATE_OF_OPERATOR = {"_conn_id", "_get_hook"}
 
 
 @pytest.fixture
@@ -22,7 +37,13 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text("#!/bin/sh\nenv\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_SPARK", connection(conn_type="spark", host="local[1]"))
+    for name, fields in {
+        "SPARK": {"conn_type": "spark", "host": "local[1]"},
+        "ZOOKEEPER": {"conn_type": "generic", "host": "h"},
+        "CONSUL": {"conn_type": "http"},
+        "KAFKA": {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:1"}},
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_MUSTER_{name}", connection(**fields))
     application = tmp_path / "job.py"
     application.touch()
     return application
@@ -32,14 +53,7 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     spark_submit: Path, tmp_path: Path, cluster_name: str, write_clusters: WriteClusters
 ) -> None:
     write_clusters(cluster_name, consul_prefix="dev/muster")
-    settings = consumer_settings(
-        load_clusters()[cluster_name],
-        "one",
-        "an-incarnation",
-        ZooKeeperSettings(hosts="h"),
-        ConsulSettings(),
-        KafkaSettings(config={"bootstrap.servers": "k:1"}),
-    )
+    settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
     assert settings.consul_prefix == "dev/muster"
     hook = SparkSubmitHook(conn_id="muster_spark", env_vars={"MY_HANDLER_KEY": "v", "PYSPARK_PYTHON": "py"})
     _, process = submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")
@@ -48,3 +62,19 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     assert "MY_HANDLER_KEY=v" in seen
     assert "PYSPARK_PYTHON=py" in seen
     assert any(line.startswith("MUSTER_CONSUMER=") for line in seen)
+
+
+@pytest.mark.usefixtures("spark_submit")
+def test_private_members_of_the_spark_provider_are_known_and_used_in_one_module() -> None:
+    operator = SparkSubmitOperator(task_id="t")
+    assert {name for name in PRIVATE_OF_OPERATOR if hasattr(operator, name)} == PRIVATE_OF_OPERATOR
+    hook = make_hook(operator, "muster_spark")
+    assert {name for name in PRIVATE if hasattr(hook, name)} == PRIVATE
+    assert hook._connection["master"] == "local[1]"
+    assert "deploy_mode" in hook._connection
+    used = {
+        (file.name, name)
+        for file in (ROOT / "include" / "muster").rglob("*.py")
+        for name in re.findall(r"\b(?:hook|operator)\.(_\w+)", file.read_text(encoding="utf-8"))
+    }
+    assert used == {("submission.py", name) for name in PRIVATE | PRIVATE_OF_OPERATOR}

@@ -99,7 +99,8 @@ def consul(monkeypatch: pytest.MonkeyPatch) -> Consul:
 
 
 def trigger(seen: str, seconds: float) -> ChangeTrigger:
-    made = ChangeTrigger("c", "s", "k", "muster", [seen, "k"], time.time() + seconds)
+    watched = {"cluster": "c", "service": "s", "connection": "k", "prefix": "muster"}
+    made = ChangeTrigger(watched, [seen, "k"], time.time() + seconds)
     _, arguments = made.serialize()
     return ChangeTrigger(**arguments)
 

@@ -55,7 +55,7 @@ def test_watch_goes_on_after_an_exception_that_is_not_consuls(
 
     async def watch() -> list[str]:
         errors: list[str] = []
-        async with watcher.watching(watcher.Watched("c", "s", "k")) as watch:
+        async with watcher.watching(watcher.Watched("c", "s", "k", "muster")) as watch:
             while "x" in (watch.members.registered if watch.members else {"x": None}):
                 await watch.changed(1.0)
                 errors.append(watch.error)

@@ -9,13 +9,11 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from muster.commands.actions.draining import drain, undrain
-from muster.commands.actions.exclusions import exclude, include
-from muster.commands.actions.isolation import isolate, restore
+from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
 from muster.commands.actions.pins import pin, unpin
-from muster.commands.command import Actor
-from muster.commands.partition_list import parse_partitions
-from muster.commands.refusal import CommandError
+from muster.commands.audit import carry_out
+from muster.commands.command import Actor, CommandError, parse_partitions
+from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
@@ -69,7 +67,8 @@ def refused(said: str) -> AbstractContextManager[object]:
 def test_partitions_are_pinned_and_unpinned(
     target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
-    outcome = pin(target, ANN, "flights", parse_partitions("0-1,3"), one)
+    given = {"topic": "flights", "partitions": "0-1,3", "consumer": one}
+    outcome = carry_out(COMMANDS["pin"], target, ANN, given, "test")
     assert outcome.values == {
         "cluster": cluster.name,
         "topic": "flights",
@@ -194,7 +193,7 @@ def test_pin_warns_of_live_consumer_without_subscription(
 def test_a_consumer_is_isolated_and_restored(
     target: Target, discovery: ConsulCluster, cluster: ClusterSettings, one: str
 ) -> None:
-    outcome = isolate(target, ANN, one)
+    outcome = carry_out(COMMANDS["isolate"], target, ANN, {"consumer": one}, "test")
     assert outcome.values == {
         "cluster": cluster.name,
         "consumer": one,
@@ -213,7 +212,7 @@ def test_a_consumer_is_isolated_and_restored(
 def test_a_consumer_is_drained_and_undrained(
     target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings, one: str
 ) -> None:
-    outcome = drain(target, ANN, one)
+    outcome = carry_out(COMMANDS["drain"], target, ANN, {"consumer": one}, "test")
     assert outcome.values == {
         "cluster": cluster.name,
         "consumer": one,

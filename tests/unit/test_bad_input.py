@@ -10,8 +10,7 @@ import pytest
 
 from muster.airflow.submission import Submission
 from muster.cli.what_if import PairType
-from muster.commands.command import Actor
-from muster.commands.refusal import CommandError
+from muster.commands.command import Actor, CommandError
 from muster.consumer import predecessor
 from muster.core import wire
 from muster.core.assignors import BUILT_IN, AssignorError, load_assignor

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from muster.cli.main import main
 from muster.commands.command import Command
-from muster.commands.offers import on_consumer, why_not
-from muster.commands.table import COMMANDS, DID
+from muster.commands.table import COMMANDS, DID, on_consumer, why_not
 from muster.core.coordination import Pause
 from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry
 

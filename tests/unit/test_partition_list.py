@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.commands.command import Actor
-from muster.commands.partition_list import MOST, PATTERN, parse_partitions
-from muster.commands.refusal import CommandError
+from muster.commands.command import MOST_PARTITIONS, PARTITION_LIST, Actor, CommandError, parse_partitions
 from muster.core.partition_list import format_partitions
 
 
@@ -25,7 +23,7 @@ def test_numbers_and_ranges(text: str, partitions: set[int]) -> None:
 @given(st.frozensets(st.integers(0, 500), min_size=1))
 def test_there_and_back(partitions: frozenset[int]) -> None:
     text = format_partitions(partitions)
-    assert re.fullmatch(PATTERN, text)
+    assert re.fullmatch(PARTITION_LIST, text)
     assert parse_partitions(text) == partitions
 
 
@@ -36,7 +34,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("3-1", "write 1-3"), (f"0-{MOST}", "more than"), ("0-4000000000", "more")]
+    ("text", "said"), [("3-1", "write 1-3"), (f"0-{MOST_PARTITIONS}", "more than"), ("0-4000000000", "more")]
 )
 def test_slips_of_the_finger_are_refused(text: str, said: str) -> None:
     with pytest.raises(CommandError, match=said):

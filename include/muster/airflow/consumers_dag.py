@@ -51,7 +51,7 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
     """Build `muster_consumers__[cluster]`."""
     name = cluster.name
     consumers = list(cluster.consumer_ids())
-    told: dict[str, Any] = {"on_failure_callback": found} if (found := alerts(cluster, each=True)) else {}
+    callback: dict[str, Any] = {"on_failure_callback": found} if (found := alerts(cluster, each=True)) else {}
     with DAG(
         dag_id=f"muster_consumers__{name}",
         dag_display_name=f"Muster consumers: {name}",
@@ -75,6 +75,6 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
             retry_delay=AGAIN,
             retry_exponential_backoff=True,
             max_retry_delay=LONGEST,
-            **told,
+            **callback,
         ).expand(consumer=consumers)
     return dag

@@ -22,6 +22,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
@@ -31,23 +32,27 @@ from pydantic import JsonValue
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.alerts import REPEATS
 from muster.airflow.connections import CONNECTIONS
-from muster.airflow.history_retention import prune_history
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
 from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
+from muster.airflow.watcher import Watched
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
 from muster.core.model import State
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
-from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.edges.zookeeper import TopicStore, ZooKeeperError
+from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
 
 log = logging.getLogger(__name__)
 
 SHOWN_REASONS = 5
 SHOWN_CHANGES = 50
 """Longer lists of changes are cut in XComs and Asset events: bulk data stays in ZooKeeper."""
+
+HISTORY_PRUNED_EVERY = 100
+"""Entries of a cluster's history from one pruning to the next. It looks at every entry there is, 5,000 with the
+default retention."""
 
 REPORT = "report"
 """XCom key under which each task leaves what it found."""
@@ -146,7 +151,8 @@ def compute_assignment(
     stats = CoordinatorStats(name)
     waits = not woken and in_task(clusters)
     defers = not woken and not waits
-    with open_cluster(cluster, context) as coordinator, stats.stopwatch() as passed:
+    began = time.monotonic()
+    with open_cluster(cluster, context) as coordinator:
         # Taken before the reading, so a change in between ends the wait at once.
         index = coordinator.catalog.wait(WaitIndex(), 0.0) if defers else WaitIndex()
         plan = coordinator.compute_assignment(cluster.long_poll_timeout if waits else 0.0)
@@ -154,17 +160,10 @@ def compute_assignment(
     if until:
         log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())
         raise TaskDeferred(
-            trigger=ChangeTrigger(
-                name,
-                cluster.consul_service,
-                cluster.consul,
-                cluster.consul_prefix,
-                [index.seen_health, index.seen_keys],
-                until,
-            ),
+            trigger=ChangeTrigger(asdict(Watched.of(cluster)), [index.seen_health, index.seen_keys], until),
             method_name=ComputeAssignment.execute_complete.__name__,
         )
-    stats.plan(plan, sum(passed) - plan.waited)
+    stats.plan(plan, time.monotonic() - began - plan.waited)
     context["ti"].xcom_push(REPORT, plan.as_dict())
     log.info("after %.1f s: %s", plan.waited, woken or plan.woke)
     _warn_of(plan.warnings)
@@ -175,8 +174,8 @@ def compute_assignment(
     if plan.shadow is not None:
         log.log(logging.WARNING if plan.shadow.error else logging.INFO, "%s", plan.shadow)
     if plan.stuck and not question_is_open(name, context):
-        told: dict[str, JsonValue] = {"cluster": name, "stuck": list(plan.stuck[:SHOWN_CHANGES])}
-        context["outlet_events"][when_stuck].add(stuck, extra=told)
+        extra: dict[str, JsonValue] = {"cluster": name, "stuck": list(plan.stuck[:SHOWN_CHANGES])}
+        context["outlet_events"][when_stuck].add(stuck, extra=extra)
     if plan.needed:
         for topic, step in plan.topics.items():
             log.info("topic %s: %s", topic, step)
@@ -244,6 +243,31 @@ def advance_state(name: str, asset: Asset, context: Context) -> dict[str, Any]:
     leave_note(context, "\n".join([event["summary"], *trouble]))
     context["outlet_events"][asset].extra = event
     return event
+
+
+def prune_history(clusters: Clusters, name: str, written: int) -> None:
+    """Prune the history of cluster `name` if one of the last `written` entries was a hundredth.
+
+    The history grows only when something is written, so a quiet cluster costs nothing. An error is a warning, because
+    what the run is for is done. With a wrong `retention` nothing is deleted.
+    """
+    kept = clusters.retention
+    if kept is None or not written:
+        return
+    try:
+        with TopicStore(CONNECTIONS.zookeeper(clusters[name].zookeeper), name, read_only=True) as store:
+            newest = store.history(limit=1).records[:1]
+            if not newest or newest[0].number % HISTORY_PRUNED_EVERY >= written:
+                return
+            pruned = store.prune_history(
+                keep_seconds=kept.history,
+                keep_entries=kept.history_entries,
+                keep_bytes=kept.history_megabytes * 2**20,
+            )
+    except ZooKeeperError as error:
+        log.warning("the history of cluster %s was not pruned: %s", name, error)
+    else:
+        log.info("%d old entries of the history of cluster %s were deleted", pruned, name)
 
 
 def rebalance_event(name: str, changes: list[Change], trouble: list[str], run: str) -> dict[str, Any]:

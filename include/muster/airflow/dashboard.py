@@ -9,43 +9,46 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from fastapi import HTTPException, Request, status
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
+from fastapi import FastAPI, HTTPException, Request, status
+from sqlalchemy import select
 
-from muster.airflow.coordinator_runs import read_runs
-from muster.airflow.dashboard_mount import Application
 from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.cluster_view import coordinator_dag
+from muster.monitoring.exposition import Runs
 from muster.monitoring.routes import metrics_router
 
 
-class AirflowAccess:
-    """`muster.dashboard.access.Access`, by asking Airflow."""
-
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        """A user who is logged in and may read DAGs."""
-        return _visitor
-
-    @property
-    def reader(self) -> Callable[..., Any]:
-        """A user who may read the cluster's coordinator DAG."""
-        return _reader
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        """A user who may edit the cluster's coordinator DAG."""
-        return _editor
-
-
-def airflow_dashboard() -> Application:
+def airflow_dashboard() -> FastAPI:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
     answers = Answers()
     app = create_app(answers, AirflowAccess())
     # With a token of its own instead of Airflow's permissions.
     app.include_router(metrics_router(read_runs=read_runs, cache=answers.shared))
     return app
+
+
+def read_runs(cluster: str) -> Runs:
+    """Read from Airflow's database whether the coordinator of `cluster` is paused, and how its last run ended."""
+    dag_id = coordinator_dag(cluster)
+    with create_session() as session:
+        paused = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
+        last = session.execute(
+            select(DagRun.end_date, DagRun.state)
+            .where(DagRun.dag_id == dag_id, DagRun.end_date.is_not(None))
+            .order_by(DagRun.end_date.desc())
+            .limit(1)
+        ).first()
+    return Runs(
+        paused=paused,
+        last_end=last.end_date.timestamp() if last is not None else None,
+        last_failed=last is not None and last.state == DagRunState.FAILED,
+    )
 
 
 # Not in the form of `async def`: Airflow looks a DAG's team up in its database.
@@ -80,3 +83,11 @@ def _known(request: Request, user: GetUserDep) -> Visitor:
         return may
 
     return Visitor(user.get_name(), may_read=allowed("GET"), may_edit=allowed("PUT"))
+
+
+class AirflowAccess:
+    """`muster.dashboard.access.Access`, by asking Airflow about DAGs, and about the cluster's coordinator DAG."""
+
+    visitor = staticmethod(_visitor)
+    reader = staticmethod(_reader)
+    editor = staticmethod(_editor)

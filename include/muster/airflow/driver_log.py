@@ -63,6 +63,11 @@ class DriverLog:
         found = data.decode(errors="replace").splitlines()[-lines:]
         return "\n".join(found) if found else "(its log is empty)"
 
+    def end(self) -> str:
+        """The end of the file with a heading, to add to an error message; '' without a file."""
+        tail = self.tail()
+        return f"\nThe end of its driver's log, {self.path}:\n{tail}" if tail else ""
+
     def _rest_of_the_copy(self) -> list[str]:
         """What was not shown of the file before it was made empty; nothing if it was not."""
         if Path(self.path).stat().st_size >= self.position:

@@ -9,15 +9,15 @@ stops the job in order.
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
@@ -33,25 +33,24 @@ from muster.airflow.failures import (
     for_good_or_again,
     refusal,
 )
-from muster.airflow.processes import Life, ProcessRef, this_host
-from muster.airflow.startup import Patience, Seen, Step, next_step, stopping
+from muster.airflow.presence import Seen, Since, Step, next_step, stopping
+from muster.airflow.processes import Life, this_host
 from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import (
     Submission,
-    SubmissionError,
     TaskRef,
     application,
-    check_kubernetes,
     consumer_settings,
     is_cluster_mode,
     log_path,
+    make_hook,
     submit_detached,
     submit_to_cluster,
 )
-from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of
+from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, encoded
+from muster.airflow.watcher import Watched
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
-from muster.settings.connections import ConsulSettings
 
 LOOK = 0.5
 """Seconds between two looks at Consul, process and log while a consumer starts."""
@@ -81,10 +80,8 @@ class _Search:
     submission: Submission | None = None
     process: subprocess.Popen[bytes] | None = None
     mine: str = ""
-    log: DriverLog | None = None
-    doubting_since: float | None = None
-    failing_since: float | None = None
-    stopping_since: float | None = None
+    log: DriverLog = field(default_factory=lambda: DriverLog(""))
+    since: Since = field(default_factory=Since)
     stop: StopRequest | None = None
     said: str = ""
 
@@ -114,9 +111,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         with for_good_or_again():
             cluster = load_clusters()[self.cluster]
-            consul = CONNECTIONS.consul(cluster.consul)
-            search = _Search(ConsulCluster.of(consul, cluster), cluster)
-            registration = self._until_live(search, consul, context)
+            search = _Search(ConsulCluster.of(CONNECTIONS.consul(cluster.consul), cluster), cluster)
+            registration = self._until_live(search, context)
             self._watch(search, registration, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
@@ -133,10 +129,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
-            tail = DriverLog(event.get("log", "")).tail()
-            end = f"\nThe end of its driver's log, {event['log']}:\n{tail}" if tail else ""
             with for_good_or_again():
-                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{end}")
+                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{DriverLog(event['log']).end()}")
         _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
         self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
         self.execute(context)
@@ -149,30 +143,26 @@ class MusterConsumerOperator(SparkSubmitOperator):
         """
         self._ended.set()
 
-    def _until_live(self, search: _Search, consul: ConsulSettings, context: Context) -> Registration:
-        settings = search.cluster.consumers
-        patience = Patience(settings.startup_timeout, settings.lost_after, settings.graceful_timeout)
+    def _until_live(self, search: _Search, context: Context) -> Registration:
         while True:
             if self._ended.is_set():
                 self._end(search, context)
-            seen = self._look(search, patience)
+            seen = self._look(search)
             if seen is not None:
-                step, why = next_step(seen, patience)
-                if why != search.said:
-                    self.log.info("consumer %s: %s (%s)", self.consumer, step, why)
-                    search.said = why
+                step, why = next_step(seen, search.cluster.consumers)
+                self._say(search, logging.INFO, why, f"consumer {self.consumer}: {step} ({why})")
                 if step is Step.ADOPT and seen.registration is not None:
                     return seen.registration
                 if step is Step.END:
                     self._clear_away(search, seen)
                 if step in {Step.END, Step.SUBMIT}:
                     self._give_up_if_mine(search, why)
-                    self._submit(search, consul, context)
+                    self._submit(search, context)
                     continue
             self._show_log(search)
             self._ended.wait(LOOK)
 
-    def _look(self, search: _Search, patience: Patience) -> Seen | None:
+    def _look(self, search: _Search) -> Seen | None:
         """See what there is; None while Consul's answers are inconsistent."""
         if search.process is not None:
             search.process.poll()  # else it would stay a zombie
@@ -189,15 +179,15 @@ class MusterConsumerOperator(SparkSubmitOperator):
             # Before anything was submitted this is for the retry. Afterwards Consul may come back in time.
             if search.submission is None or not search.mine or life is Life.ENDED:
                 raise
-            if now - search.submission.at > patience.startup:
+            if now - search.submission.at > search.cluster.consumers.startup_timeout:
                 raise
-            self._say(search, str(error))
+            self._say(search, logging.WARNING, str(error))
             return None
         registration = members.registered.get(self.consumer)
         if members.membership is None and registration is None and not search.mine:
-            self._say(search, f"waiting until Consul's answers are consistent: {members.doubt}")
-            search.doubting_since = search.doubting_since or now
-            if now - search.doubting_since < DOUBT:
+            doubt = f"waiting until Consul's answers are consistent: {members.doubt}"
+            self._say(search, logging.WARNING, doubt)
+            if search.since.seconds("doubt", True, now) < DOUBT:
                 return None
         if registration is not None and not _same(search.submission, registration):
             other = driver_life(registration)
@@ -206,36 +196,18 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 registration = None  # what is left of the incarnation before this try's own
             else:
                 life = other
-        failing = registration is not None and not registration.passing
-        search.failing_since = (search.failing_since or now) if failing else None
-        seen = Seen(registration, search.submission, life, stop, 0.0, 0.0, now)
-        search.stopping_since = (search.stopping_since or now) if stopping(seen) else None
+        failing = search.since.seconds("failing", registration is not None and not registration.passing, now)
+        seen = Seen(registration, search.submission, life, stop, failing, 0.0, now)
         search.stop = stop if stopping(seen) else search.stop
-        return replace(
-            seen,
-            failing_for=now - (search.failing_since or now),
-            stopping_for=now - (search.stopping_since or now),
-        )
+        return replace(seen, stopping_for=search.since.seconds("stopping", stopping(seen), now))
 
-    def _submit(self, search: _Search, consul: ConsulSettings, context: Context) -> None:
-        cluster = search.cluster
-        of = cluster.consumers
-        check_kubernetes(CONNECTIONS.fields(of.spark).host or "")
-        incarnation = str(uuid.uuid4())
-        settings = consumer_settings(
-            cluster,
-            self.consumer,
-            incarnation,
-            CONNECTIONS.zookeeper(of.zookeeper or cluster.zookeeper),
-            CONNECTIONS.consul(of.consul) if of.consul else consul,
-            CONNECTIONS.kafka(of.kafka or cluster.kafka),
-            CONNECTIONS.token(cluster.status),
-        )
-        self._conn_id = of.spark
+    def _submit(self, search: _Search, context: Context) -> None:
+        cluster, incarnation = search.cluster, str(uuid.uuid4())
+        settings = consumer_settings(cluster, self.consumer, incarnation, CONNECTIONS)
         self.name = f"muster {cluster.name} {self.consumer}"
-        self.conf = of.spark_conf | (self.conf or {})
+        self.conf = cluster.consumers.spark_conf | (self.conf or {})
         path = self.application or application()
-        self._hook = hook = self._spark_hook(of.spark)
+        hook = make_hook(self, cluster.consumers.spark)
         claim = Submission(incarnation, this_host(), time.time(), watch=_task(context))
         if not self._claim(search, claim):
             return
@@ -255,13 +227,6 @@ class MusterConsumerOperator(SparkSubmitOperator):
         where = f", its log: {note.log_hint}" if note.log_hint else ""
         self.log.info("submitted incarnation %s of consumer %s%s", incarnation, self.consumer, where)
 
-    def _spark_hook(self, conn_id: str) -> SparkSubmitHook:
-        """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
-        try:
-            return self._get_hook()
-        except (AirflowException, ValueError, RuntimeError) as error:
-            raise SubmissionError(f"Airflow connection {conn_id!r}: {error}; correct it") from error
-
     def _claim(self, search: _Search, claim: Submission) -> bool:
         """Say in Consul that a job is being submitted; False if another task did since the last look."""
         if search.consul.jobs.claim_submission(self.consumer, claim.as_dict(), search.noted):
@@ -277,12 +242,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         self._show_log(search, final=True)
         if search.stop is not None and search.stop.incarnation in {"", search.mine}:
             _skip_if_a_person_stopped_it(f"consumer {self.consumer}", search.stop.by, search.stop.why)
-        tail = search.log.tail() if search.log else ""
-        end = f"\nThe end of its driver's log, {search.log.path}:\n{tail}" if search.log and tail else ""
+        end = search.log.end()
         if not end and search.submission is not None and search.submission.application:
             end = f"\nIts driver's log: {search.submission.log_hint}"
         code = search.process.poll() if search.process is not None else None
-        if search.log and (refused := refusal(code, search.log.tail(SHOWN_OUTPUT))):
+        if refused := refusal(code, search.log.tail(SHOWN_OUTPUT)):
             raise ConsumerRefusedError(f"consumer {self.consumer} cannot start: {refused}.{end}")
         raise ConsumerStartError(f"consumer {self.consumer} did not come up: {why}.{end}")
 
@@ -292,22 +256,17 @@ class MusterConsumerOperator(SparkSubmitOperator):
         One on another machine that does not react is left: once the new incarnation registers, the old one is
         fenced off and, when it hears of it, exits.
         """
-        if (incarnation := _incarnation(seen)) is None:
-            return
-        leader, driver = _processes(seen.submission, seen.registration)
-        ended = self._stop(search, incarnation, search.said, CLEAR_TIMEOUT, leader, driver)
-        self.log.warning("incarnation %s of consumer %s: %s", incarnation, self.consumer, ended)
+        incarnation = seen.registration.incarnation if seen.registration is not None else None
+        incarnation = incarnation or (seen.submission.incarnation if seen.submission is not None else None)
+        if incarnation is not None:
+            self._stop(search, incarnation, seen.registration, search.said, CLEAR_TIMEOUT)
 
     def _stop(
-        self,
-        search: _Search,
-        incarnation: str,
-        why: str,
-        timeout: float,
-        leader: ProcessRef | None,
-        driver: ProcessRef | None,
-    ) -> str:
-        return asyncio.run(
+        self, search: _Search, incarnation: str, registration: Registration | None, why: str, timeout: float
+    ) -> None:
+        """Stop an incarnation, with what is known of its processes; asking and SIGTERM get `timeout` seconds each."""
+        submitted = registration is None or _same(search.submission, registration)
+        ended = asyncio.run(
             stop_consumer(
                 search.consul,
                 self.consumer,
@@ -315,11 +274,12 @@ class MusterConsumerOperator(SparkSubmitOperator):
                 f"{BY_AIRFLOW}{self.dag_id}",
                 why,
                 timeout,
-                leader=leader,
-                driver=driver,
+                leader=search.submission.process if search.submission is not None and submitted else None,
+                driver=driver_of(registration) if registration is not None else None,
                 term_patience=timeout,
             )
         )
+        self.log.warning("incarnation %s of consumer %s: %s", incarnation, self.consumer, ended)
 
     def _watch(self, search: _Search, registration: Registration, context: Context) -> None:
         """Defer to the trigger that looks after the consumer `registration`."""
@@ -331,7 +291,6 @@ class MusterConsumerOperator(SparkSubmitOperator):
         note = replace(note, watch=_task(context))
         search.consul.jobs.note_submission(self.consumer, note.as_dict())
         self._show_log(search)
-        leader = note.process
         self.log.info(
             "consumer %s is live at %s:%d; its task is deferred now and holds no worker",
             self.consumer,
@@ -340,19 +299,16 @@ class MusterConsumerOperator(SparkSubmitOperator):
         )
         self.defer(
             trigger=ConsumerTrigger(
-                cluster=search.cluster.name,
-                service=search.cluster.consul_service,
-                connection=search.cluster.consul,
-                prefix=search.cluster.consul_prefix,
+                watched=asdict(Watched.of(search.cluster)),
                 consumer=self.consumer,
                 incarnation=incarnation,
                 lost_after=settings.lost_after,
                 graceful_timeout=settings.graceful_timeout,
-                leader=[leader.host, leader.pid, leader.started] if leader else None,
-                driver=driver_of(registration),
-                log=note.log,
+                leader=encoded(note.process),
+                driver=encoded(driver_of(registration)),
+                log_file=note.log,
                 instances=_instances(context),
-                log_position=search.log.position if search.log and search.log.path == note.log else 0,
+                log_position=search.log.position if search.log.path == note.log else 0,
             ),
             method_name="execute_complete",
         )
@@ -366,23 +322,22 @@ class MusterConsumerOperator(SparkSubmitOperator):
             )
             raise again()
         if search.submission is not None:
-            leader, driver = _processes(search.submission, None)
             why = f"its task became {state}"
-            ended = self._stop(search, search.submission.incarnation, why, KILL_TIMEOUT / 2, leader, driver)
-            self.log.info("consumer %s: %s", self.consumer, ended)
+            self._stop(search, search.submission.incarnation, None, why, KILL_TIMEOUT / 2)
         raise AirflowException(f"the task became {state} while consumer {self.consumer} was starting")
 
     def _show_log(self, search: _Search, final: bool = False) -> None:
         note = search.submission
-        if note is not None and note.log and (search.log is None or search.log.path != note.log):
+        if note is not None and note.log and search.log.path != note.log:
             search.log = DriverLog(note.log)
-        for line in search.log.new_lines(final) if search.log else ():
+        for line in search.log.new_lines(final):
             self.log.info(line)
 
-    def _say(self, search: _Search, message: str) -> None:
-        if message != search.said:
-            self.log.warning(message)
-            search.said = message
+    def _say(self, search: _Search, level: int, what: str, line: str = "") -> None:
+        """Log `line` (else `what`), unless `what` was said last."""
+        if what != search.said:
+            self.log.log(level, line or what)
+            search.said = what
 
 
 def _skip_if_a_person_stopped_it(what: str, who: str, why: str) -> None:
@@ -397,22 +352,6 @@ def _life(submission: Submission | None) -> Life:
 
 def _same(submission: Submission | None, registration: Registration) -> bool:
     return submission is not None and submission.incarnation == registration.incarnation
-
-
-def _incarnation(seen: Seen) -> str | None:
-    if seen.registration is not None and seen.registration.incarnation:
-        return seen.registration.incarnation
-    return seen.submission.incarnation if seen.submission is not None else None
-
-
-def _processes(
-    submission: Submission | None, registration: Registration | None
-) -> tuple[ProcessRef | None, ProcessRef | None]:
-    """The `spark-submit` and the Python process of the incarnation that is to go, as far as they are known."""
-    driver = driver_of(registration) if registration is not None else None
-    same = registration is None or _same(submission, registration)
-    leader = submission.process if submission is not None and same else None
-    return leader, ProcessRef(*driver) if driver else None
 
 
 def _task(context: Context) -> TaskRef:

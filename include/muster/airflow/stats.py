@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
@@ -80,14 +79,6 @@ class CoordinatorStats:
         except ConsulError:
             self.failed_read("consul")
             raise
-
-    @contextmanager
-    def stopwatch(self) -> Iterator[list[float]]:
-        """The list holds the seconds that passed in here, once they have."""
-        passed: list[float] = []
-        began = monotonic()
-        yield passed
-        passed.append(monotonic() - began)
 
     def _incr(self, name: str, count: int, **tags: str) -> None:
         if count:

@@ -1,16 +1,38 @@
-"""The DAG `muster_stuck__[cluster]`: asks a person whether to isolate a consumer that holds things up."""
+"""The DAG `muster_stuck__[cluster]`: asks a person whether to isolate a consumer that holds things up.
+
+The question is an Airflow task that waits for a person (human in the loop). Airflow's own operator would wait until a
+person answers. This one also looks whether the question is still one: when the consumer holds up nothing any more, it
+closes by itself. After "Wait" it lets `stuck_after` pass before the run ends and another question may come.
+
+A DAG file imports no client of a server, so the tasks do.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, get_current_context, task
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import DAG, Context, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail, update_hitl_detail_response
+from airflow.triggers.base import TriggerEvent
+from asgiref.sync import sync_to_async
 
-from muster.airflow.command_dags import EVENTS
+from muster.airflow.base_trigger import SETTLED, MusterTrigger, event
+from muster.airflow.command_dags import EVENTS, carry_out_in_run
 from muster.airflow.coordinator_dag import stuck
-from muster.airflow.stuck_question import AskToIsolate
-from muster.settings.clusters import ClusterSettings
+from muster.commands.command import Actor, CommandError
+from muster.commands.table import COMMANDS
+from muster.settings.clusters import ClusterSettings, load_clusters
+
+LOOK = 5.0
+"""Seconds between two looks at whether the consumer still holds things up."""
+ISOLATE, WAIT = "Isolate", "Wait"
 
 _DOC = """
 ### Something is stuck in cluster `{name}`
@@ -46,14 +68,11 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
         @task(execution_timeout=timedelta(minutes=2))
         def find() -> list[dict[str, Any]]:
             """Who holds things up now, and what to ask about each."""
-            from muster.airflow.stuck import find_questions  # noqa: PLC0415 - the DAG file stays light
-
             return find_questions(name, get_current_context())
 
         AskToIsolate.partial(
             task_id="ask",
             cluster=name,
-            patience=cluster.stuck_after,
             # Airflow resumes the task at the answer, and takes it for dead if that comes before the executor has
             # reported the end of the process that asked, some seconds late. Then the question is put again.
             retries=3,
@@ -62,3 +81,139 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             map_index_template="{{ task.consumer }}",
         ).expand_kwargs(find())
     return dag
+
+
+def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
+    """The arguments of one `AskToIsolate` a consumer; `AirflowSkipException` if there is none to ask about."""
+    from muster.airflow.coordination import open_cluster  # noqa: PLC0415 - see the module
+    from muster.coordinator.stuck import questions  # noqa: PLC0415
+
+    with open_cluster(load_clusters()[name], context) as coordinator:
+        found = questions(coordinator)
+    if not found:
+        raise AirflowSkipException("no consumer holds anything up any more")
+    return [
+        {
+            "consumer": each.consumer,
+            "subject": each.subject,
+            "body": each.body,
+            "options": [f"{ISOLATE} {each.consumer}", WAIT],
+        }
+        for each in found
+    ]
+
+
+def still_holds_up(name: str, consumer: str) -> bool:
+    """Whether some topic still waits for `consumer`. Raises `ZooKeeperError` or `ConsulError`."""
+    from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
+
+    with open_edges(load_clusters()[name]) as coordinator:
+        return coordinator.waits_for(consumer)
+
+
+class AskToIsolate(HITLOperator):
+    """Asks about `consumer` of `cluster`, and isolates it if that is the answer.
+
+    The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, `waited` or `obsolete`.
+    """
+
+    template_fields: Collection[str] = ()
+
+    def __init__(self, *, cluster: str, consumer: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster = cluster
+        self.consumer = consumer
+
+    def execute(self, context: Context) -> None:
+        """Put the question, and wait for the answer in the triggerer."""
+        try:
+            super().execute(context)
+        except TaskAwaitingInput:  # a wait in which no code of ours would run
+            ti_id = str(context["ti"].id)
+            self.defer(
+                trigger=HoldUpTrigger(self.cluster, self.consumer, ti_id=ti_id),
+                method_name="execute_complete",
+            )
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Do as answered. Raises `AirflowFailException` if the consumer cannot be isolated any more."""
+        if event.get("obsolete"):
+            self.log.info("consumer %s holds up nothing any more; the question is closed", self.consumer)
+            return self._answered("obsolete", None)
+        if event.get("over"):
+            return self._answered("waited", event.get("by"))
+        who = (event.get("responded_by_user") or {}).get("name") or "unknown"
+        cluster = load_clusters()[self.cluster]
+        if event["chosen_options"] == [WAIT]:
+            self.log.info("%s says: wait", who)
+            until = time.time() + cluster.stuck_after
+            self.defer(
+                trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who),
+                method_name="execute_complete",
+            )
+        why = f"held up a rebalance for longer than {cluster.stuck_after:g} s; approved when asked"
+        actor, given = Actor(who, why, time.time()), {"consumer": self.consumer}
+        try:
+            carry_out_in_run(COMMANDS["isolate"], cluster, actor, given, context)
+        except CommandError as error:  # asking again would not help
+            raise AirflowFailException(str(error)) from error
+        return self._answered("isolated", who)
+
+    def _answered(self, answer: str, by: str | None) -> dict[str, Any]:
+        return {"consumer": self.consumer, "answer": answer, "by": by}
+
+
+@dataclass(eq=False, repr=False)
+class HoldUpTrigger(MusterTrigger):
+    """Fires when `consumer` holds up nothing any more (`{"obsolete": True}`), at `until` (`{"over": True, "by"}`;
+    seconds since the epoch), or when the question of the task instance `ti_id` is answered.
+
+    Mostly Airflow resumes a task itself when a person answers; the trigger sees the answers that came before it ran.
+    """
+
+    cluster: str
+    consumer: str
+    ti_id: str | None = None
+    until: float | None = None
+    by: str | None = None
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look every few seconds."""
+        await asyncio.sleep(SETTLED)
+        while True:
+            if answer := await self._answer():
+                yield event(answer)
+                return
+            try:
+                obsolete = not await sync_to_async(still_holds_up)(self.cluster, self.consumer)
+            except Exception as error:  # whatever is out of reach, the question stands
+                self.log.warning("whether %s still holds things up is unknown: %s", self.consumer, error)
+                obsolete = False
+            if obsolete:
+                await self._close()
+                yield event({"obsolete": True})
+                return
+            if self.until is not None and time.time() >= self.until:
+                yield event({"over": True, "by": self.by})
+                return
+            await asyncio.sleep(LOOK)
+
+    # Airflow has no public way for a trigger to see or give the answer of its task.
+
+    async def _answer(self) -> dict[str, Any] | None:
+        if self.ti_id is None:
+            return None
+        found = await sync_to_async(get_hitl_detail_content_detail)(ti_id=self.ti_id)  # type: ignore[arg-type]
+        if not (found.response_received and found.chosen_options):
+            return None
+        user = found.responded_by_user
+        return {
+            "chosen_options": list(found.chosen_options),
+            "responded_by_user": None if user is None else {"id": user.id, "name": user.name},
+        }
+
+    async def _close(self) -> None:
+        """Take the question off the list of those that wait for an answer."""
+        if self.ti_id is not None:
+            update = sync_to_async(update_hitl_detail_response)
+            await update(ti_id=self.ti_id, chosen_options=[WAIT], params_input={})  # type: ignore[arg-type]

@@ -27,13 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
-from pydantic import SecretStr
+from pydantic import TypeAdapter, ValidationError
 
+from muster.airflow.connections import CONNECTIONS
 from muster.airflow.processes import ProcessRef, this_host
 from muster.settings.clusters import ClusterSettings
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connection_lookup import Connections
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ class Submission:
 
     incarnation: str
     host: str
-    at: float
+    at: float = 0.0
     log: str = ""
     pid: int | None = None
     started: float = 0.0
@@ -111,33 +113,20 @@ class Submission:
         """Read what stands in Consul; None for nothing, and for what another program left there."""
         if not value:
             return None
-        pid = value.get("pid")
         try:
-            return cls(
-                incarnation=str(value["incarnation"]),
-                host=str(value["host"]),
-                at=float(value.get("at", 0.0)),
-                log=str(value.get("log", "")),
-                pid=None if pid is None else int(pid),
-                started=float(value.get("started", 0.0)),
-                watch=TaskRef(**value["watch"]) if value.get("watch") else None,
-                application=str(value.get("application", "")),
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            return _NOTE.validate_python(value)
+        except ValidationError as error:
             log.warning("what is noted in Consul as submitted is not understood (%s): %s", error, dict(value))
             return None
 
 
+_NOTE = TypeAdapter(Submission)
+
+
 def consumer_settings(
-    cluster: ClusterSettings,
-    consumer: str,
-    incarnation: str,
-    zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
-    kafka: KafkaSettings,
-    status_token: SecretStr | None = None,
+    cluster: ClusterSettings, consumer: str, incarnation: str, connections: Connections
 ) -> ConsumerSettings:
-    """All settings of a job. Holds secrets."""
+    """All settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
     of = cluster.consumers
     return ConsumerSettings(
         cluster=cluster.name,
@@ -145,9 +134,9 @@ def consumer_settings(
         incarnation=incarnation,
         consul_service=cluster.consul_service,
         consul_prefix=cluster.consul_prefix,
-        zookeeper=zookeeper,
-        consul=consul,
-        kafka=kafka,
+        zookeeper=connections.zookeeper(of.zookeeper or cluster.zookeeper),
+        consul=connections.consul(of.consul or cluster.consul),
+        kafka=connections.kafka(of.kafka or cluster.kafka),
         handler=of.handler,
         handler_options=of.handler_options,
         metadata=of.metadata,
@@ -158,7 +147,7 @@ def consumer_settings(
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
         **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),
-        status_token=status_token,
+        status_token=connections.token(cluster.status),
     )
 
 
@@ -183,13 +172,23 @@ def prune_logs(folder: Path) -> None:
         path.with_name(f"{path.name}.1").unlink(missing_ok=True)
 
 
-def check_kubernetes(master: str) -> None:
-    """Raise `SubmissionError` if the Spark provider's hook would not find what it wants for this master."""
+# What follows uses private members of the provider's hook, all of them listed in tests/dags/test_submission.py. Its
+# public ways run `spark-submit` to its end, with the settings on the command line.
+
+
+def make_hook(operator: SparkSubmitOperator, conn_id: str) -> SparkSubmitHook:
+    """The Spark provider's hook. Raises `SubmissionError` if the connection is not as it wants it."""
+    master = CONNECTIONS.fields(conn_id).host or ""
     if master.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
         raise SubmissionError(
             f"Spark master {master}: the Spark provider wants Airflow's Kubernetes provider beside it; install "
             "apache-airflow-providers-cncf-kubernetes on Airflow's workers"
         )
+    operator._conn_id = conn_id
+    try:
+        return operator._get_hook()
+    except (AirflowException, ValueError, RuntimeError) as error:
+        raise SubmissionError(f"Airflow connection {conn_id!r}: {error}; correct it") from error
 
 
 def is_cluster_mode(hook: SparkSubmitHook) -> bool:
@@ -206,9 +205,8 @@ def submit_detached(
 
     Raises `SubmissionError` if `spark-submit` or the application is missing, or the connection does not make a call.
     """
-    variables = {str(key): str(value) for key, value in (hook._env_vars or {}).items()}
     settings = settings.model_copy(update={"log_file": str(log_file)})
-    environment = _environment(hook) | variables | settings.to_environment()
+    environment = _environment(hook) | _texts(hook._env_vars) | settings.to_environment()
     try:
         command = hook._build_spark_submit_command(_existing(path))
     except (AirflowException, ValueError) as error:
@@ -249,35 +247,37 @@ def submit_to_cluster(hook: SparkSubmitHook, settings: ConsumerSettings, path: s
     the hook does it (`HADOOP_CONF_DIR` and the like), beside what it needs itself. Raises `SubmissionError` for a
     cluster that takes no Python drivers.
     """
-    if hook._is_yarn:
+    master = hook._connection["master"]
+    yarn = "yarn" in master
+    if yarn:
         prefix, wait = "spark.yarn.appMasterEnv.", "spark.yarn.submit.waitAppCompletion"
-    elif hook._is_kubernetes:
+    elif "k8s" in master:
         prefix, wait = "spark.kubernetes.driverEnv.", "spark.kubernetes.submission.waitAppCompletion"
         hook._track_driver_via_k8s_api = True  # else the hook expects the job's exit code in its output
     else:
         raise SubmissionError(
-            f"Spark master {hook._connection['master']} takes no Python drivers in cluster mode; set 'deploy-mode' "
-            "to 'client' in the Spark connection"
+            f"Spark master {master} takes no Python drivers in cluster mode; set 'deploy-mode' to 'client' in the "
+            "Spark connection"
         )
-    properties = {wait: "false", "spark.redaction.regex": _REDACTED} | {
-        str(key): str(value) for key, value in (hook._conf or {}).items()
-    }
-    variables = {str(key): str(value) for key, value in (hook._env_vars or {}).items()}
+    variables = _texts(hook._env_vars)
     for_driver = variables | settings.to_environment(encoded=True)
+    properties = {wait: "false", "spark.redaction.regex": _REDACTED} | _texts(hook._conf)
     properties |= {f"{prefix}{key}": value for key, value in for_driver.items()}
-    handle, name = tempfile.mkstemp(prefix="muster-", suffix=".conf")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.writelines(f"{key}={_property(value)}\n" for key, value in properties.items())
-        hook._properties_file = name
-        # Left to the hook, they would take the place of where spark-submit is and what it runs.
-        hook._env_vars = None
-        hook._env = {**(hook._env or {}), **_spark_home(), **(variables if hook._is_yarn else {})}
-        hook.submit(_existing(path))
-    finally:
-        Path(name).unlink()
-    application = hook._yarn_application_id or hook._kubernetes_driver_pod or ""
-    return Submission(settings.incarnation, "", now, application=application)
+    environment = os.environ | _spark_home() | (variables if yarn else {})
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="muster-", suffix=".conf") as file:
+        file.writelines(f"{key}={_property(value)}\n" for key, value in properties.items())
+        file.flush()
+        hook._properties_file = file.name
+        hook._env_vars = (
+            None  # the hook would put them on the command line, or run spark-submit with them alone
+        )
+        hook.submit(_existing(path), env=environment)
+    submitted = hook._yarn_application_id or hook._kubernetes_driver_pod or ""
+    return Submission(settings.incarnation, "", now, application=submitted)
+
+
+def _texts(values: Mapping[Any, Any] | None) -> dict[str, str]:
+    return {str(key): str(value) for key, value in (values or {}).items()}
 
 
 def _property(value: str) -> str:

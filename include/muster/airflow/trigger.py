@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 from asgiref.sync import sync_to_async
 
-from muster.airflow.connections import aconsul_settings
+from muster.airflow.base_trigger import SETTLED, MusterTrigger, event
 from muster.airflow.driver_log import DriverLog
 from muster.airflow.presence import Presence
 from muster.airflow.processes import Life, ProcessRef, this_host
@@ -24,16 +25,11 @@ from muster.airflow.stopping import BY_AIRFLOW, stop_consumer
 from muster.airflow.submission import Submission
 from muster.airflow.watcher import Watch, Watched, watching
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
-from muster.edges.consul_keys import PREFIX
 from muster.settings.clusters import SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 LOOK = 1.0
 """Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""
-
-SETTLED = 6.0
-"""Seconds that a trigger runs at least before it fires. Airflow's executor reports the end of the process that
-deferred up to 5 s late, and a task that was resumed by then is taken for one that died."""
 
 RECOUNT = 10.0
 """Seconds between two looks at how many consumers `clusters.yaml` wants."""
@@ -45,69 +41,30 @@ _first_questions: list[asyncio.Task[None]] = []
 """The first question that a trigger of this process asked Airflow; empty before."""
 
 
-class ConsumerTrigger(BaseTrigger):
+@dataclass(eq=False, repr=False)
+class ConsumerTrigger(MusterTrigger):
     """Fires when the consumer is gone, with `{"consumer", "incarnation", "why", "stopped_by", "log"}`.
 
     `stopped_by` is `{"who", "why"}` if a person had asked it to stop, else None. `leader` and `driver` are the
     `spark-submit` and the Python process as `[host, pid, started]`, None where unknown. `log_position` is the byte
-    up to which the log has been shown. No argument is a secret: where Consul is, the connection says.
+    up to which the log has been shown. `watched` has the fields of `Watched`. No argument is a secret: where Consul
+    is, the connection says.
 
     With `instances`, the number of task instances that the run has, it also fires `{"more": wanted}` when
     `clusters.yaml` wants more consumers than that: Airflow adds mapped task instances to a run under way only when
     one of them is about to be scheduled.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        service: str,
-        connection: str,
-        consumer: str,
-        incarnation: str,
-        lost_after: float,
-        graceful_timeout: float,
-        leader: list[Any] | None = None,
-        driver: list[Any] | None = None,
-        log: str = "",
-        log_position: int = 0,
-        instances: int = 0,
-        prefix: str = PREFIX,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
-        self.cluster = cluster
-        self.service = service
-        self.connection = connection
-        self.consumer = consumer
-        self.incarnation = incarnation
-        self.lost_after = lost_after
-        self.graceful_timeout = graceful_timeout
-        self.leader = leader
-        self.driver = driver
-        self.log_file = log
-        self.log_position = log_position
-        self.instances = instances
-        self.prefix = prefix
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes this trigger from again."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "cluster": self.cluster,
-                "service": self.service,
-                "connection": self.connection,
-                "consumer": self.consumer,
-                "incarnation": self.incarnation,
-                "lost_after": self.lost_after,
-                "graceful_timeout": self.graceful_timeout,
-                "leader": self.leader,
-                "driver": self.driver,
-                "log": self.log_file,
-                "log_position": self.log_position,
-                "instances": self.instances,
-                "prefix": self.prefix,
-            },
-        )
+    watched: dict[str, str]
+    consumer: str
+    incarnation: str
+    lost_after: float
+    graceful_timeout: float
+    leader: list[Any] | None = None
+    driver: list[Any] | None = None
+    log_file: str = ""
+    log_position: int = 0
+    instances: int = 0
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the consumer is gone. A restart of the triggerer begins here again, and harms nothing."""
@@ -119,7 +76,7 @@ class ConsumerTrigger(BaseTrigger):
         self.log.info("watching consumer %s, incarnation %s", self.consumer, self.incarnation)
         if not _first_questions and self.task_instance is not None:
             _first_questions.append(asyncio.create_task(self._ask_ahead(self.task_instance)))
-        async with watching(Watched(self.cluster, self.service, self.connection, self.prefix)) as watch:
+        async with watching(Watched(**self.watched)) as watch:
             while True:
                 for line in driver_log.new_lines():
                     self.log.info(line)
@@ -135,8 +92,8 @@ class ConsumerTrigger(BaseTrigger):
                     break
                 if self.instances and time.monotonic() - counted > RECOUNT:
                     counted = time.monotonic()
-                    if (wanted := await asyncio.to_thread(_wanted, self.cluster)) > self.instances:
-                        yield TriggerEvent({"more": wanted})  # type: ignore[no-untyped-call]
+                    if (wanted := await asyncio.to_thread(_wanted, self.watched["cluster"])) > self.instances:
+                        yield event({"more": wanted})
                         return
                 if registration is not None and presence.incarnation != self.incarnation:
                     self._follow(registration, presence.incarnation)
@@ -145,7 +102,7 @@ class ConsumerTrigger(BaseTrigger):
         for line in driver_log.new_lines(final=True):
             self.log.info(line)
         await asyncio.sleep(max(0.0, SETTLED - (time.monotonic() - began)))
-        yield TriggerEvent(  # type: ignore[no-untyped-call]  # Airflow's is not annotated
+        yield event(
             {
                 "consumer": self.consumer,
                 "incarnation": self.incarnation,
@@ -158,7 +115,7 @@ class ConsumerTrigger(BaseTrigger):
     async def _asked(self) -> StopRequest | None:
         """Who asked it to stop, by a look of its own: it may have been gone sooner than the watch heard of it."""
         try:
-            consul = await self._consul()
+            consul = await Watched(**self.watched).consul()
             return self._meant_for_it(await asyncio.to_thread(consul.jobs.stop_request, self.consumer))
         except (ConsulError, ConnectionSettingsError) as error:
             self.log.warning("whether a person asked it to stop is unknown: %s", error)
@@ -187,11 +144,7 @@ class ConsumerTrigger(BaseTrigger):
         )
         self.incarnation = incarnation
         self.leader = None
-        self.driver = driver_of(registration)
-
-    async def _consul(self) -> ConsulCluster:
-        settings = await aconsul_settings(self.connection)
-        return ConsulCluster(settings, self.cluster, self.service, prefix=self.prefix)
+        self.driver = encoded(driver_of(registration))
 
     def _meant_for_it(self, request: StopRequest | None) -> StopRequest | None:
         meant = request is not None and request.incarnation in {"", self.incarnation}
@@ -199,7 +152,7 @@ class ConsumerTrigger(BaseTrigger):
 
     async def _stop(self) -> str:
         try:
-            consul = await self._consul()
+            consul = await Watched(**self.watched).consul()
             if reason := await self._still_wanted(consul):
                 return f"consumer {self.consumer} is left alone: {reason}"
         except (ConsulError, ConnectionSettingsError) as error:
@@ -263,20 +216,23 @@ def _wanted(cluster: str) -> int:
         return 0
 
 
-def driver_of(registration: Registration) -> list[Any] | None:
-    """The Python driver that a consumer names in its metadata, if it is on this machine."""
+def driver_of(registration: Registration) -> ProcessRef | None:
+    """The Python driver that a consumer names in its metadata, if it is on this machine and still there."""
     pid = registration.meta.get("pid", "")
-    process = ProcessRef.of(registration.meta.get("host", ""), int(pid)) if pid.isdigit() else None
-    return None if process is None else [process.host, process.pid, process.started]
+    return ProcessRef.of(registration.meta.get("host", ""), int(pid)) if pid.isdigit() else None
 
 
 def driver_life(registration: Registration) -> Life:
     """Whether the Python driver that a consumer names in its metadata runs."""
-    pid, host = registration.meta.get("pid", ""), registration.meta.get("host", "")
-    if not pid.isdigit() or host != this_host():
+    if not registration.meta.get("pid", "").isdigit() or registration.meta.get("host", "") != this_host():
         return Life.UNKNOWN
-    process = ProcessRef.of(host, int(pid))
-    return Life.ENDED if process is None else process.life()
+    driver = driver_of(registration)
+    return Life.ENDED if driver is None else driver.life()
+
+
+def encoded(process: ProcessRef | None) -> list[Any] | None:
+    """A process as an argument of a trigger."""
+    return None if process is None else list(astuple(process))
 
 
 def _doubt(watch: Watch) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import Context
 from airflow.sdk.configuration import conf
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
+from muster.airflow.base_trigger import MusterTrigger, event
 from muster.airflow.watcher import Watched, watching
 from muster.settings.clusters import Clusters, ClusterSettings
 
@@ -39,45 +41,27 @@ def longest(clusters: Clusters, cluster: ClusterSettings) -> float:
     return max(cluster.long_poll_timeout, min(LONGEST, QUIET_RUN * len(clusters.clusters)))
 
 
-class ChangeTrigger(BaseTrigger):
+@dataclass(eq=False, repr=False)
+class ChangeTrigger(MusterTrigger):
     """Fires at the first change in Consul since `seen`, else at `until` (seconds since the epoch).
 
-    `seen` is what was seen of the health of the cluster's consumers and of its keys. While Consul is out of reach
-    nothing is known to have changed. The event says why it fires.
+    `watched` has the fields of `Watched`; `seen` is what was seen of the health of the cluster's consumers and of its
+    keys. While Consul is out of reach nothing is known to have changed. The event says why it fires.
     """
 
-    def __init__(
-        self, cluster: str, service: str, connection: str, prefix: str, seen: list[str], until: float
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
-        self.watched = Watched(cluster, service, connection, prefix)
-        self.seen = tuple(seen)
-        self.until = until
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """What the triggerer makes this trigger from again."""
-        what = self.watched
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "cluster": what.cluster,
-                "service": what.service,
-                "connection": what.connection,
-                "prefix": what.prefix,
-                "seen": list(self.seen),
-                "until": self.until,
-            },
-        )
+    watched: dict[str, str]
+    seen: list[str]
+    until: float
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait. A restart of the triggerer begins here again, and misses nothing."""
-        async with watching(self.watched) as watch:
+        async with watching(Watched(**self.watched)) as watch:
             while (left := self.until - time.time()) > 0:
-                if watch.seen is not None and watch.seen != self.seen:
-                    yield TriggerEvent("Consul has news")  # type: ignore[no-untyped-call]
+                if watch.seen is not None and watch.seen != tuple(self.seen):
+                    yield event("Consul has news")
                     return
                 await watch.changed(left)
-        yield TriggerEvent("tick")  # type: ignore[no-untyped-call]
+        yield event("tick")
 
 
 class ComputeAssignment(ShortCircuitOperator):

@@ -12,6 +12,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from typing import TypeVar
 
 from muster.airflow.connections import aconsul_settings
 from muster.edges.consul import ConsulCluster, ConsulError, Members, StopRequest, WaitIndex
-from muster.edges.consul_keys import PREFIX
+from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,17 @@ class Watched:
     cluster: str
     service: str
     connection: str
-    prefix: str = PREFIX
+    prefix: str
+
+    @classmethod
+    def of(cls, cluster: ClusterSettings) -> Watched:
+        """The watch on a cluster of clusters.yaml."""
+        return cls(cluster.name, cluster.consul_service, cluster.consul, cluster.consul_prefix)
+
+    async def consul(self) -> ConsulCluster:
+        """Open Consul as the connection says now. Raises `ConnectionSettingsError`."""
+        settings = await aconsul_settings(self.connection)
+        return ConsulCluster(settings, self.cluster, self.service, prefix=self.prefix)
 
 
 @dataclass
@@ -98,8 +109,7 @@ class Watch:
 
     async def _follow(self) -> None:
         # Opened again after each error, so that a connection that was corrected in Airflow takes effect.
-        settings = await aconsul_settings(self.what.connection)
-        consul = ConsulCluster(settings, self.what.cluster, self.what.service, prefix=self.what.prefix)
+        consul = await self.what.consul()
         index = await _in_thread(lambda: consul.catalog.wait(WaitIndex(), 0.0))
         while True:
             self.seen = (index.seen_health, index.seen_keys)
@@ -114,27 +124,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
     The event loop's few threads would be used up by blocking queries, and threads of an executor keep a process that
     is to end waiting for them.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def deliver(set_it: Callable[[], None]) -> None:
-        def unless_cancelled() -> None:
-            if not done.done():
-                set_it()
-
-        with suppress(RuntimeError):  # the loop was closed meanwhile, so none waits
-            loop.call_soon_threadsafe(unless_cancelled)
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # from now on only `run` ends it; who waits may be cancelled
 
     def run() -> None:
         try:
-            result = work()
+            done.set_result(work())
         except Exception as error:
-            deliver(partial(done.set_exception, error))
-        else:
-            deliver(partial(done.set_result, result))
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="muster-watch").start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 _watches: dict[tuple[asyncio.AbstractEventLoop, Watched], Watch] = {}

@@ -17,8 +17,7 @@ import click
 from muster.cli.errors import explained
 from muster.cli.what_if import PairType
 from muster.commands.audit import carry_out
-from muster.commands.command import Actor, Command, Field, Kind
-from muster.commands.refusal import CommandError, brief
+from muster.commands.command import Actor, Command, CommandError, Field, Kind, brief
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.settings.clusters import load_clusters

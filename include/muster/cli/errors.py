@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import click
 
-from muster.commands.refusal import CommandError
+from muster.commands.command import CommandError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError

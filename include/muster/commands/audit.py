@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from muster.commands.command import Actor, Command, Outcome
@@ -17,37 +16,30 @@ from muster.commands.target import Target
 from muster.core.history import LONGEST_DETAILS, Lever
 from muster.edges.zookeeper import ZooKeeperError
 
-_OWN_FIELDS = frozenset({"cluster", "who", "at", "reason"})
-"""What an entry has a place of its own for."""
-
 
 def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str) -> Outcome:
     """Run `command` with the fields in `given`, and record it; `via` is the surface (a DAG and its run, ...).
 
-    Raises what `Command.act` raises. A record that cannot be written is one more line of the outcome.
+    The values of the outcome are those of the command with cluster, actor, moment and reason. A record that cannot be
+    written is one more line of it. Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
     """
-    return recorded(command.act(target, actor, given), target, via)
-
-
-def recorded(outcome: Outcome, target: Target, via: str) -> Outcome:
-    """Append what a command did to the cluster's history. Never raises for ZooKeeper: the outcome says what is
-    missing."""
-    values = outcome.values
+    found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
+    said = {"reason": actor.reason, "who": actor.name, "at": actor.at}
     entry = Lever(
-        at=float(values["at"]),
-        who=str(values["who"]),
-        what=outcome.command,
-        why=str(values["reason"]),
+        at=actor.at,
+        who=actor.name,
+        what=found.name or command.name,
+        why=actor.reason,
         via=via,
-        details=_within({key: value for key, value in values.items() if key not in _OWN_FIELDS}),
+        details=_within(found.values),
     )
+    missing: tuple[str, ...] = ()
     try:
         with target.store() as store:
             store.append_history(entry)
     except ZooKeeperError as error:
-        missing = f"it is done, but not in the cluster's history: {error}"
-        return replace(outcome, lines=(*outcome.lines, missing))
-    return outcome
+        missing = (f"it is done, but not in the cluster's history: {error}",)
+    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **said})
 
 
 def _within(details: Mapping[str, Any]) -> dict[str, Any]:

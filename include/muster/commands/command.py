@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from muster.commands.partition_list import parse_partitions
-from muster.commands.refusal import CommandError, brief
 from muster.core.decided import Decided
 from muster.core.decisions import Decisions
 
-if TYPE_CHECKING:
-    from muster.commands.target import Target
+LONGEST = 1_000
+"""Characters of a name, a reason or a list of partitions."""
+
+PARTITION_LIST = r"^\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*$"
+"""A list such as `0-3,7`, as a regular expression that forms can check too."""
+
+MOST_PARTITIONS = 100_000
+"""Partitions in one list; more are a slip of the finger."""
+
+
+class CommandError(ValueError):
+    """The command cannot be carried out; nothing was written. The message names the reason and the alternatives."""
+
+
+def brief(what: str, text: str) -> str:
+    """Return `text`, given as `what`, or raise `CommandError` if it is longer than `LONGEST`."""
+    if len(text) > LONGEST:
+        raise CommandError(f"the {what} has {len(text)} characters; {LONGEST} are the most, be brief")
+    return text
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names in order, `none` if there are none."""
+    return ", ".join(sorted(names)) or "none"
+
+
+def parse_partitions(text: str) -> frozenset[int]:
+    """Read `0-3,7`: numbers and ranges (both ends included) between commas. Raises `CommandError` for anything
+    else."""
+    if not re.fullmatch(PARTITION_LIST, text):
+        raise CommandError(f"partitions {text!r}: write numbers and ranges between commas, such as 0-3,7")
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise CommandError(f"partitions {text!r}: {part.strip()} goes backwards; write {end}-{begin}")
+        if len(found) + end - begin >= MOST_PARTITIONS:
+            raise CommandError(
+                f"partitions {text!r}: these are more than {MOST_PARTITIONS}; name fewer at once"
+            )
+        found.update(range(begin, end + 1))
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +82,12 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did: `lines` in words, and `values` (JSON-able) to keep. `command` is its name in the
-    history."""
+    """What a command did: `lines` in words, and `values` (JSON-able) to keep. `name` is what the history calls it, if
+    not by the command's name."""
 
     lines: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
-
-
-def done(command: str, cluster: str, actor: Actor, lines: Iterable[str], **values: Any) -> Outcome:
-    """Return the outcome of `command` in `cluster`: what it did, with actor, moment and reason."""
-    kept = {"cluster": cluster, **values, "reason": actor.reason, "who": actor.name, "at": actor.at}
-    return Outcome(tuple(lines), kept, command)
+    name: str = ""
 
 
 class Kind(StrEnum):
@@ -117,16 +151,6 @@ class Standing:
     override: Decided
 
 
-def none_standing(_: Decisions) -> Iterable[Standing]:
-    """Return nothing: the command leaves no override."""
-    return ()
-
-
-def always_available(_: Decisions) -> str:
-    """Return no reason why not."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command, as every surface offers it.
@@ -152,11 +176,11 @@ class Command:
     fields: tuple[Field, ...] = ()
     undo: str = ""
     override: str = ""
-    standing: Callable[[Decisions], Iterable[Standing]] = none_standing
+    standing: Callable[[Decisions], Iterable[Standing]] = lambda _: ()
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
-    unavailable: Callable[[Decisions], str] = always_available
+    unavailable: Callable[[Decisions], str] = lambda _: ""
 
     @property
     def subject(self) -> str:
@@ -165,8 +189,3 @@ class Command:
         if Kind.PARTITIONS in kinds:
             return str(Kind.PARTITIONS)
         return str(kinds[0]) if kinds else "cluster"
-
-    def act(self, target: Target, actor: Actor, given: Mapping[str, Any]) -> Outcome:
-        """Run the command with the fields in `given`. Raises `CommandError`, `ConsulError` and `ZooKeeperError`."""
-        values = {each.name: each.read(given) for each in self.fields}
-        return self.run(target, actor, **values)

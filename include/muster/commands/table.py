@@ -1,24 +1,23 @@
-"""The table of commands. DAGs, command line, HTTP API and page are made from it, in this order."""
+"""The table of commands, and which of them make sense now. DAGs, command line, HTTP API and page are made from it, in
+this order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-from muster.commands.actions.assignor import plan_with
-from muster.commands.actions.draining import drain, undrain
-from muster.commands.actions.exclusions import exclude, include
-from muster.commands.actions.isolation import isolate, restore
-from muster.commands.actions.pausing import pause, rebalance_now, resume
+from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
+from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
-from muster.commands.partition_list import EXAMPLE
+from muster.core.decided import Decided
 from muster.core.decisions import Decisions
 
 CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered in Consul")
 TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
 PARTITIONS = Field(
-    "partitions", Kind.PARTITIONS, "Partitions", f"Numbers and ranges between commas, such as {EXAMPLE}"
+    "partitions", Kind.PARTITIONS, "Partitions", "Numbers and ranges between commas, such as 0-3,7"
 )
 TOPICS = (
     Field("topic", Kind.TOPIC, "Topic", "A topic in Kafka, or a regular expression for whole names"),
@@ -32,38 +31,8 @@ ASSIGNOR = Field(
 )
 
 
-def _isolations(decided: Decisions) -> Iterable[Standing]:
-    for consumer, found in decided.isolated.items():
-        yield Standing({"consumer": consumer}, found)
-
-
-def _drains(decided: Decisions) -> Iterable[Standing]:
-    for consumer, found in decided.drained.items():
-        yield Standing({"consumer": consumer}, found)
-
-
-def _pins(decided: Decisions) -> Iterable[Standing]:
-    for (topic, partition), found in decided.pins.items():
-        yield Standing({"topic": topic, "partitions": str(partition), "consumer": found.consumer}, found)
-
-
-def _exclusions(decided: Decisions) -> Iterable[Standing]:
-    for (consumer, topic), found in decided.exclusions.items():
-        yield Standing({"consumer": consumer, "topic": topic}, found)
-
-
-def _pause(decided: Decisions) -> Iterable[Standing]:
-    return () if decided.paused is None else (Standing({}, decided.paused),)
-
-
-def _assignor(decided: Decisions) -> Iterable[Standing]:
-    return () if decided.assignor is None else (Standing({"assignor": None}, decided.assignor),)
-
-
-def _subscriptions(decided: Decisions) -> Iterable[Standing]:
-    for found in decided.subscriptions:
-        if found.subscribed:
-            yield Standing({"topic": found.selector, "pattern": found.pattern}, found)
+def _on_consumers(found: Mapping[str, Decided]) -> list[Standing]:
+    return [Standing({"consumer": consumer}, each) for consumer, each in found.items()]
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -80,7 +49,7 @@ COMMANDS: Mapping[str, Command] = {
             fields=(CONSUMER,),
             undo="restore",
             override="isolated",
-            standing=_isolations,
+            standing=lambda decided: _on_consumers(decided.isolated),
             documentation=(
                 "The consumer closes its partitions, commits their offsets and idles until it is restored. One "
                 "that cannot be reached counts as gone.\n\n"
@@ -112,7 +81,7 @@ COMMANDS: Mapping[str, Command] = {
             fields=(CONSUMER,),
             undo="undrain",
             override="drained",
-            standing=_drains,
+            standing=lambda decided: _on_consumers(decided.drained),
             documentation=(
                 "For maintenance, not for a consumer that misbehaves: each partition is closed and committed before "
                 "its new owner starts, so nothing is read twice.\n\n"
@@ -142,7 +111,12 @@ COMMANDS: Mapping[str, Command] = {
             fields=(TOPIC, PARTITIONS, CONSUMER),
             undo="unpin",
             override="pinned",
-            standing=_pins,
+            standing=lambda decided: [
+                Standing(
+                    {"topic": each.topic, "partitions": str(each.partition), "consumer": each.consumer}, each
+                )
+                for each in decided.pins.values()
+            ],
             documentation=(
                 "The pins count as long as the consumer is live and takes the topic. The assignor balances the "
                 "other partitions."
@@ -157,7 +131,7 @@ COMMANDS: Mapping[str, Command] = {
             did="unpinned",
             run=unpin,
             fields=(TOPIC, PARTITIONS),
-            documentation=("A sticky assignor leaves them where they are as long as that is balanced."),
+            documentation="A sticky assignor leaves them where they are as long as that is balanced.",
         ),
         Command(
             "exclude",
@@ -170,8 +144,11 @@ COMMANDS: Mapping[str, Command] = {
             fields=(CONSUMER, TOPIC),
             undo="include",
             override="excluded",
-            standing=_exclusions,
-            documentation=("It gets none of the topic until it is included again. Its other topics stay."),
+            standing=lambda decided: [
+                Standing({"consumer": each.consumer, "topic": each.topic}, each)
+                for each in decided.exclusions.values()
+            ],
+            documentation="It gets none of the topic until it is included again. Its other topics stay.",
             risky=True,
         ),
         Command(
@@ -194,7 +171,7 @@ COMMANDS: Mapping[str, Command] = {
             run=pause,
             undo="resume",
             override="paused",
-            standing=_pause,
+            standing=lambda decided: [Standing({}, decided.paused)] if decided.paused else [],
             documentation=(
                 "Consumers continue with the partitions that they have. One that dies is not replaced: its "
                 "partitions are not read. New topics and partitions wait, and a hand-over under way waits "
@@ -242,7 +219,9 @@ COMMANDS: Mapping[str, Command] = {
             fields=(ASSIGNOR,),
             undo="assignor",
             override="chosen",
-            standing=_assignor,
+            standing=lambda decided: (
+                [Standing({"assignor": None}, decided.assignor)] if decided.assignor else []
+            ),
             documentation=(
                 "The coordinator plans with it from its next run on. 'muster plan --cluster NAME --assignor "
                 "OTHER' shows beforehand what would move and why. An unknown assignor, one that clusters.yaml "
@@ -261,7 +240,11 @@ COMMANDS: Mapping[str, Command] = {
             fields=TOPICS,
             undo="unsubscribe",
             override="subscribed",
-            standing=_subscriptions,
+            standing=lambda decided: [
+                Standing({"topic": each.selector, "pattern": each.pattern}, each)
+                for each in decided.subscriptions
+                if each.subscribed
+            ],
             documentation=(
                 "The next run of the coordinator picks up what is in Kafka; a topic starts at the offsets that "
                 "the group committed, else at its earliest record. A pattern picks up new topics from then on."
@@ -292,3 +275,41 @@ DID: Mapping[str, str] = {
     "clear-assignor": "took the choice of assignor back",
 }
 """What the names in the history mean, to complete "ann ..."."""
+
+_DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
+"""The command whose override another one takes back, by the name of the latter."""
+
+CLUSTER_WIDE: Mapping[str, Any] = {}
+
+
+def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
+    """Return why `command` makes no sense on `on` (fields with their values, all of one override's) by the overrides
+    in force, '' if it does. A command is checked again when it is given."""
+    if (does := _DOES.get(command.name)) is not None and does is not command:
+        return "" if _stands(does, decided, on) else f"not {does.override}"
+    if command.undo != command.name and _stands(command, decided, on):
+        return f"{command.override} already"
+    return command.unavailable(decided)
+
+
+def _stands(command: Command, decided: Decisions, on: Mapping[str, Any]) -> bool:
+    return any(each.on == on for each in command.standing(decided))
+
+
+def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standing]]:
+    """Return the overrides about `consumer` alone, with the commands that left them."""
+    return [
+        (command, each)
+        for command in COMMANDS.values()
+        for each in command.standing(decided)
+        if each.on == {"consumer": consumer}
+    ]
+
+
+def on_consumer(decided: Decisions, consumer: str) -> list[str]:
+    """Return the names of the commands that make sense on `consumer`."""
+    return [
+        name
+        for name, command in COMMANDS.items()
+        if command.subject == "consumer" and not why_not(command, decided, {"consumer": consumer})
+    ]

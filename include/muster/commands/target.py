@@ -1,4 +1,4 @@
-"""The servers that a command acts on."""
+"""What a command acts on, and whether a name that a person gave means something there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
+from muster.commands.command import CommandError, listed
+from muster.core.partition_list import format_partitions
+from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -25,8 +28,46 @@ class Target:
     @classmethod
     def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
         """Return the cluster's real servers. Raises `ConnectionSettingsError` without a connection to Consul."""
+        consul = ConsulCluster.of(connections.consul(cluster.consul), cluster)
         return cls(
             cluster,
-            ConsulCluster.of(connections.consul(cluster.consul), cluster),
+            consul,
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
         )
+
+    def check_consumer(self, consumer: str) -> None:
+        """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""
+        configured = self.cluster.consumer_ids()
+        registered = set(self.consul.catalog.members().registered)
+        if consumer not in {*registered, *configured, *self.consul.overrides.isolated()}:
+            raise CommandError(
+                f"cluster {self.cluster.name!r} has no consumer {consumer!r}; registered in Consul are: "
+                f"{listed(registered)}; configured are: {', '.join(configured) or 'none'}"
+            )
+
+    def check_topic(self, topic: str) -> None:
+        """Raise `CommandError` unless `topic` is coordinated in this cluster, or configured by its name."""
+        with self.store() as store:
+            known = {*store.topics(), *self.cluster.topics.names}
+        if topic not in known:
+            raise CommandError(
+                f"cluster {self.cluster.name!r} has no topic {topic!r}; its topics are: {listed(known)}"
+            )
+
+    def check_partitions(self, topic: str, partitions: frozenset[int]) -> None:
+        """Raise `CommandError` unless `topic` is coordinated in this cluster and has all of `partitions`."""
+        with self.store() as store:
+            found = store.snapshots()
+        if topic not in found:
+            raise CommandError(
+                f"cluster {self.cluster.name!r} has no topic {topic!r} yet; its topics are: {listed(found)}. "
+                "A topic is known once it stands in clusters.yaml and the coordinator's fetch_partitions has run"
+            )
+        snapshot = found[topic]
+        if isinstance(snapshot, WireError):
+            raise CommandError(f"the partitions of topic {topic!r} are unknown: {snapshot}")
+        if missing := partitions - snapshot.partitions:
+            raise CommandError(
+                f"topic {topic!r} has no partition(s) {format_partitions(missing)}; it has "
+                f"{format_partitions(snapshot.partitions)}"
+            )

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from muster.commands.refusal import CommandError
+from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from muster.commands.audit import carry_out
-from muster.commands.command import Actor, Outcome
-from muster.commands.refusal import CommandError
+from muster.commands.command import Actor, CommandError, Outcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.core.partition_list import format_partitions

@@ -12,8 +12,7 @@ from itertools import islice
 from pydantic import create_model
 
 from muster.commands.command import Command, Field, Kind, Standing
-from muster.commands.offers import standing_on, why_not
-from muster.commands.table import COMMANDS, DID
+from muster.commands.table import COMMANDS, DID, standing_on, why_not
 from muster.commands.target import Target
 from muster.core.decisions import Decisions
 from muster.dashboard.cluster_view import said

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from muster.cluster.condition import Condition
 from muster.cluster.partitions import Holding
 from muster.cluster.state import ClusterState
-from muster.commands.offers import on_consumer
+from muster.commands.table import on_consumer
 from muster.core.model import ConsumerDetails
 from muster.core.partition_list import ranges
 from muster.dashboard.cluster_view import exclusion_entries, freshness, said

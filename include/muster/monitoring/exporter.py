@@ -26,7 +26,7 @@ AT_ONCE = 8
 """Clusters whose runs are looked up in Airflow's database at the same time."""
 
 RunsReader = Callable[[str], Runs]
-"""What Airflow knows of a cluster's coordinator; `muster.airflow.coordinator_runs.read_runs`."""
+"""What Airflow knows of a cluster's coordinator; `muster.airflow.dashboard.read_runs`."""
 
 
 class Exporter:

@@ -25,10 +25,9 @@ os.environ.setdefault(
 
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow.command_dags import from_form
-from muster.airflow.command_forms import FROM_FILE, form
+from muster.airflow.command_dags import FROM_FILE, form, from_form
 from muster.cli.main import main
-from muster.commands.refusal import CommandError
+from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.core.wire import WireError

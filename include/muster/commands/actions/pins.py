@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, Outcome, done
-from muster.commands.known import check_consumer, check_partitions
-from muster.commands.refusal import CommandError
+from muster.commands.command import Actor, CommandError, Outcome
 from muster.core.decisions import Pin
 from muster.core.partition_list import format_partitions
 
@@ -28,15 +26,15 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
     itself: after a `ConsulError` some may be pinned, and doing it again does no harm.
     """
     consul, cluster = target.consul, target.cluster.name
-    check_partitions(target, topic, partitions)
-    check_consumer(target, consumer)
+    target.check_partitions(topic, partitions)
+    target.check_consumer(consumer)
     before = consul.overrides.decisions()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
     for partition in sorted(partitions):
         consul.overrides.pin(topic, partition, consumer, by=actor.name, why=actor.reason, at=actor.at)
     named = format_partitions(partitions)
-    lines = [
+    lines = (
         f"partition(s) {named} of topic {topic} are pinned to consumer {consumer} of cluster {cluster}: {actor}",
         *(
             f"partition {old.partition} was {old} before"
@@ -45,8 +43,8 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
         ),
         *_hindrances(target, topic, consumer),
         "unpin takes it back",
-    ]
-    return done("pin", cluster, actor, lines, topic=topic, partitions=named, consumer=consumer)
+    )
+    return Outcome(lines, {"topic": topic, "partitions": named, "consumer": consumer})
 
 
 def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
@@ -62,11 +60,11 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
     for partition in sorted(partitions):
         consul.overrides.unpin(topic, partition)
     named = format_partitions(partitions)
-    lines = [
+    lines = (
         f"partition(s) {named} of topic {topic} of cluster {cluster} are no longer pinned: {actor}",
         "they stay where they are until balance asks for something else",
-    ]
-    return done("unpin", cluster, actor, lines, topic=topic, partitions=named)
+    )
+    return Outcome(lines, {"topic": topic, "partitions": named})
 
 
 def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:

@@ -8,15 +8,13 @@ which override counts where several cover one topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, Outcome, done
-from muster.commands.refusal import CommandError, listed
-from muster.core.decisions import Decisions
+from muster.commands.command import Actor, CommandError, Outcome, listed
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
-from muster.settings.clusters import ClusterSettings
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -30,25 +28,26 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
 
     Raises `CommandError` if it is no topic's name or no regular expression, or if it is subscribed already.
     """
-    overrides, cluster, selector = target.consul.overrides, target.cluster, topic
-    _check(selector, pattern)
-    now = overrides.decisions()
-    if _has(cluster, now, selector, pattern):
+    consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
+    reads = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    if _has(reads, topic, pattern):
         raise CommandError(
-            f"cluster {cluster.name!r} is subscribed to {_called(selector, pattern)} already: "
-            f"{_why(cluster, now, selector, pattern)}"
+            f"cluster {cluster.name!r} is subscribed to {kind} {topic} already: {_why(reads, topic, pattern)}"
         )
+    undone = tuple(
+        d for d in reads.decided if (d.selector, d.pattern, d.subscribed) != (topic, pattern, False)
+    )
     # In this order: one that is unsubscribed as well stays so until the second step.
-    if not _has(cluster, _without(now, selector, pattern, subscribed=False), selector, pattern):
-        overrides.decide_topic(
-            selector, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
+    if not _has(replace(reads, decided=undone), topic, pattern):
+        consul.overrides.decide_topic(
+            topic, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
         )
-    overrides.undo_topic(selector, pattern=pattern, subscribed=False)
-    lines = [
-        f"cluster {cluster.name} is subscribed to {_called(selector, pattern)}: {actor}",
+    consul.overrides.undo_topic(topic, pattern=pattern, subscribed=False)
+    lines = (
+        f"cluster {cluster.name} is subscribed to {kind} {topic}: {actor}",
         "what is in Kafka is picked up with the next run, from the group's committed offset, or the earliest record",
-    ]
-    return done("subscribe", cluster.name, actor, lines, **_value(selector, pattern))
+    )
+    return Outcome(lines, {kind: topic})
 
 
 def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcome:
@@ -56,95 +55,70 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outc
 
     Raises `CommandError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
     """
-    overrides, cluster, selector = target.consul.overrides, target.cluster, topic
-    _check(selector, pattern)
-    now = overrides.decisions()
+    consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
+    now = consul.overrides.decisions()
+    reads = cluster.topics.read_with(now.subscriptions)
     with target.store() as store:
-        standing = store.topics()
-    reads = _reads(cluster, now)
-    concerned = [
-        t for t in standing if (matches(selector, t) if pattern else t == selector) and reads.includes(t)
-    ]
-    if not concerned and not _has(cluster, now, selector, pattern):
+        standing = [each for each in store.topics() if reads.includes(each)]
+    concerned = [each for each in standing if (matches(topic, each) if pattern else topic == each)]
+    if not concerned and not _has(reads, topic, pattern):
         raise CommandError(
-            f"cluster {cluster.name!r} is not subscribed to {_called(selector, pattern)}; its topics are: "
-            f"{listed({topic for topic in standing if reads.includes(topic)} | reads.named())}"
+            f"cluster {cluster.name!r} is not subscribed to {kind} {topic}; its topics are: "
+            f"{listed({*standing, *reads.named()})}"
         )
     # In this order: one that is subscribed as well counts as unsubscribed from the first step on.
-    overrides.decide_topic(
-        selector, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
+    consul.overrides.decide_topic(
+        topic, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
     )
-    overrides.undo_topic(selector, pattern=pattern, subscribed=True)
-    after = _reads(cluster, overrides.decisions())
-    closed = [topic for topic in concerned if not after.includes(topic)]
-    stay = [topic for topic in concerned if after.includes(topic)]
+    consul.overrides.undo_topic(topic, pattern=pattern, subscribed=True)
+    after = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    closed = [each for each in concerned if not after.includes(each)]
+    stay = [each for each in concerned if after.includes(each)]
+    gone = set(closed)
+    pins = sum(of in gone for of, _ in now.pins)
     lines = [
-        f"cluster {cluster.name} is unsubscribed from {_called(selector, pattern)}: {actor}",
+        f"cluster {cluster.name} is unsubscribed from {kind} {topic}: {actor}",
         f"closed in order, and then gone: {_some(closed)}",
-        *([f"stay, because they are subscribed by their names: {_some(stay)}"] if stay else []),
-        *_pins(now, closed),
     ]
-    return done("unsubscribe", cluster.name, actor, lines, **_value(selector, pattern), closed=closed)
+    if stay:
+        lines.append(f"stay, because they are subscribed by their names: {_some(stay)}")
+    if pins:
+        lines.append(f"{pins} pin(s) on them stand, and count if they are subscribed again")
+    return Outcome(tuple(lines), {kind: topic, "closed": closed})
 
 
-def _check(selector: str, pattern: bool) -> None:
+def _kind(topic: str, pattern: bool) -> str:
+    """Return what it is called. Raises `CommandError` if it is no topic's name, or no pattern."""
     try:
         if pattern:
-            check_pattern(selector)
+            check_pattern(topic)
         else:
-            check_topic(selector)
+            check_topic(topic)
     except WireError as error:
         raise CommandError(f"{error}; for several topics at once give a pattern") from error
     except ValueError as error:
         raise CommandError(f"pattern {error}") from error
-    if not selector:
+    if not topic:
         raise CommandError("the pattern is empty; .* is every topic")
+    return "pattern" if pattern else "topic"
 
 
-def _reads(cluster: ClusterSettings, decisions: Decisions) -> Subscription:
-    return cluster.topics.read_with(decisions.subscriptions)
-
-
-def _without(decisions: Decisions, selector: str, pattern: bool, *, subscribed: bool) -> Decisions:
-    """The decisions as if this one had not been made."""
-    kept = tuple(
-        d
-        for d in decisions.subscriptions
-        if (d.selector, d.pattern, d.subscribed) != (selector, pattern, subscribed)
-    )
-    return Decisions(subscriptions=kept)
-
-
-def _has(cluster: ClusterSettings, decisions: Decisions, selector: str, pattern: bool) -> bool:
-    """Whether the cluster is subscribed to this topic, or to this very pattern."""
+def _has(reads: Subscription, topic: str, pattern: bool) -> bool:
+    """Report whether the cluster is subscribed to this topic, or to this very pattern."""
     if not pattern:
-        return _reads(cluster, decisions).includes(selector)
-    said = {d.subscribed for d in decisions.subscriptions if d.pattern and d.selector == selector}
-    return False not in said and (True in said or selector in cluster.topics.patterns)
+        return reads.includes(topic)
+    said = {d.subscribed for d in reads.decided if d.pattern and d.selector == topic}
+    return False not in said and (True in said or topic in reads.patterns)
 
 
-def _why(cluster: ClusterSettings, decisions: Decisions, selector: str, pattern: bool) -> str:
-    for decision in decisions.subscriptions:
-        if decision.subscribed and (decision.selector, decision.pattern) == (selector, pattern):
-            return str(decision)
-    counts = None if pattern else _reads(cluster, decisions).decision(selector)
-    return str(counts) if counts is not None else "it is in clusters.yaml"
+def _why(reads: Subscription, topic: str, pattern: bool) -> str:
+    """Say why `_has` is true."""
+    if not pattern:
+        return str(reads.decision(topic) or "it is in clusters.yaml")
+    said = (d for d in reads.decided if d.pattern and d.selector == topic)
+    return str(next(said, "it is in clusters.yaml"))
 
 
-def _called(selector: str, pattern: bool) -> str:
-    return f"{'pattern' if pattern else 'topic'} {selector}"
-
-
-def _value(selector: str, pattern: bool) -> dict[str, str]:
-    return {"pattern" if pattern else "topic": selector}
-
-
-def _some(topics: list[str]) -> str:
+def _some(topics: Sequence[str]) -> str:
     more = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
     return (", ".join(topics[:SHOWN]) or "none") + more
-
-
-def _pins(decisions: Decisions, topics: Iterable[str]) -> list[str]:
-    chosen = set(topics)
-    count = sum(topic in chosen for topic, _ in decisions.pins)
-    return [f"{count} pin(s) on them stand, and count if they are subscribed again"] if count else []

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from muster.airflow.presence import ABSENCE, Presence
+from muster.airflow.presence import ABSENCE, STOP_MARGIN, Presence, Seen, Step, next_step
 from muster.airflow.processes import Life
-from muster.airflow.startup import STOP_MARGIN, Patience, Seen, Step, next_step
 from muster.airflow.submission import Submission
 from muster.edges.consul import Registration, StopRequest
+from muster.settings.clusters import ConsumersSettings
 
-PATIENCE = Patience(startup=100.0, lost_after=20.0, graceful=30.0)
+SETTINGS = ConsumersSettings(handler="a.b", startup_timeout=100.0, lost_after=20.0, graceful_timeout=30.0)
 NOW = 1_000_000.0
 LIVE = Registration(id="c-1", incarnation="i1", passing=True)
 FAILING = replace(LIVE, passing=False, output="answers 503")
@@ -72,7 +72,7 @@ def see(
     ],
 )
 def test_next_step(seen: Seen, step: Step):
-    found, why = next_step(seen, PATIENCE)
+    found, why = next_step(seen, SETTINGS)
     assert found is step
     assert why
 
