@@ -12,9 +12,15 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.decisions import Decisions, Exclusion, Pin
-from muster.core.subscription import TopicDecision
+from muster.core.overrides import (
+    AssignorChoice,
+    Exclusion,
+    Overrides,
+    Pause,
+    Pin,
+    RebalanceRequest,
+    TopicOverride,
+)
 from muster.edges.consul import ConsulError, Discovery, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.integration.http_pages import Page, Pages
@@ -146,7 +152,7 @@ def test_coordination_decisions_survive_a_round_trip(discovery: Discovery) -> No
     assert not discovery.resume()
     assert discovery.clear_assignor()
     assert not discovery.clear_assignor()
-    assert discovery.decisions() == Decisions()
+    assert discovery.decisions() == Overrides()
 
 
 def test_epochs_that_are_noted_never_fall(discovery: Discovery, consul: ConsulSettings, name: str) -> None:
@@ -161,7 +167,7 @@ def test_epochs_that_are_noted_never_fall(discovery: Discovery, consul: ConsulSe
     assert "coordination/epochs: holds" in error and "topics to whole numbers" in error
     assert discovery.epochs() == {}, "then only what consumers report shows that ZooKeeper went back"
     discovery.note_epochs({"t": 41})
-    assert discovery.decisions() == Decisions(epochs={"t": 41})
+    assert discovery.decisions() == Overrides(epochs={"t": 41})
 
 
 def test_topics_there_and_back(discovery: Discovery) -> None:
@@ -174,15 +180,15 @@ def test_topics_there_and_back(discovery: Discovery) -> None:
     found = discovery.decisions()
     assert (found.errors, found.topics_in_doubt) == ((), False)
     assert set(found.subscriptions) == {
-        TopicDecision(**said, selector="t.x", pattern=False, subscribed=True),
-        TopicDecision(**said, selector="t.x", pattern=False, subscribed=False),
-        TopicDecision(**said, selector=strange, pattern=True, subscribed=True),
+        TopicOverride(**said, selector="t.x", pattern=False, subscribed=True),
+        TopicOverride(**said, selector="t.x", pattern=False, subscribed=False),
+        TopicOverride(**said, selector=strange, pattern=True, subscribed=True),
     }
     assert discovery.undo_topic(strange, pattern=True, subscribed=True)
     assert discovery.undo_topic("t.x", pattern=False, subscribed=True)
     assert discovery.undo_topic("t.x", pattern=False, subscribed=False)
     assert not discovery.undo_topic("t.x", pattern=False, subscribed=False)
-    assert discovery.decisions() == Decisions()
+    assert discovery.decisions() == Overrides()
 
 
 def test_malformed_coordination_decisions_mean_the_status_quo(

@@ -13,8 +13,7 @@ from kazoo.client import KazooClient
 from devstack.kafka import Kafka
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import Consumer, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import racks_parent, racks_path
+from muster.core.wire import WireError, racks_parent, racks_path
 from muster.edges.kafka import KafkaError, TopicLister, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings

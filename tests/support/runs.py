@@ -10,7 +10,7 @@ from muster.coordinator.live import live_consumers
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
-from muster.core.subscription import TopicDecision
+from muster.core.overrides import TopicOverride
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.support.simulated import Killed, SimulatedStore, World
@@ -185,7 +185,7 @@ def unsubscribe_and_leave(world: World, topics: Topics) -> None:
 
 def decide(world: World, topic: str, *, subscribed: bool) -> None:
     """A person subscribes or unsubscribes a topic; what was said about it before no longer counts."""
-    said = TopicDecision(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
+    said = TopicOverride(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
     others = tuple(d for d in world.decided.subscriptions if d.selector != topic)
     world.decided = replace(world.decided, subscriptions=(*others, said))
 

@@ -15,7 +15,6 @@ from muster.commands.refusal import CommandError
 from muster.consumer import predecessor
 from muster.core import wire
 from muster.core.assignors import BUILT_IN, AssignorError, load_assignor
-from muster.core.decisions import Decisions, Pin
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -26,6 +25,7 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
+from muster.core.overrides import Overrides, Pin
 from muster.core.patience import Patience, Policy
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
@@ -60,7 +60,7 @@ def test_a_reason_that_is_no_unicode_or_huge_is_written_so_that_it_can_be_read()
         assert len(data) < 10_000
     pin = Pin("t", 0, "a", by="y" * 500_000, at=0.0, why="\ud800;x")
     assert len(str(pin)) < 500
-    assert Decisions(pins={("t", 0): pin}).reasons("t", {0: "b"}, {0: "a"})[0].endswith("?,x")
+    assert Overrides(pins={("t", 0): pin}).reasons("t", {0: "b"}, {0: "a"})[0].endswith("?,x")
 
 
 @pytest.mark.parametrize("key", ["bootstrap.servers", "group.id"])

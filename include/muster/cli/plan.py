@@ -15,13 +15,12 @@ from muster.cluster.sources import Opener, Sources
 from muster.coordinator.circumstances import CircumstancesReader
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.decisions import Decisions
 from muster.core.model import TopicSnapshot
+from muster.core.overrides import Overrides
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import preview, suppose
-from muster.core.readable import readable
 from muster.core.supposition import Joining, what_if
-from muster.core.wire import WireError
+from muster.core.wire import WireError, readable
 from muster.settings.assignor_choice import in_force, load_in_force
 from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
 
@@ -94,7 +93,7 @@ def _planned(
     settings: ClusterSettings,
     sources: Sources,
     topics: Mapping[str, TopicSnapshot | WireError],
-    decisions: Decisions,
+    decisions: Overrides,
     own: Assignor,
     other: Assignor | None,
     without: Sequence[str],

@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from muster.cluster.lag import Offsets, TopicPartition
-from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides
+from muster.core.wire import Racks, WireError
 from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Members
 from muster.edges.consul_http import address
 from muster.edges.kafka import KafkaError, PartitionError
@@ -64,7 +63,7 @@ class Sources:
         """Read from Consul which consumers a person isolated, and why."""
         return self._consul(lambda discovery: discovery.isolated())
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""
         return self._consul(lambda discovery: discovery.decisions())
 

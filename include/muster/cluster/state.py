@@ -17,10 +17,10 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
-from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.diagnosis import Waiting, overdue, stalled, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
-from muster.core.readable import readable
+from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.wire import readable
 from muster.edges.consul import IsolationEntry, Registration
 from muster.settings.clusters import ClusterSettings
 
@@ -103,9 +103,9 @@ class ClusterState:
         return self.consul.isolated if self.consul is not None else {}
 
     @property
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """What people decided, as far as it was read."""
-        return self.consul.decisions if self.consul is not None else NOTHING_DECIDED
+        return self.consul.decisions if self.consul is not None else NO_OVERRIDES
 
     @property
     def statuses(self) -> Mapping[str, ConsumerStatus]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from muster.commands.command import Actor, Command, Outcome
 from muster.commands.target import Target
-from muster.core.history import LONGEST_DETAILS, Lever
+from muster.core.history import LONGEST_DETAILS, CommandEntry
 from muster.edges.zookeeper import ZooKeeperError
 
 _OWN_FIELDS = frozenset({"cluster", "who", "at", "reason"})
@@ -33,7 +33,7 @@ def recorded(outcome: Outcome, target: Target, via: str) -> Outcome:
     """Append what a command did to the cluster's history. Never raises for ZooKeeper: the outcome says what is
     missing."""
     values = outcome.values
-    entry = Lever(
+    entry = CommandEntry(
         at=float(values["at"]),
         who=str(values["who"]),
         what=outcome.command,

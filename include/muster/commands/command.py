@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.commands.partition_list import parse_partitions
 from muster.commands.refusal import CommandError, brief
-from muster.core.decided import Decided
-from muster.core.decisions import Decisions
+from muster.core.overrides import Override, Overrides
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
@@ -114,15 +113,15 @@ class Standing:
     """An override in force: `on` says by field what it is about; `override` has its author and reason."""
 
     on: Mapping[str, Any]
-    override: Decided
+    override: Override
 
 
-def none_standing(_: Decisions) -> Iterable[Standing]:
+def none_standing(_: Overrides) -> Iterable[Standing]:
     """Return nothing: the command leaves no override."""
     return ()
 
 
-def always_available(_: Decisions) -> str:
+def always_available(_: Overrides) -> str:
     """Return no reason why not."""
     return ""
 
@@ -152,11 +151,11 @@ class Command:
     fields: tuple[Field, ...] = ()
     undo: str = ""
     override: str = ""
-    standing: Callable[[Decisions], Iterable[Standing]] = none_standing
+    standing: Callable[[Overrides], Iterable[Standing]] = none_standing
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
-    unavailable: Callable[[Decisions], str] = always_available
+    unavailable: Callable[[Overrides], str] = always_available
 
     @property
     def subject(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.commands.command import Command, Standing
 from muster.commands.table import COMMANDS
-from muster.core.decisions import Decisions
+from muster.core.overrides import Overrides
 
 CLUSTER_WIDE: Mapping[str, Any] = {}
 
@@ -15,7 +15,7 @@ _DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
 """The command whose override another one takes back, by the name of the latter."""
 
 
-def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
+def why_not(command: Command, decided: Overrides, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
     """Return why `command` makes no sense on `on` (fields with their values, all of one override's), '' if it
     does."""
     if (does := _DOES.get(command.name)) is not None and does is not command:
@@ -25,11 +25,11 @@ def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTE
     return command.unavailable(decided)
 
 
-def _stands(command: Command, decided: Decisions, on: Mapping[str, Any]) -> bool:
+def _stands(command: Command, decided: Overrides, on: Mapping[str, Any]) -> bool:
     return any(each.on == on for each in command.standing(decided))
 
 
-def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standing]]:
+def standing_on(decided: Overrides, consumer: str) -> list[tuple[Command, Standing]]:
     """Return the overrides about `consumer` alone, with the commands that left them."""
     on = {"consumer": consumer}
     return [
@@ -41,7 +41,7 @@ def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standi
     ]
 
 
-def on_consumer(decided: Decisions, consumer: str) -> list[str]:
+def on_consumer(decided: Overrides, consumer: str) -> list[str]:
     """Return the names of the commands that make sense on `consumer`."""
     on = {"consumer": consumer}
     return [

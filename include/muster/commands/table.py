@@ -13,7 +13,7 @@ from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.commands.partition_list import EXAMPLE
-from muster.core.decisions import Decisions
+from muster.core.overrides import Overrides
 
 CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered in Consul")
 TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
@@ -32,35 +32,35 @@ ASSIGNOR = Field(
 )
 
 
-def _isolations(decided: Decisions) -> Iterable[Standing]:
+def _isolations(decided: Overrides) -> Iterable[Standing]:
     for consumer, found in decided.isolated.items():
         yield Standing({"consumer": consumer}, found)
 
 
-def _drains(decided: Decisions) -> Iterable[Standing]:
+def _drains(decided: Overrides) -> Iterable[Standing]:
     for consumer, found in decided.drained.items():
         yield Standing({"consumer": consumer}, found)
 
 
-def _pins(decided: Decisions) -> Iterable[Standing]:
+def _pins(decided: Overrides) -> Iterable[Standing]:
     for (topic, partition), found in decided.pins.items():
         yield Standing({"topic": topic, "partitions": str(partition), "consumer": found.consumer}, found)
 
 
-def _exclusions(decided: Decisions) -> Iterable[Standing]:
+def _exclusions(decided: Overrides) -> Iterable[Standing]:
     for (consumer, topic), found in decided.exclusions.items():
         yield Standing({"consumer": consumer, "topic": topic}, found)
 
 
-def _pause(decided: Decisions) -> Iterable[Standing]:
+def _pause(decided: Overrides) -> Iterable[Standing]:
     return () if decided.paused is None else (Standing({}, decided.paused),)
 
 
-def _assignor(decided: Decisions) -> Iterable[Standing]:
+def _assignor(decided: Overrides) -> Iterable[Standing]:
     return () if decided.assignor is None else (Standing({"assignor": None}, decided.assignor),)
 
 
-def _subscriptions(decided: Decisions) -> Iterable[Standing]:
+def _subscriptions(decided: Overrides) -> Iterable[Standing]:
     for found in decided.subscriptions:
         if found.subscribed:
             yield Standing({"topic": found.selector, "pattern": found.pattern}, found)

@@ -14,10 +14,9 @@ from typing import Protocol
 
 from muster.coordinator.ports import StatusPoller
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext
-from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import Consumer, ConsumerStatus, PartitionLoad, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.wire import Racks, WireError
 from muster.edges.zookeeper import ZooKeeperError
 
 LOADS_LAST = 10.0
@@ -34,7 +33,7 @@ class Known:
     `warnings`: what is unknown or cannot be read, and what to do about it."""
 
     circumstances: PlanningContext = EMPTY_CONTEXT
-    decisions: Decisions = NOTHING_DECIDED
+    decisions: Overrides = NO_OVERRIDES
     warnings: tuple[str, ...] = ()
 
 
@@ -48,7 +47,7 @@ class RackStore(Protocol):
 class DecisionStore(Protocol):
     """`muster.edges.consul.Discovery`, as far as decisions are concerned."""
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """All that persons decided about the cluster."""
 
 
@@ -75,7 +74,7 @@ class CircumstancesReader:
         snapshots: Mapping[str, TopicSnapshot],
         live: Mapping[str, Consumer],
         assignor: Assignor,
-        decided: Decisions | None = None,
+        decided: Overrides | None = None,
     ) -> Known:
         """Everything that a plan of `assignor` takes into account now. Raises `ConsulError` without pins.
 

@@ -32,14 +32,13 @@ from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import View
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
-from muster.core.coordination import AssignorChoice
-from muster.core.decisions import Decisions
 from muster.core.diagnosis import Waiting
 from muster.core.model import Consumer, State, TopicSnapshot, Transition
+from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
-from muster.core.readable import readable
-from muster.core.subscription import Subscription, TopicDecision
+from muster.core.subscription import Subscription
+from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.clusters import ClusterSettings
@@ -111,7 +110,7 @@ class Coordinator:
         """
         began = self.clock()
         index = consul.WaitIndex()
-        subscribed: tuple[TopicDecision, ...] | None = None
+        subscribed: tuple[TopicOverride, ...] | None = None
         while True:
             woken = threading.Event()
             self.store.watch_changes(woken)
@@ -306,7 +305,7 @@ class Coordinator:
         waiting = self._waiting(self._ask(view, also=also)).values()
         return any(each.consumer == consumer for found in waiting for each in found)
 
-    def subscription(self, decisions: Decisions) -> Subscription:
+    def subscription(self, decisions: Overrides) -> Subscription:
         """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
         return self.cluster.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
 
@@ -367,7 +366,7 @@ class Coordinator:
             ),
         )
 
-    def _assignor(self, decisions: Decisions) -> Assignor:
+    def _assignor(self, decisions: Overrides) -> Assignor:
         """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
         choice = decisions.assignor
         if choice is None and not decisions.assignor_error and self.assignor is not None:

@@ -6,11 +6,9 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from muster.core.coordination import RebalanceRequest
-from muster.core.decisions import Decisions
 from muster.core.model import Consumer, TopicSnapshot, Transition
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides, RebalanceRequest
+from muster.core.wire import Racks, WireError
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusResult
 
@@ -60,7 +58,7 @@ class Discovery(Protocol):
     def members(self) -> Members:
         """Return the consumers that are registered, live and isolated."""
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """All that persons decided about the cluster."""
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:

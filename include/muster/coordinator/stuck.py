@@ -11,7 +11,7 @@ from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
-from muster.core.readable import readable
+from muster.core.wire import readable
 from muster.settings.assignor_choice import load_in_force
 
 SHOWN = 30

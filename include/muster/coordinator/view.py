@@ -10,9 +10,9 @@ from itertools import chain
 from muster.coordinator.asking import Replies
 from muster.coordinator.circumstances import Known
 from muster.core.assignors.pins import impossible_pins
-from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
 from muster.core.model import Membership, State, TopicSnapshot, Transition
+from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.patience import Patience, Policy
 from muster.core.planner import Plan, intended_owners
 from muster.core.state_machine import advance, may_be_removed
@@ -33,7 +33,7 @@ class View:
     snapshots: dict[str, TopicSnapshot]
     unreadable_topics: dict[str, str]
     members: Members
-    decisions: Decisions = NOTHING_DECIDED
+    decisions: Overrides = NO_OVERRIDES
     leaving: Mapping[str, str] = field(default_factory=dict)
     targets: Plan = field(default_factory=Plan)
     planning_error: str = ""

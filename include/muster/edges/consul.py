@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from muster.core.decisions import IsolationEntry
+from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_http import Answer, ConsulApi, ConsulError, Params, not_understood
 from muster.edges.consul_keys import GENERATIONS, PREFIX, STOP, StopRequest

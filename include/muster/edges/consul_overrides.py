@@ -28,9 +28,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
-from muster.core.subscription import TopicDecision, check_pattern
+from muster.core.overrides import (
+    AssignorChoice,
+    Drain,
+    Exclusion,
+    IsolationEntry,
+    Overrides,
+    Pause,
+    Pin,
+    RebalanceRequest,
+    TopicOverride,
+)
+from muster.core.subscription import check_pattern
 from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_keys import Key, Keys, iso, read_object, said
 
@@ -51,7 +60,7 @@ class OverrideKeys(Keys):
     is none, and removes also what cannot be read. `at` is in seconds since the epoch.
     """
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """Return all overrides of the cluster, from one read of all its keys.
 
         Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,
@@ -196,7 +205,7 @@ class _Found:
     exclusions: dict[tuple[str, str], Exclusion] = field(default_factory=dict)
     isolated: dict[str, IsolationEntry] = field(default_factory=dict)
     drained: dict[str, Drain] = field(default_factory=dict)
-    topics: list[TopicDecision] = field(default_factory=list)
+    topics: list[TopicOverride] = field(default_factory=list)
     whole: dict[str, Any] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -239,8 +248,8 @@ class _Found:
             return
         self.errors.append(f"Consul key {key.name}: {error}; {follows}")
 
-    def decisions(self) -> Decisions:
-        return Decisions(
+    def decisions(self) -> Overrides:
+        return Overrides(
             self.pins,
             self.exclusions,
             tuple(sorted(self.errors)),
@@ -271,7 +280,7 @@ def _exclusion(rest: str, key: Key) -> Exclusion:
     return Exclusion(check_id(consumer), check_topic(topic), **said(_value(key)))
 
 
-def _topic_decision(rest: str, key: Key) -> TopicDecision:
+def _topic_decision(rest: str, key: Key) -> TopicOverride:
     how, _, selected = rest.partition("/")
     by, _, name = selected.partition("/")
     if how not in (SUBSCRIBED, UNSUBSCRIBED) or by not in (NAMES, PATTERNS) or not name or "/" in name:
@@ -279,7 +288,7 @@ def _topic_decision(rest: str, key: Key) -> TopicDecision:
             f"its name ends in {rest!r}, expected is [subscribed|unsubscribed]/[names|patterns]/[NAME]"
         )
     selector = check_topic(name) if by == NAMES else _pattern(key)
-    return TopicDecision(
+    return TopicOverride(
         **_said_in(key), selector=selector, pattern=by == PATTERNS, subscribed=how == SUBSCRIBED
     )
 
@@ -328,7 +337,7 @@ _WHOLE: Mapping[str, Callable[[Key], object]] = {
     ASSIGNOR: _assignor,
     EPOCHS: _epochs,
 }
-"""How the keys on the cluster as a whole are read; the last part of a name is the field of `Decisions`."""
+"""How the keys on the cluster as a whole are read; the last part of a name is the field of `Overrides`."""
 
 
 def _epochs_in(key: Key | None) -> dict[str, int]:

@@ -17,23 +17,25 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 from muster.core.history import (
     Entry,
     HistoryPage,
+    Transitions,
     entry_prefix,
-    format_transitions,
+    format_entry,
     history_path,
     removal_of,
 )
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
+    Racks,
     WireError,
     assignment_path,
     assignments_path,
     check_topic,
     format_assignment,
     partition_path,
+    racks_path,
     state_path,
     states_path,
 )
-from muster.core.wire_racks import Racks, racks_path
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_racks import read_racks, write_racks
 from muster.edges.zookeeper_session import (
@@ -235,8 +237,8 @@ class TopicStore:
                 if self._session.wait(what, deadline, with_racks) is not None:
                     transaction.delete(racks)
                 now = time.time()
-                told = format_transitions(now, self._by, [removal_of(snapshot, reason)])
-                transaction.create(entry_prefix(self.cluster), told, sequence=True)
+                entry = Transitions(now, self._by, (removal_of(snapshot, reason),))
+                transaction.create(entry_prefix(self.cluster), format_entry(entry), sequence=True)
             if self._session.commit(what, deadline, transaction) is not None:
                 # A history's node that was deleted looks like a conflict, and would always look so.
                 self._ensure_parents(deadline)

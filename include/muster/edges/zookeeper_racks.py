@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks, format_racks, parse_racks, racks_parent, racks_path
+from muster.core.wire import Racks, WireError, format_racks, parse_racks, racks_parent, racks_path
 from muster.edges.zookeeper_session import AccessDeniedError, Deadline, Session
 
 

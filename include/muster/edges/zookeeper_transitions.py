@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from muster.core.history import Step, entry_prefix, format_transitions, step_of, step_size
+from muster.core.history import Step, Transitions, entry_prefix, format_entry, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
 from muster.edges.zookeeper_session import Deadline, Session
@@ -106,8 +106,8 @@ def _transaction(session: Session, cluster: str, writes: Sequence[_Write], autho
             transaction.check(write.state_path, before.state_version)
         else:
             transaction.set_data(write.state_path, write.state, before.state_version)
-    told = format_transitions(author.now, author.by, [write.step for write in writes])
-    transaction.create(entry_prefix(cluster), told, sequence=True)
+    entry = Transitions(author.now, author.by, tuple(write.step for write in writes))
+    transaction.create(entry_prefix(cluster), format_entry(entry), sequence=True)
     return transaction
 
 

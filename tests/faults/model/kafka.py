@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
-from muster.core.wire_racks import Racks
+from muster.core.wire import Racks
 from muster.edges.kafka import KafkaError
 
 TopicPartition = tuple[str, int]

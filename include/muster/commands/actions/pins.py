@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from muster.commands.command import Actor, Outcome, done
 from muster.commands.known import check_consumer, check_partitions
 from muster.commands.refusal import CommandError
-from muster.core.decisions import Pin
+from muster.core.overrides import Pin
 from muster.core.partition_list import format_partitions
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, Outcome, done
 from muster.commands.refusal import CommandError, listed
-from muster.core.decisions import Decisions
+from muster.core.overrides import Overrides
 from muster.core.subscription import Subscription, check_pattern, matches
 from muster.core.wire import WireError, check_topic
 from muster.settings.clusters import ClusterSettings
@@ -101,21 +101,21 @@ def _check(selector: str, pattern: bool) -> None:
         raise CommandError("the pattern is empty; .* is every topic")
 
 
-def _reads(cluster: ClusterSettings, decisions: Decisions) -> Subscription:
+def _reads(cluster: ClusterSettings, decisions: Overrides) -> Subscription:
     return cluster.topics.read_with(decisions.subscriptions)
 
 
-def _without(decisions: Decisions, selector: str, pattern: bool, *, subscribed: bool) -> Decisions:
+def _without(decisions: Overrides, selector: str, pattern: bool, *, subscribed: bool) -> Overrides:
     """The decisions as if this one had not been made."""
     kept = tuple(
         d
         for d in decisions.subscriptions
         if (d.selector, d.pattern, d.subscribed) != (selector, pattern, subscribed)
     )
-    return Decisions(subscriptions=kept)
+    return Overrides(subscriptions=kept)
 
 
-def _has(cluster: ClusterSettings, decisions: Decisions, selector: str, pattern: bool) -> bool:
+def _has(cluster: ClusterSettings, decisions: Overrides, selector: str, pattern: bool) -> bool:
     """Whether the cluster is subscribed to this topic, or to this very pattern."""
     if not pattern:
         return _reads(cluster, decisions).includes(selector)
@@ -123,11 +123,11 @@ def _has(cluster: ClusterSettings, decisions: Decisions, selector: str, pattern:
     return False not in said and (True in said or selector in cluster.topics.patterns)
 
 
-def _why(cluster: ClusterSettings, decisions: Decisions, selector: str, pattern: bool) -> str:
+def _why(cluster: ClusterSettings, decisions: Overrides, selector: str, pattern: bool) -> str:
     for decision in decisions.subscriptions:
         if decision.subscribed and (decision.selector, decision.pattern) == (selector, pattern):
             return str(decision)
-    counts = None if pattern else _reads(cluster, decisions).decision(selector)
+    counts = None if pattern else _reads(cluster, decisions).override(selector)
     return str(counts) if counts is not None else "it is in clusters.yaml"
 
 
@@ -144,7 +144,7 @@ def _some(topics: list[str]) -> str:
     return (", ".join(topics[:SHOWN]) or "none") + more
 
 
-def _pins(decisions: Decisions, topics: Iterable[str]) -> list[str]:
+def _pins(decisions: Overrides, topics: Iterable[str]) -> list[str]:
     chosen = set(topics)
     count = sum(topic in chosen for topic, _ in decisions.pins)
     return [f"{count} pin(s) on them stand, and count if they are subscribed again"] if count else []
