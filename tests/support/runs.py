@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
@@ -68,7 +68,7 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
-    live_consumers(one.discovery)
+    ConsumersReport.of(one.discovery.members())
     if one.compute_assignment().needed:
         one.advance(120)
 

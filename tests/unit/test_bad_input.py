@@ -26,7 +26,7 @@ from muster.core.model import (
     TopicStatus,
 )
 from muster.core.overrides import Overrides, Pin
-from muster.core.patience import Patience, Policy
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
@@ -109,7 +109,7 @@ def test_nodes_that_contradict_each_other_become_stable(
         "b": ConsumerStatus("b", "i", {}),
     }
     for _ in range(3):
-        step = advance(snapshot, Patience(Policy(), live, statuses), {0: "a"}, 100.0)
+        step = advance(snapshot, Patience(Policy(), live, Replies(statuses)), {0: "a"}, 100.0)
         if step is None:
             break
         assert step.assignment.owners == {0: "a"}, "what consumers obey is not touched"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from muster.coordinator.circumstances import LOADS_LAST
 from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.planning_context import LOADS_LAST
 from muster.core.assignors import load_assignor
 from muster.core.model import Assignment, Consumer, State
 from muster.core.overrides import Drain, Exclusion, Overrides, Pin

@@ -18,7 +18,7 @@ from muster.core.model import (
     TopicSnapshot,
     Transition,
 )
-from muster.core.patience import Patience, Policy
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, plan
 from muster.core.state_machine import advance
 from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
@@ -43,7 +43,7 @@ def step(
     now: float = NOW,
     **statuses: Any,
 ) -> Transition | None:
-    patience = Patience(Policy(delay), membership, statuses.get("statuses", {}))
+    patience = Patience(Policy(delay), membership, Replies(statuses.get("statuses", {})))
     return advance(snapshot, patience, targets, now, standbys=standbys)
 
 

@@ -36,8 +36,7 @@ from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
 from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.coordinator.live import live_consumers
-from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
+from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, ConsumersReport
 from muster.core.model import State
 from muster.edges.consul import ConsulError, Discovery, WaitIndex
 from muster.edges.zookeeper import ZooKeeperError
@@ -118,7 +117,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     stats = CoordinatorStats(name)
     with stats.reading():
         stop_abandoned(discovery, context["ti"].get_task_states)
-        report = live_consumers(discovery)
+        report = ConsumersReport.of(discovery.members())
     stats.consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:

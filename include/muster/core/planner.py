@@ -51,31 +51,31 @@ def plan(
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     assignor: Assignor,
-    circumstances: PlanningContext = EMPTY_CONTEXT,
+    context: PlanningContext = EMPTY_CONTEXT,
 ) -> Plan:
     """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 
     `consumers` are the live ones; those that are leaving or drained get nothing. What stands in the snapshots
-    themselves (standbys, topics in mid-rebalance) is put into the circumstances here. Raises `AssignorError` if the
+    themselves (standbys, topics in mid-rebalance) is put into the context here. Raises `AssignorError` if the
     assignor fails or returns no valid assignment; the caller then leaves all topics as they are.
     """
     consumers = {
         name: consumer
         for name, consumer in consumers.items()
-        if not (consumer.leaving or name in circumstances.drained)
+        if not (consumer.leaving or name in context.drained)
     }
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}
-    circumstances = replace(
-        circumstances,
+    context = replace(
+        context,
         standbys={s.topic: s.assignment.standbys for s in chosen if s.assignment and s.assignment.standbys},
         unsettled=frozenset(
             s.topic for s in chosen if s.state and (s.state.state is not State.STABLE or s.state.missing)
         ),
     )
-    assignment = run_assignor(assignor, topics, consumers, previous, circumstances)
+    assignment = run_assignor(assignor, topics, consumers, previous, context)
     return Plan(
         owners={topic: assignment.get(topic, {}) for topic in topics},
-        standbys=run_standbys(assignor, topics, consumers, assignment, circumstances),
+        standbys=run_standbys(assignor, topics, consumers, assignment, context),
     )

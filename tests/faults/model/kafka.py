@@ -63,7 +63,7 @@ class Brokers:
 
 @dataclass
 class Lister:
-    """`muster.coordinator.ports.Lister`."""
+    """`muster.edges.kafka.TopicLister`."""
 
     brokers: Brokers
     at: Callable[[str], None]
