@@ -6,6 +6,7 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import threading
@@ -17,7 +18,6 @@ from functools import partial
 
 from pydantic import SecretStr
 
-from muster.coordinator import gc_policy
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
 from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
@@ -53,6 +53,8 @@ LOOK_AT_OWNERS = 120.0
 """Seconds within which every owner is asked how it stands, on average, while nothing moves."""
 OWNERS_AT_ONCE = 50
 """So many owners are asked in any case at each look."""
+YOUNG_OBJECTS = 200_000
+"""Objects that are made until a garbage collection begins; Python's default is 700."""
 
 
 @dataclass(eq=False)
@@ -434,6 +436,24 @@ def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
 
 
 @contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage only after `YOUNG_OBJECTS` objects, and none of those that exist now, in the whole process.
+
+    A reading of a large cluster makes hundreds of thousands of objects, none of them in a cycle, and the collector
+    goes through them again and again as they become more: that was half of the time of a tick with nothing to do. A
+    run makes few cycles, and its process ends with it.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+@contextmanager
 def open_coordinator(
     cluster: ClusterSettings,
     zookeeper_settings: ZooKeeperSettings,
@@ -447,7 +467,7 @@ def open_coordinator(
     `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
     for the history: a DAG and its run.
 
-    It is for a process that coordinates and does little else: see `muster.coordinator.gc_policy`.
+    It is for a process that coordinates and does little else: see `rare_collections`.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach. The assignor is loaded, and Kafka and Consul are contacted,
     when they are first needed.
@@ -455,7 +475,7 @@ def open_coordinator(
     lister = kafka.TopicLister(kafka_settings)
     try:
         with (
-            gc_policy.rare_collections(),
+            rare_collections(),
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             discovery = consul.Discovery.of(consul_settings, cluster)

@@ -148,7 +148,7 @@ def step_of(transition: Transition, now: float) -> Step:
         before=before.name,
         after=transition.state.state,
         epoch=transition.state.epoch,
-        reason=_reason(transition),
+        reason=transition.reason,
         lasted=max(0.0, round(lasted, 3)),
         moves=transition.moves,
         moved=len(transition.moves),
@@ -159,18 +159,6 @@ def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
     """What the history says when the nodes of an unsubscribed topic are removed."""
     epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
     return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
-
-
-def _reason(transition: Transition) -> str:
-    """Why. A step from Stable to Stable moves nothing, and the state keeps the reason of its last rebalance then."""
-    old, new = transition.before.state, transition.state
-    if old is None or old.state is not State.STABLE or new.state is not State.STABLE:
-        return transition.reason
-    missing = [
-        f"consumer {c} is missing; waiting for it" for c in sorted(new.missing.keys() - old.missing.keys())
-    ]
-    back = [f"consumer {c} is no longer waited for" for c in sorted(old.missing.keys() - new.missing.keys())]
-    return "; ".join([*missing, *back]) or transition.reason
 
 
 # To bytes
