@@ -13,21 +13,23 @@ from itertools import chain
 
 from muster.core.model import ConsumerStatus, Membership, TopicSnapshot
 
+CHECK_GRACE = 5.0
+"""Seconds for which an owner that is away and still answers keeps its partitions at least: an agent that restarts
+reports healthy consumers as failing."""
+DOUBT = 10.0
+"""Seconds for which an owner keeps them at least if more than half of all consumers are away without a sign."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a cluster's settings say about patience; seconds.
 
-    An owner that is away keeps its partitions for `rebalance_delay`; for `check_grace` at least if it still answers,
-    because an agent that restarts reports healthy consumers as failing; for `doubt` at least if more than half of all
-    consumers are away without a sign. What was taken from a consumer that still answers is waited for up to
-    `closing_timeout` beyond that.
+    An owner that is away keeps its partitions for `rebalance_delay`. What was taken from a consumer that still
+    answers is waited for up to `closing_timeout` beyond that.
     """
 
     rebalance_delay: float = 0.0
     closing_timeout: float = 30.0
-    check_grace: float = 5.0
-    doubt: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,9 @@ class Patience:
         if consumer in self.membership.isolated:
             return 0.0
         if consumer in self.replies.statuses:
-            return max(self.policy.rebalance_delay, self.policy.check_grace)
+            return max(self.policy.rebalance_delay, CHECK_GRACE)
         if consumer in self.replies.doubted:
-            return max(self.policy.rebalance_delay, self.policy.doubt)
+            return max(self.policy.rebalance_delay, DOUBT)
         return self.policy.rebalance_delay
 
     def release(self, consumer: str) -> float:

@@ -70,16 +70,14 @@ class Share:
 class Preview:
     """A plan that is not carried out.
 
-    `owners` is who reads what when all is done, `topics` the partitions it is about, `consumers` those who are live
-    then. `under_way` maps the topics that are not Stable to their state: what is under way there is finished first.
-    `impossible_pins` says which pins would not be obeyed, and why. `held` says why nothing would be planned, ''
-    otherwise.
+    `owners` is who reads what when all is done, `topics` the partitions it is about. `under_way` maps
+    the topics that are not Stable to their state: what is under way there is finished first. `impossible_pins` says
+    which pins would not be obeyed, and why. `held` says why nothing would be planned, '' otherwise.
     """
 
     assignor: str
     owners: Assignment
     topics: Mapping[str, frozenset[int]]
-    consumers: Mapping[str, Consumer]
     moves: tuple[PlannedMove, ...]
     shares: tuple[Share, ...]
     before: Balance
@@ -180,7 +178,6 @@ def preview(
         assignor=chosen.name,
         owners=owners,
         topics=topics,
-        consumers=consumers,
         moves=() if held else tuple(explain(differences(standing, owners), situation)),
         shares=_shares(membership.live, consumers, standing, owners),
         before=balance_of(standing, {t: read[t].partitions for t in read}, membership.live),

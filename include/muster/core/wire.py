@@ -342,7 +342,7 @@ def format_state(state: TopicState) -> bytes:
 
 
 def _writable(reason: str) -> str:
-    """What of a reason can be read again: people's own words stand in it, and may be anything."""
+    """What of a reason can be read again: it holds text of people, which may be anything."""
     text = reason.encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
 
