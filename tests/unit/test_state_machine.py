@@ -409,7 +409,7 @@ class TestStable:
 
     def test_leaving_consumer_hands_over_while_it_reads_on(self) -> None:
         there = Membership({"a": Consumer("a"), "b": Consumer("b", leaving=True)})
-        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky")).owners["t"]
         assert targets == dict.fromkeys(range(4), "a"), "it is given nothing"
         first = expect(step(topic(HALVES), there, targets))
         assert first.state.to_close == {"b": {2, 3}}
@@ -421,7 +421,7 @@ class TestStable:
 
     def test_nothing_moves_if_all_leave(self) -> None:
         there = Membership({c: Consumer(c, leaving=True) for c in ("a", "b")})
-        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky")).owners["t"]
         assert step(topic(HALVES), there, targets) is None
 
     def test_owner_that_comes_back_before_it_was_given_away_closes_first(self) -> None:

@@ -120,7 +120,7 @@ def _planned(
             settings.shadow_assignor,
             supposed.values(),
             live,
-            plan_assignment(supposed.values(), live, assignor, context),
+            plan_assignment(supposed.values(), live, assignor, context).owners,
             lambda candidate: reader.read(snapshots, membership.live, candidate, decisions)[0],
         )
     return PlanResult(

@@ -317,10 +317,10 @@ class Coordinator:
         try:
             assignor = self._assignor(overrides)
             context, unknown = self.contexts.read(staying, live, assignor, overrides)
-            targets = plan(staying.values(), live, assignor, context)
+            planned = plan(staying.values(), live, assignor, context)
         except AssignorError as error:
             return self._without_plan(view, str(error))
-        return replace(view, unknown=unknown, targets=targets)
+        return replace(view, unknown=unknown, plan=planned)
 
     def _without_plan(self, view: View, error: str) -> View:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
@@ -330,7 +330,7 @@ class Coordinator:
         replacements: dict[str, dict[int, str]] = {}
         try:
             context, _ = self.contexts.read(staying, live, FALLBACK, view.overrides)
-            planned = plan(staying.values(), live, FALLBACK, context)
+            planned = plan(staying.values(), live, FALLBACK, context).owners
         except AssignorError as fallback:
             error = f"{error}; nor can the sticky assignor plan: {fallback}"
         else:
@@ -345,7 +345,7 @@ class Coordinator:
         standbys = {t: s.assignment.standbys for t, s in staying.items() if s.assignment is not None}
         return replace(
             view,
-            targets=Plan(replacements, standbys),
+            plan=Plan(replacements, standbys),
             policy=replace(view.policy, rebalance_delay=delay),
             planning_error=(
                 f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
@@ -370,7 +370,7 @@ class Coordinator:
             self.cluster.shadow_assignor,
             staying.values(),
             live,
-            view.targets,
+            view.plan.owners,
             lambda candidate: self.contexts.read(staying, live, candidate, view.overrides)[0],
         )
 

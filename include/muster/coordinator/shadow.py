@@ -105,7 +105,7 @@ def _compared(
     assignor = load_assignor(settings.name, settings.options)
     name, known = assignor.name, deepcopy(context(assignor))
     began = time.monotonic()
-    planned = plan(snapshots, dict(consumers), assignor, known)
+    planned = plan(snapshots, dict(consumers), assignor, known).owners
     seconds = time.monotonic() - began
     shadow, lived = resulting(standing, planned, topics), resulting(standing, live, topics)
     apart = differences(lived, shadow)

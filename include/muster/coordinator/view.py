@@ -23,8 +23,8 @@ class View:
     """One reading, and the plan that follows.
 
     `unreadable_topics` maps topics whose nodes are invalid to the reason; they stay as they are. `leaving` maps the
-    topics that are no longer subscribed to the reason; `targets` is the plan for the others. With a `planning_error`
-    it holds only the consumers that replace dead ones. `unknown` says in words what could not be read.
+    topics that are no longer subscribed to the reason; `plan` is for the others. With a `planning_error` it holds
+    only the consumers that replace dead ones. `unknown` says in words what could not be read.
     """
 
     snapshots: dict[str, TopicSnapshot]
@@ -32,7 +32,7 @@ class View:
     members: Members
     overrides: Overrides = NO_OVERRIDES
     leaving: Mapping[str, str] = field(default_factory=dict)
-    targets: Plan = field(default_factory=Plan)
+    plan: Plan = field(default_factory=Plan)
     planning_error: str = ""
     unknown: tuple[str, ...] = ()
     policy: Policy = field(default_factory=Policy)
@@ -99,7 +99,7 @@ class View:
         topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
         impossible = impossible_pins(pins, topics, live, overrides.excluded(), overrides.drained.keys())
         unobeyed = (
-            overrides.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
+            overrides.unobeyed(topic, intended_owners(snapshot), self.plan.owners.get(topic, {}))
             for topic, snapshot in self._overridden()
         )
         return [*self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
@@ -120,9 +120,9 @@ class View:
             advance(
                 snapshot,
                 patience,
-                self.targets.get(topic, {}),
+                self.plan.owners.get(topic, {}),
                 now,
-                standbys=self.targets.standbys.get(topic, {}),
+                standbys=self.plan.standbys.get(topic, {}),
                 reasons=reasons.get(topic, {}),
                 leaving=self.leaving.get(topic, ""),
             )
@@ -134,11 +134,11 @@ class View:
         """Why partitions move, by topic, for those that move because of an override."""
         found: dict[str, dict[int, str]] = {}
         if self.asked:
-            for topic, targets in self.targets.items():
+            for topic, targets in self.plan.owners.items():
                 owners = intended_owners(self.snapshots[topic])
                 found[topic] = {p: self.asked for p, target in targets.items() if owners.get(p) != target}
         for topic, snapshot in self._overridden():
-            targets = self.targets.get(topic, {})
+            targets = self.plan.owners.get(topic, {})
             overridden = self.overrides.reasons(topic, intended_owners(snapshot), targets)
             found[topic] = found.get(topic, {}) | overridden
         return found

@@ -6,30 +6,21 @@ of the plan may be carried out now is the state machine's business (`muster.core
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext, run_assignor
 from muster.core.assignors.api import Standbys
 from muster.core.assignors.run import run_standbys
-from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot, by_partition
+from muster.core.model import Assignment, Consumer, State, TopicSnapshot, by_partition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan(Mapping[str, Owners]):
-    """The owner and the standbys that each partition of each topic is to have. As a mapping: topic to owners."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The owner and the standbys that each partition of each topic is to have."""
 
-    owners: Mapping[str, Owners] = field(default_factory=dict)
+    owners: Assignment = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
-
-    def __getitem__(self, topic: str) -> Owners:
-        return self.owners[topic]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.owners)
-
-    def __len__(self) -> int:
-        return len(self.owners)
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:

@@ -160,7 +160,7 @@ def preview(
     topics = {topic: snapshot.partitions for topic, snapshot in there.items()}
     standing = {topic: _standing(snapshot) for topic, snapshot in read.items()}
     held = "" if consumers else "no consumer is live: the assignment stays as it is until one appears"
-    planned: Assignment = {} if held else plan(there.values(), consumers, chosen, context)
+    planned: Assignment = {} if held else plan(there.values(), consumers, chosen, context).owners
     owners = resulting(standing, planned, topics)
     situation = Situation(
         snapshots=there,

@@ -88,7 +88,8 @@ def explain(moves: Iterable[Difference], situation: Situation) -> list[PlannedMo
         if not open_:
             continue
         try:
-            planned = _replan(other.situation)
+            there = other.situation
+            planned = plan(there.snapshots.values(), there.consumers, there.assignor, there.context).owners
         except AssignorError:
             continue  # what would be planned then is unknown
         for i in open_:
@@ -199,10 +200,6 @@ def _otherwise(situation: Situation) -> Iterator[_Otherwise]:
         )
     if context.loads:
         yield _Otherwise(Cause.LOAD, without(loads={}), lambda _: "measured load")
-
-
-def _replan(situation: Situation) -> Mapping[str, Mapping[int, str]]:
-    return plan(situation.snapshots.values(), situation.consumers, situation.assignor, situation.context)
 
 
 def _consumer(name: str | None, situation: Situation) -> Consumer | None:

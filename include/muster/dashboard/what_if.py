@@ -132,7 +132,7 @@ def _held_by_pins(
         if move.target is not None:
             pins.setdefault(move.topic, {})[move.partition] = move.target
     snapshots = state.snapshots.values()
-    planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins))
+    planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins)).owners
     return all(planned.get(topic, {}) == dict(owners) for topic, owners in found.owners.items())
 
 
