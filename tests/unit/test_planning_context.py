@@ -233,7 +233,7 @@ def test_loads_are_asked_of_all_consumers_once_and_used_again_for_a_while(
         asked.append([c.id for c in found])
         return poll(found, timeout)
 
-    one._reader._poll = counting
+    one.contexts._poll = counting
     for consumer in world.consumers.values():
         consumer.rates = dict.fromkeys(consumer.running, 1.5)
     one.compute_assignment()
@@ -270,7 +270,7 @@ def test_the_measure_that_the_assignor_names_counts(
 
 def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: World) -> None:
     sticky = coordinator(world, KAFKA)
-    sticky._reader._poll = lambda consumers, timeout: pytest.fail("asked")
+    sticky.contexts._poll = lambda consumers, timeout: pytest.fail("asked")
     assert not sticky.compute_assignment().needed
 
 
