@@ -19,7 +19,6 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Ping
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.coordinator.live import live_consumers
 from muster.coordinator.reports import AdvanceReport, ConsumersReport, PartitionsReport, PlanReport
 from muster.settings.clusters import ClusterSettings, ConsumersSettings, TopicsSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -156,7 +155,7 @@ def _work(task: str, coordinator: Coordinator) -> Report:
     if task == "fetch_partitions":
         return coordinator.fetch_partitions()
     if task == "fetch_consumers":
-        return live_consumers(coordinator.catalog)
+        return ConsumersReport.of(coordinator.catalog.members())
     if task == "compute_assignment":
         return coordinator.compute_assignment(LONG_POLL)
     return coordinator.advance(BUDGET)

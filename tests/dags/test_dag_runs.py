@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from muster.core.history import Lever, Transitions
+from muster.core.history import CommandEntry, Transitions
 from muster.core.model import TopicSnapshot
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import ConsulCluster
@@ -561,7 +561,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
     with TopicStore(zookeeper, cluster_name, read_only=True) as store:
         assert store.topics() == []
         levers = [record.entry for record in reversed(store.history().records)]
-    told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, Lever)]
+    told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, CommandEntry)]
     assert told == [(name, "dag_test", f"muster_{name}") for name in ("unsubscribe", "pause", "resume")]
 
     assert pull("muster_subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
@@ -640,7 +640,7 @@ def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(
     path.write_text(f"{path.read_text()}retention: {{history_entries: 50}}\n")
     start_consumer("one")
     with TopicStore(zookeeper, cluster_name) as store:
-        while store.append_history(Lever(1.0, "ann", "pin", "r")) < 99:
+        while store.append_history(CommandEntry(1.0, "ann", "pin", "r")) < 99:
             pass
         run = coordinate()
         assert run.tasks["advance_state"] == "success"

@@ -25,7 +25,7 @@ from devstack.airflow import Airflow
 from devstack.airflow_api import AirflowApi, wait_for
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
-from muster.core.history import Lever
+from muster.core.history import CommandEntry
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -445,7 +445,9 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     assert discovery.overrides.isolated()["one"].by == "admin"
     note(world, "one was isolated by admin")
     with TopicStore(zookeeper, AUDITED, read_only=True) as store:
-        levers = [record.entry for record in store.history().records if isinstance(record.entry, Lever)]
+        levers = [
+            record.entry for record in store.history().records if isinstance(record.entry, CommandEntry)
+        ]
     assert [(lever.who, lever.what, lever.details, lever.via) for lever in levers] == [
         ("admin", "isolate", {"consumer": "one"}, f"{STUCK} {run}")
     ]

@@ -12,11 +12,10 @@ from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
 from muster.cluster.lag import Offsets
-from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides
+from muster.core.wire import Racks, WireError
 from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
@@ -72,7 +71,7 @@ class SimulatedSources:
             c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
         }
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         self._read("decisions", "consul", ConsulError)
         return self.world.decisions()
 

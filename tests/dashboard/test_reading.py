@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from muster.cluster.lag import Offsets
-from muster.core.coordination import RebalanceRequest
-from muster.core.decisions import Decisions, Exclusion, Pin
 from muster.core.model import Consumer
+from muster.core.overrides import Exclusion, Overrides, Pin, RebalanceRequest
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, run, settle
 from tests.support.simulated import Node, World
@@ -170,7 +169,7 @@ def test_decisions_of_people_show_with_who_when_and_why(dashboard: Dashboard) ->
     pins = {("t", p): Pin(topic="t", partition=p, consumer="gone", **word) for p in (0, 1, 5)}  # type: ignore[arg-type]
     exclusion = Exclusion(consumer="a", topic="u", **word)  # type: ignore[arg-type]
     asked = RebalanceRequest(**word)  # type: ignore[arg-type]
-    dashboard.world.decided = Decisions(
+    dashboard.world.decided = Overrides(
         pins, {("a", "u"): exclusion}, ("key x holds rubbish",), rebalance=asked
     )
     assert dashboard.get("")["clusters"][0]["rebalance_asked"] == word

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.cluster.last_rebalance import LastRebalance, last_rebalance
-from muster.core.history import HistoryPage, Lever, Record, Step, Transitions, Unreadable
+from muster.core.history import CommandEntry, HistoryPage, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
 from tests.dashboard.standing import Dashboard
@@ -24,8 +24,8 @@ def step(topic: str, before: str, after: str, **more: Any) -> Step:
     return Step(topic, State(before), State(after), 1, **more)
 
 
-def lever(at: float) -> Lever:
-    return Lever(at, "ann", "isolate", "it is slow", "dashboard", {"consumer": "a"})
+def lever(at: float) -> CommandEntry:
+    return CommandEntry(at, "ann", "isolate", "it is slow", "dashboard", {"consumer": "a"})
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from muster.commands.target import Target
-from muster.core.decisions import Decisions, Pin
-from muster.core.history import Lever
+from muster.core.history import CommandEntry
+from muster.core.overrides import Overrides, Pin
 from muster.dashboard import what_if as planning
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
@@ -38,13 +38,13 @@ class Pinning:
     def isolated(self):  # type: ignore[no-untyped-def]
         return self._dashboard.sources.isolated()
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         return self._dashboard.world.decided
 
     def pin(self, topic: str, partition: int, consumer: str, by: str, why: str, at: float) -> None:
         pin = Pin(topic=topic, partition=partition, consumer=consumer, by=by, why=why, at=at)
         pins = {**self._dashboard.world.decided.pins, (topic, partition): pin}
-        self._dashboard.world.decided = Decisions(pins)
+        self._dashboard.world.decided = Overrides(pins)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_plan_is_applied_as_pins_and_only_if_it_is_the_one_that_was_shown(dash
     assert Counter((pin.topic, pin.partition, pin.consumer) for pin in pins.values()) == wanted
     assert {(pin.by, pin.why) for pin in pins.values()} == {("admin", "dealt out in turn")}
     history = [record.entry for record in dashboard.world.store.history().records]
-    levers = {(entry.what, entry.who, entry.via) for entry in history if isinstance(entry, Lever)}
+    levers = {(entry.what, entry.who, entry.via) for entry in history if isinstance(entry, CommandEntry)}
     assert levers == {("pin", "admin", "dashboard")}
     # And so they show at once.
     assert dashboard.get("/c")["summary"]["pinned"] == shown["moved"]

@@ -12,9 +12,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.decisions import Decisions, Exclusion, Pin
-from muster.core.subscription import TopicDecision
+from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, Pin, RebalanceRequest
+from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.integration.http_pages import Page, Pages
@@ -146,7 +145,7 @@ def test_coordination_decisions_survive_a_round_trip(discovery: ConsulCluster) -
     assert not discovery.overrides.resume()
     assert discovery.overrides.clear_assignor()
     assert not discovery.overrides.clear_assignor()
-    assert discovery.overrides.decisions() == Decisions()
+    assert discovery.overrides.decisions() == Overrides()
 
 
 def test_epochs_that_are_noted_never_fall(
@@ -169,7 +168,7 @@ def test_epochs_that_are_noted_never_fall(
         "then only what consumers report shows that ZooKeeper went back"
     )
     discovery.overrides.note_epochs({"t": 41})
-    assert discovery.overrides.decisions() == Decisions(epochs={"t": 41})
+    assert discovery.overrides.decisions() == Overrides(epochs={"t": 41})
 
 
 def test_topics_there_and_back(discovery: ConsulCluster) -> None:
@@ -182,15 +181,15 @@ def test_topics_there_and_back(discovery: ConsulCluster) -> None:
     found = discovery.overrides.decisions()
     assert (found.errors, found.topics_in_doubt) == ((), False)
     assert set(found.subscriptions) == {
-        TopicDecision(**said, selector="t.x", pattern=False, subscribed=True),
-        TopicDecision(**said, selector="t.x", pattern=False, subscribed=False),
-        TopicDecision(**said, selector=strange, pattern=True, subscribed=True),
+        TopicOverride(**said, selector="t.x", pattern=False, subscribed=True),
+        TopicOverride(**said, selector="t.x", pattern=False, subscribed=False),
+        TopicOverride(**said, selector=strange, pattern=True, subscribed=True),
     }
     assert discovery.overrides.undo_topic(strange, pattern=True, subscribed=True)
     assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=True)
     assert discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
     assert not discovery.overrides.undo_topic("t.x", pattern=False, subscribed=False)
-    assert discovery.overrides.decisions() == Decisions()
+    assert discovery.overrides.decisions() == Overrides()
 
 
 def test_malformed_coordination_decisions_mean_the_status_quo(

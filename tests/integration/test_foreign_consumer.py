@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.consul import Consul
 from devstack.zookeeper import ZooKeeper
 from muster.coordinator.coordinator import open_coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
@@ -124,7 +124,7 @@ class World:
             while not self._stop.is_set():
                 with open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka) as coordinator:
                     coordinator.fetch_partitions()
-                    live_consumers(coordinator.catalog)
+                    ConsumersReport.of(coordinator.catalog.members())
                     if coordinator.compute_assignment(1).needed:
                         coordinator.advance(10)
         except BaseException as error:

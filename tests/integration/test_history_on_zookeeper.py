@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from kazoo.client import KazooClient
 
-from muster.core.history import Lever, Transitions, Unreadable, history_path
+from muster.core.history import CommandEntry, Transitions, Unreadable, history_path
 from muster.core.model import Move, State, TopicSnapshot, TopicState, Transition
 from muster.edges import zookeeper_history, zookeeper_transitions
 from muster.edges.zookeeper import TopicStore
@@ -97,7 +97,7 @@ def test_thousand_topics_are_written_with_history_in_few_multis(store: TopicStor
 
 
 def test_pages_newest_first_and_only_since(store: TopicStore, raw: KazooClient, cluster: str) -> None:
-    levers = [Lever(1_000.0 + n, "ann", "isolate", f"reason {n}", details={"n": n}) for n in range(5)]
+    levers = [CommandEntry(1_000.0 + n, "ann", "isolate", f"reason {n}", details={"n": n}) for n in range(5)]
     numbers = [store.append_history(lever) for lever in levers]
     assert numbers == sorted(set(numbers))
     first = store.history(limit=2)
@@ -116,14 +116,14 @@ def test_pages_newest_first_and_only_since(store: TopicStore, raw: KazooClient, 
 
 
 def test_malformed_entry_does_not_hide_the_others(store: TopicStore, raw: KazooClient, cluster: str) -> None:
-    store.append_history(Lever(1.0, "ann", "pin", "r"))
+    store.append_history(CommandEntry(1.0, "ann", "pin", "r"))
     raw.create(f"{history_path(cluster)}/entry-", b"rubbish", sequence=True)
     raw.create(f"{history_path(cluster)}/notes", b"of somebody")
-    store.append_history(Lever(2.0, "ann", "unpin", "r"))
+    store.append_history(CommandEntry(2.0, "ann", "unpin", "r"))
     newest, rubbish, oldest = store.history().records
     assert isinstance(rubbish.entry, Unreadable)
     assert "rubbish" in rubbish.entry.problem
-    assert [r.entry.what for r in (newest, oldest) if isinstance(r.entry, Lever)] == ["unpin", "pin"]
+    assert [r.entry.what for r in (newest, oldest) if isinstance(r.entry, CommandEntry)] == ["unpin", "pin"]
     assert store.prune_history(keep_seconds=0.0, keep_entries=0, keep_bytes=0) == 3
     assert raw.get_children(history_path(cluster)) == ["notes"]
 
@@ -132,7 +132,7 @@ def test_missing_history_is_empty_and_made_by_a_lever(zookeeper: ZooKeeperSettin
     with TopicStore(zookeeper, cluster, read_only=True) as store:
         assert not store.history().records
         assert store.prune_history(keep_seconds=1, keep_entries=1, keep_bytes=1) == 0
-        store.append_history(Lever(1.0, "ann", "pause", "release"))
+        store.append_history(CommandEntry(1.0, "ann", "pause", "release"))
         assert len(store.history().records) == 1
 
 
@@ -144,7 +144,7 @@ def test_pruning_keeps_the_newest_by_age_number_and_size(
     plenty = {"keep_seconds": 3600.0, "keep_entries": 1000, "keep_bytes": 10**9}
 
     def appended(count: int) -> list[int]:
-        return [store.append_history(Lever(1.0, "ann", "pin", "r")) for _ in range(count)]
+        return [store.append_history(CommandEntry(1.0, "ann", "pin", "r")) for _ in range(count)]
 
     def numbers() -> list[int]:
         return [record.number for record in store.history().records]
@@ -158,7 +158,7 @@ def test_pruning_keeps_the_newest_by_age_number_and_size(
     assert store.prune_history(**plenty) == 0  # type: ignore[arg-type]
     assert store.prune_history(**plenty | {"keep_entries": 7}) == 3  # type: ignore[arg-type]
     assert numbers() == made[:2:-1]
-    size = len(zookeeper_history.format_entry(Lever(1.0, "ann", "pin", "r")))
+    size = len(zookeeper_history.format_entry(CommandEntry(1.0, "ann", "pin", "r")))
     assert store.prune_history(**plenty | {"keep_bytes": 4 * size}) == 3  # type: ignore[arg-type]
     assert numbers() == made[:5:-1]
     operation = store._session.begin()

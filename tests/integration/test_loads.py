@@ -6,8 +6,9 @@ import json
 import socket
 import time
 
-from muster.coordinator.circumstances import LONGEST_ASKING, CircumstancesReader
+from muster.coordinator.planning_context import LONGEST_ASKING, ContextReader
 from muster.core.model import Consumer, TopicAssignment, TopicSnapshot
+from muster.core.overrides import Overrides
 from muster.edges.status import poll_statuses
 from tests.integration.http_pages import Page, Pages
 from tests.support.simulated import World
@@ -38,7 +39,7 @@ def snapshot(**owners: str) -> dict[str, TopicSnapshot]:
 
 def test_loads_come_from_answering_consumers_with_a_warning_for_the_others() -> None:
     world = World()
-    reader = CircumstancesReader(world.store, world, poll_statuses, world.clock, timeout=30.0)
+    reader = ContextReader(world.store, poll_statuses, world.clock, timeout=30.0)
     # Both tell of partition 1, as while it changes hands: the owner's word counts.
     one = Pages(lambda _: Page(status("one", [0], {"0": 7, "1": 99})))
     two = Pages(lambda _: Page(status("two", [1], {"1": 8, "2": 0})))
@@ -49,8 +50,9 @@ def test_loads_come_from_answering_consumers_with_a_warning_for_the_others() -> 
             "ice": Consumer("ice", "127.0.0.1", frozen.getsockname()[1]),
         }
         began = time.monotonic()
-        known = reader.read(snapshot(p0="one", p1="two", p2="one", p3="ice"), live, ByLag())
+        owned = snapshot(p0="one", p1="two", p2="one", p3="ice")
+        context, warnings = reader.read(owned, live, ByLag(), Overrides())
         assert time.monotonic() - began < LONGEST_ASKING + 5
-    assert known.circumstances.loads == {"t": {0: 7.0, 1: 8.0, 2: 0.0}}, "topic u is nobody's business here"
-    [warning] = known.warnings
+    assert context.loads == {"t": {0: 7.0, 1: 8.0, 2: 0.0}}, "topic u is nobody's business here"
+    [warning] = warnings
     assert warning.startswith("the load of consumer ice is unknown: its status page")

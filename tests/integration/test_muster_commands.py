@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.main import main
-from muster.core.history import Lever
+from muster.core.history import CommandEntry
 from tests.integration.obedient import coordinator, owners
 from tests.support.runs import Topics
 from tests.support.site import Site, site
@@ -107,7 +107,7 @@ def test_impossible_levers_are_refused(site: Site, command: str, args: list[str]
 def recorded(site: Site) -> list[tuple[str, str, str]]:
     """What the history says of commands, oldest first."""
     found = [record.entry for record in reversed(site.store.history().records)]
-    return [(e.what, e.who, e.via) for e in found if isinstance(e, Lever)]
+    return [(e.what, e.who, e.via) for e in found if isinstance(e, CommandEntry)]
 
 
 def asked(site: Site, command: str, *args: str) -> Result:

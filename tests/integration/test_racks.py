@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 from devstack.kafka import Kafka
 from muster.coordinator.coordinator import open_coordinator
 from muster.core.model import Consumer, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import racks_parent, racks_path
+from muster.core.overrides import Overrides
+from muster.core.wire import WireError, racks_parent, racks_path
 from muster.edges.kafka import KafkaError, TopicLister, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
@@ -133,11 +133,11 @@ def test_racks_of_brokers_reach_the_plan(
         snapshots = {t: s for t, s in planning.store.snapshots().items() if isinstance(s, TopicSnapshot)}
         members = planning.catalog.members().membership
         assert members is not None
-        known = planning.circumstances(snapshots, members.live, ByRack())
-        assert known.warnings == ()
-        assert known.circumstances.racks == {topic: dict.fromkeys(range(3), "eu-west/1a")}
+        context, unknown = planning.contexts.read(snapshots, members.live, ByRack(), Overrides())
+        assert unknown == ()
+        assert context.racks == {topic: dict.fromkeys(range(3), "eu-west/1a")}
         zoneless = {"one": Consumer("one")}
-        assert planning.circumstances(snapshots, zoneless, ByRack()).circumstances.racks == {}
+        assert planning.contexts.read(snapshots, zoneless, ByRack(), Overrides())[0].racks == {}
     httpx.put(
         f"http://{consul.host}:{consul.port}/v1/agent/service/deregister/one", trust_env=False
     ).raise_for_status()

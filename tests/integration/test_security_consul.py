@@ -14,7 +14,7 @@ import pytest
 from devstack.certificates import Authority
 from devstack.secured import SecureConsul
 from muster.coordinator.coordinator import open_coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core.wire import assignment_path
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
@@ -296,7 +296,7 @@ def test_the_coordinator_keeps_the_status_quo_when_consul_refuses_it(
     try:
         with open_coordinator(cluster, zookeeper, refused, kafka) as coordinator:
             for part in (
-                lambda: live_consumers(coordinator.catalog),
+                lambda: ConsumersReport.of(coordinator.catalog.members()),
                 coordinator.compute_assignment,
                 lambda: coordinator.advance(0.0),
             ):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muster.core.assignors import BUILT_IN, load_assignor
 from muster.core.model import Consumer, State, TopicSnapshot
-from muster.core.patience import Policy
+from muster.core.patience import DOUBT
 from muster.core.preview import Preview, WhatIf, preview
 from tests.support.runs import Topics, run, state_of
 from tests.support.simulated import World
@@ -42,7 +42,7 @@ def run_until_stable(world: World, topics: Topics, assignor: str) -> None:
     for _ in range(10):
         before = world.store.writes
         run(world, topics, assignor)
-        world.pause(Policy().doubt + 1)  # those that go may be more than half of all
+        world.pause(DOUBT + 1)  # those that go may be more than half of all
         if world.store.writes == before:
             break
     assert all(state_of(world, topic) in {State.STABLE, State.INITIAL} for topic in topics.topics)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
-from muster.core.subscription import TopicDecision
+from muster.core.subscription import TopicOverride
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.support.simulated import Killed, SimulatedStore, World
@@ -69,7 +69,7 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
-    live_consumers(one.catalog)
+    ConsumersReport.of(one.catalog.members())
     if one.compute_assignment().needed:
         one.advance(120)
 
@@ -186,7 +186,7 @@ def unsubscribe_and_leave(world: World, topics: Topics) -> None:
 
 def decide(world: World, topic: str, *, subscribed: bool) -> None:
     """A person subscribes or unsubscribes a topic; what was said about it before no longer counts."""
-    said = TopicDecision(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
+    said = TopicOverride(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
     others = tuple(d for d in world.decided.subscriptions if d.selector != topic)
     world.decided = replace(world.decided, subscriptions=(*others, said))
 

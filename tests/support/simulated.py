@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any
 
 from muster.core import wire
-from muster.core.coordination import RebalanceRequest
-from muster.core.decisions import Decisions
 from muster.core.history import Record, Unreadable
 from muster.core.model import (
     Consumer,
@@ -20,8 +18,8 @@ from muster.core.model import (
     TopicStatus,
     Transition,
 )
-from muster.core.wire import WireError
-from muster.core.wire_racks import racks_parent
+from muster.core.overrides import Overrides, RebalanceRequest
+from muster.core.wire import WireError, racks_parent
 from muster.edges.consul import Members, WaitIndex
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
@@ -268,7 +266,7 @@ class World:
     isolated: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     attributes: dict[str, Consumer] = field(default_factory=dict)
-    decided: Decisions = field(default_factory=Decisions)
+    decided: Overrides = field(default_factory=Overrides)
     doubt: str = ""
     now: float = 1_000_000.0
 
@@ -306,7 +304,7 @@ class World:
         )
         return Members(membership, {})
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         return self.decided
 
     def end_rebalance(self, request: RebalanceRequest) -> bool:

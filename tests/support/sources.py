@@ -9,11 +9,10 @@ from typing import Any
 
 from muster.cluster.lag import Offsets
 from muster.cluster.sources import Opener, Sources
-from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides
+from muster.core.wire import Racks, WireError
 from muster.edges.consul import IsolationEntry, Members
 from muster.edges.status import StatusResult
 from muster.settings.clusters import ClusterSettings
@@ -48,8 +47,8 @@ class StandIns:
         found: Mapping[str, IsolationEntry] = self.consul.overrides.isolated()
         return found
 
-    def decisions(self) -> Decisions:
-        found: Decisions = self.consul.overrides.decisions()
+    def decisions(self) -> Overrides:
+        found: Overrides = self.consul.overrides.decisions()
         return found
 
     def poll(

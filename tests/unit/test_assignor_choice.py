@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from muster.core.assignors import AssignorError
-from muster.core.coordination import AssignorChoice
-from muster.core.decisions import Decisions
+from muster.core.overrides import AssignorChoice, Overrides
 from muster.settings.assignor_choice import choosable, load_chosen, load_in_force
 from muster.settings.clusters import ClusterSettings
 
@@ -35,7 +34,7 @@ def test_a_dotted_path_that_the_file_does_not_name_is_not_even_imported() -> Non
         load_chosen(cluster(), STRANGE, {})
     choice = AssignorChoice(by="ann", why="r", at=1.0, name=STRANGE)
     with pytest.raises(AssignorError, match=r"may not be chosen by hand.*chosen instead of clusters.yaml's"):
-        load_in_force(cluster(), Decisions(assignor=choice))
+        load_in_force(cluster(), Overrides(assignor=choice))
     assert "this" not in sys.modules
 
 

@@ -14,7 +14,6 @@ from muster.commands.command import Actor, CommandError
 from muster.consumer import predecessor
 from muster.core import wire
 from muster.core.assignors import BUILT_IN, AssignorError, load_assignor
-from muster.core.decisions import Decisions, Pin
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
@@ -25,7 +24,8 @@ from muster.core.model import (
     TopicState,
     TopicStatus,
 )
-from muster.core.patience import Patience, Policy
+from muster.core.overrides import Overrides, Pin
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.preview import MOST_PARTITIONS, WhatIf, WhatIfError, suppose
 from muster.core.state_machine import advance
@@ -59,7 +59,7 @@ def test_a_reason_that_is_no_unicode_or_huge_is_written_so_that_it_can_be_read()
         assert len(data) < 10_000
     pin = Pin("t", 0, "a", by="y" * 500_000, at=0.0, why="\ud800;x")
     assert len(str(pin)) < 500
-    assert Decisions(pins={("t", 0): pin}).reasons("t", {0: "b"}, {0: "a"})[0].endswith("?,x")
+    assert Overrides(pins={("t", 0): pin}).reasons("t", {0: "b"}, {0: "a"})[0].endswith("?,x")
 
 
 @pytest.mark.parametrize("key", ["bootstrap.servers", "group.id"])
@@ -108,7 +108,7 @@ def test_nodes_that_contradict_each_other_become_stable(
         "b": ConsumerStatus("b", "i", {}),
     }
     for _ in range(3):
-        step = advance(snapshot, Patience(Policy(), live, statuses), {0: "a"}, 100.0)
+        step = advance(snapshot, Patience(Policy(), live, Replies(statuses)), {0: "a"}, 100.0)
         if step is None:
             break
         assert step.assignment.owners == {0: "a"}, "what consumers obey is not touched"
@@ -153,7 +153,7 @@ def test_the_greatest_and_the_least_weight_can_be_planned_with(name: str) -> Non
         for c, weight in (("a", LEAST_WEIGHT), ("b", GREATEST_WEIGHT), ("c", GREATEST_WEIGHT))
     }
     topics = [TopicSnapshot(topic, frozenset(range(7))) for topic in "tu"]
-    planned = plan(topics, consumers, load_assignor(name))
+    planned = plan(topics, consumers, load_assignor(name)).owners
     assert {owner for topic in planned.values() for owner in topic.values()} <= {"a", "b", "c"}
 
 

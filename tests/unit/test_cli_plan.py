@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.main import main
 from muster.cluster.sources import Sources
-from muster.core.decisions import Decisions, Pin
+from muster.core.overrides import Overrides, Pin
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import ClusterSettings
@@ -165,7 +165,7 @@ def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
 
 def test_pins_that_cannot_be_obeyed_and_what_is_unknown(world: World) -> None:
     pin = Pin(topic="t", partition=0, consumer="gone", by="ann", why="r", at=1.0)
-    world.decided = Decisions({("t", 0): pin}, errors=("a key is unreadable",))
+    world.decided = Overrides({("t", 0): pin}, errors=("a key is unreadable",))
     result = muster(world)
     assert "impossible pin: topic 't', partition 0" in result.stdout
     assert "warning: a key is unreadable" in result.stdout

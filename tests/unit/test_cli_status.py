@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from muster.cli.main import main
-from muster.core.decisions import Decisions
+from muster.core.overrides import Overrides
 from muster.edges.consul import IsolationEntry, Members, Registration
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import Node, World
@@ -38,7 +38,7 @@ class Consul:
         registered = {c: Registration(c, "h", 80) for c, there in self.world.consumers.items() if there.alive}
         return Members(found.membership, registered, found.doubt)
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         return self.world.decisions()
 
     def isolated(self) -> dict[str, IsolationEntry]:

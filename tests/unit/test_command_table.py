@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from muster.cli.main import main
 from muster.commands.command import Command
 from muster.commands.table import COMMANDS, DID, on_consumer, why_not
-from muster.core.coordination import Pause
-from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry
+from muster.core.overrides import Drain, Exclusion, IsolationEntry, Overrides, Pause
 
-BOTH = Decisions(
+BOTH = Overrides(
     isolated={"a": IsolationEntry(consumer="a", by="ann", at=1.0, why="w")},
     drained={"a": Drain("a", by="ann", at=1.0, why="w")},
     exclusions={("b", "t"): Exclusion("b", "t", by="ann", at=1.0, why="w")},
@@ -45,17 +44,17 @@ def test_command_line_has_the_command(command: Command) -> None:
 
 
 def test_undo_is_offered_where_the_override_stands() -> None:
-    assert on_consumer(Decisions(), "a") == ["isolate", "drain", "exclude"]
+    assert on_consumer(Overrides(), "a") == ["isolate", "drain", "exclude"]
     assert on_consumer(BOTH, "a") == ["restore", "undrain", "exclude"]
     assert on_consumer(BOTH, "b") == ["isolate", "drain", "exclude"]
 
 
 def test_commands_that_make_no_sense_say_why() -> None:
-    def reasons(decided: Decisions) -> dict[str, str]:
+    def reasons(decided: Overrides) -> dict[str, str]:
         found = {name: why_not(COMMANDS[name], decided) for name in ("pause", "resume", "rebalance")}
         return {name: reason for name, reason in found.items() if reason}
 
-    assert reasons(Decisions()) == {"resume": "not paused"}
+    assert reasons(Overrides()) == {"resume": "not paused"}
     assert reasons(BOTH) == {"pause": "paused already", "rebalance": "paused; resume it first"}
     assert why_not(COMMANDS["drain"], BOTH, {"consumer": "a"}) == "drained already"
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core import wire
 from muster.core.model import Consumer, State
 from muster.edges.consul import WaitIndex
@@ -83,7 +83,7 @@ def test_doubtful_membership_is_the_status_quo(world: World) -> None:
     assert one.compute_assignment().held == "Consul says there are none"
     assert one.compute_assignment().needed is False
     assert one.advance(60).changes == []
-    assert live_consumers(one.catalog).trusted is False
+    assert ConsumersReport.of(one.catalog.members()).trusted is False
     assert world.store.writes == 0
 
 

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from muster.core.history import (
     LONGEST_DETAILS,
     MOVES_BYTES,
-    Lever,
+    CommandEntry,
     Step,
     Transitions,
     Unreadable,
     entry_name,
     entry_number,
     format_entry,
-    format_transitions,
     history_path,
     parse_entry,
     step_of,
@@ -30,7 +29,7 @@ NOW = 1_000_000.5
 IDS = st.sampled_from(["a", "b-1", "c.x"])
 
 
-def read(data: bytes) -> Transitions | Lever | Unreadable:
+def read(data: bytes) -> Transitions | CommandEntry | Unreadable:
     return parse_entry(data, "/h/entry-0000000001", 7.0)
 
 
@@ -56,14 +55,14 @@ def transition(before: TopicState | None, after: TopicState, *moves: Move) -> Tr
 def test_transitions_are_read_as_they_were_written(moves: list[Move]) -> None:
     ordered = tuple(sorted(moves, key=lambda move: move.partition))
     step = Step("t", State.STABLE, State.CLOSING, 4, "why", 1.25, ordered, len(ordered))
-    assert read(format_transitions(NOW, "dag run", [step])) == Transitions(NOW, "dag run", (step,))
+    assert read(format_entry(Transitions(NOW, "dag run", (step,)))) == Transitions(NOW, "dag run", (step,))
 
 
 def test_a_lever_is_read_as_it_was_written() -> None:
-    lever = Lever(NOW, "ann", "isolate", "disk full", "command line", {"consumer": "a"})
+    lever = CommandEntry(NOW, "ann", "isolate", "disk full", "command line", {"consumer": "a"})
     assert read(format_entry(lever)) == lever
     with pytest.raises(ValueError, match=r"isolate.*details take more"):
-        format_entry(Lever(NOW, "ann", "isolate", "", details={"x": "y" * LONGEST_DETAILS}))
+        format_entry(CommandEntry(NOW, "ann", "isolate", "", details={"x": "y" * LONGEST_DETAILS}))
 
 
 def test_moves_are_cut_evenly_over_the_topics_of_a_write_and_all_are_counted() -> None:
@@ -72,7 +71,7 @@ def test_moves_are_cut_evenly_over_the_topics_of_a_write_and_all_are_counted() -
         return Step(topic, State.INITIAL, State.STARTING, 1, "first assignment", 0.0, moves, count)
 
     steps = [step(f"t{n}", 100) for n in range(500)] + [step("big", 50_000)]
-    data = format_transitions(NOW, "", steps)
+    data = format_entry(Transitions(NOW, "", tuple(steps)))
     assert len(data) < MOVES_BYTES * 1.5 + 501 * 200
     found = read(data)
     assert isinstance(found, Transitions)
@@ -80,7 +79,7 @@ def test_moves_are_cut_evenly_over_the_topics_of_a_write_and_all_are_counted() -
     assert all(0 < len(s.moves) < 100 for s in found.steps)
     assert found.steps[0].moves == steps[0].moves[: len(found.steps[0].moves)]
     # A topic by itself has all of it.
-    alone = read(format_transitions(NOW, "", [step("t", 100)]))
+    alone = read(format_entry(Transitions(NOW, "", (step("t", 100),))))
     assert isinstance(alone, Transitions)
     assert len(alone.steps[0].moves) == 100
 
@@ -107,8 +106,8 @@ def test_malformed_entry_is_shown_as_such_with_the_time_it_came(data: bytes) -> 
 
 
 def test_unknown_keys_are_ignored() -> None:
-    entry = json.loads(format_entry(Lever(NOW, "ann", "pin", "cache"))) | {"later": 1}
-    assert read(json.dumps(entry).encode()) == Lever(NOW, "ann", "pin", "cache")
+    entry = json.loads(format_entry(CommandEntry(NOW, "ann", "pin", "cache"))) | {"later": 1}
+    assert read(json.dumps(entry).encode()) == CommandEntry(NOW, "ann", "pin", "cache")
 
 
 def test_a_step_says_how_long_the_rebalance_took_so_far() -> None:

@@ -14,8 +14,8 @@ from muster.core.model import (
     Membership,
     TopicSnapshot,
 )
-from muster.core.preview import AS_IT_IS, PlannedMove, WhatIf, preview
-from muster.core.reasons import Cause
+from muster.core.preview import AS_IT_IS, WhatIf, preview
+from muster.core.reasons import Cause, PlannedMove
 from tests.support.plans import live, topic
 
 
@@ -79,15 +79,15 @@ def only_move(
 def test_reason_follows_from_the_facts(
     snapshot: TopicSnapshot, membership: Membership, cause: Cause, text: str
 ) -> None:
-    reason = only_move(snapshot, membership).reason
-    assert (reason.cause, reason.text) == (cause, text)
+    move = only_move(snapshot, membership)
+    assert (move.cause, move.reason) == (cause, text)
 
 
 def test_the_rule_of_the_assignor_where_balance_does_not_gain() -> None:
     swapped = topic({0: "b", 1: "a"})
     moves = preview([swapped], live("a", "b"), load_assignor("range")).moves
-    assert [m.reason.cause for m in moves] == [Cause.RULE, Cause.RULE]
-    assert moves[0].reason.text == "assignor range deals it so"
+    assert [m.cause for m in moves] == [Cause.RULE, Cause.RULE]
+    assert moves[0].reason == "assignor range deals it so"
 
 
 def test_a_promoted_standby() -> None:
@@ -98,8 +98,8 @@ def test_a_promoted_standby() -> None:
     assert before.assignment is not None
     before = replace(before, assignment=replace(before.assignment, standbys={0: ("c",)}))
     move = only_move(before, live("b", "c"), Steered(promote))
-    assert (move.target, move.reason.cause) == ("c", Cause.STANDBY)
-    assert move.reason.text == "consumer a left; its standby c is promoted"
+    assert (move.target, move.cause) == ("c", Cause.STANDBY)
+    assert move.reason == "consumer a left; its standby c is promoted"
 
 
 def stay_or(chosen: Callable[[int, PlanningContext], str | None]) -> Steered:
@@ -116,7 +116,7 @@ def test_a_pin_and_what_makes_room_for_it() -> None:
     found = preview(
         [topic({0: "a", 1: "b"})], live("a", "b"), stay_or(rule), PlanningContext(pins={"t": {0: "b"}})
     )
-    assert [(m.partition, m.reason.cause, m.reason.text) for m in found.moves] == [
+    assert [(m.partition, m.cause, m.reason) for m in found.moves] == [
         (0, Cause.PIN, "pinned to b"),
         (1, Cause.PIN, "makes room for a pinned partition"),
     ]
@@ -129,7 +129,7 @@ def test_an_exclusion() -> None:
         stay_or(lambda p, known: "b" if known.exclusions else None),
         PlanningContext(exclusions={"a": frozenset({"t"})}),
     )
-    assert (move.reason.cause, move.reason.text) == (Cause.EXCLUSION, "consumer a is excluded from topic t")
+    assert (move.cause, move.reason) == (Cause.EXCLUSION, "consumer a is excluded from topic t")
 
 
 def test_a_leaders_zone() -> None:
@@ -139,7 +139,7 @@ def test_a_leaders_zone() -> None:
         stay_or(lambda p, known: "b" if known.racks else None),
         PlanningContext(racks={"t": {0: "y"}}),
     )
-    assert (move.reason.cause, move.reason.text) == (Cause.ZONE, "its leader is in zone y, as is b")
+    assert (move.cause, move.reason) == (Cause.ZONE, "its leader is in zone y, as is b")
 
 
 def test_measured_load() -> None:
@@ -149,7 +149,7 @@ def test_measured_load() -> None:
         stay_or(lambda p, known: "b" if known.loads else None),
         PlanningContext(loads={"t": {0: 9.0}}),
     )
-    assert move.reason.cause is Cause.LOAD
+    assert move.cause is Cause.LOAD
 
 
 def test_priority() -> None:
@@ -159,7 +159,7 @@ def test_priority() -> None:
     move = only_move(
         topic({0: "a", 1: "b"}), live(Consumer("a", priority=1), Consumer("b", priority=2)), Steered(highest)
     )
-    assert (move.reason.cause, move.reason.text) == (Cause.PRIORITY, "consumer b has priority 2, a has 1")
+    assert (move.cause, move.reason) == (Cause.PRIORITY, "consumer b has priority 2, a has 1")
 
 
 def test_another_assignor() -> None:
@@ -169,7 +169,7 @@ def test_another_assignor() -> None:
         "sticky",
         what_if=WhatIf(assignor=stay_or(lambda p, _: "b" if p == 0 else None)),
     )
-    assert (move.reason.cause, move.reason.text) == (
+    assert (move.cause, move.reason) == (
         Cause.ASSIGNOR,
         "assignor steered moves it, sticky would not",
     )
@@ -182,7 +182,7 @@ def test_move_that_the_usual_assignor_makes_too_is_not_attributed_to_another() -
         "sticky",
         what_if=WhatIf(assignor=load_assignor("sticky")),
     )
-    assert move.reason.cause is Cause.BALANCE
+    assert move.cause is Cause.BALANCE
 
 
 def test_changed_attributes() -> None:
@@ -191,8 +191,8 @@ def test_changed_attributes() -> None:
         live("a", "b"),
         what_if=WhatIf(joining={"b": Consumer("b", weight=3)}),
     )
-    assert (move.source, move.target, move.reason.cause) == ("a", "b", Cause.ATTRIBUTES)
-    assert move.reason.text == "attributes of b changed"
+    assert (move.source, move.target, move.cause) == ("a", "b", Cause.ATTRIBUTES)
+    assert move.reason == "attributes of b changed"
 
 
 def test_an_assignor_that_fails_without_a_circumstance_explains_nothing_and_harms_nothing() -> None:
@@ -204,4 +204,4 @@ def test_an_assignor_that_fails_without_a_circumstance_explains_nothing_and_harm
     move = only_move(
         topic({0: "a", 1: "b"}), live("a", "b"), stay_or(rule), PlanningContext(loads={"t": {0: 9.0}})
     )
-    assert move.reason.cause is Cause.RULE
+    assert move.cause is Cause.RULE

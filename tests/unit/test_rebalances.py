@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli import history as command
 from muster.cli.main import main
-from muster.core.history import Lever, Record, Step, Transitions, Unreadable
+from muster.core.history import CommandEntry, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.core.rebalances import Phase, Quiet, Rebalance, events
 from tests.support.simulated import World
@@ -27,10 +27,10 @@ def step(before: State, after: State, lasted: float = 0.0, *moves: Move, topic: 
     return Step(topic, before, after, 1, JOINED, lasted, moves, len(moves))
 
 
-def log(*entries: tuple[float, Step] | Lever | Unreadable, by: str = "dag run") -> list[Record]:
+def log(*entries: tuple[float, Step] | CommandEntry | Unreadable, by: str = "dag run") -> list[Record]:
     return [
         Record(number, entry.at, entry)
-        if isinstance(entry, Lever | Unreadable)
+        if isinstance(entry, CommandEntry | Unreadable)
         else Record(number, entry[0], Transitions(entry[0], by, (entry[1],)))
         for number, entry in enumerate(entries)
     ]
@@ -69,7 +69,7 @@ def test_one_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
 
 def test_topics_levers_and_malformed_entries_are_listed_newest_first() -> None:
     other = [(12.0, step(INITIAL, STARTING, topic="u")), (15.0, step(STARTING, STABLE, 3.0, topic="u"))]
-    lever, rubbish = Lever(9.0, "ann", "isolate", "disk full"), Unreadable(13.5, "holds rubbish")
+    lever, rubbish = CommandEntry(9.0, "ann", "isolate", "disk full"), Unreadable(13.5, "holds rubbish")
     found = events(log(lever, *A_REBALANCE[:2], other[0], rubbish, *A_REBALANCE[2:], other[1]), 20.0)
     assert [getattr(event, "topic", "") for event in found] == ["", "u", "t", ""]
     assert found[0] == rubbish
@@ -99,7 +99,9 @@ def muster_history(world: World, *args: str) -> Result:
 
 
 def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> None:
-    lever = Lever(9.0, "ann", "pin", "has the cache", "command line", {"topic": "t", "partitions": "3"})
+    lever = CommandEntry(
+        9.0, "ann", "pin", "has the cache", "command line", {"topic": "t", "partitions": "3"}
+    )
     world.store.record(log(lever, *A_REBALANCE))
     shown = muster_history(world)
     assert shown.exit_code == 0

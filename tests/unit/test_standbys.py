@@ -18,8 +18,8 @@ from muster.core.model import (
     TopicSnapshot,
     Transition,
 )
-from muster.core.patience import Patience, Policy
-from muster.core.planner import Plan, plan
+from muster.core.patience import Patience, Policy, Replies
+from muster.core.planner import plan
 from muster.core.state_machine import advance
 from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
 from tests.support.simulated import SimulatedStore, World
@@ -43,7 +43,7 @@ def step(
     now: float = NOW,
     **statuses: Any,
 ) -> Transition | None:
-    patience = Patience(Policy(delay), membership, statuses.get("statuses", {}))
+    patience = Patience(Policy(delay), membership, Replies(statuses.get("statuses", {})))
     return advance(snapshot, patience, targets, now, standbys=standbys)
 
 
@@ -176,30 +176,29 @@ class TestStateMachine:
 class TestPlan:
     CONSUMERS: ClassVar[Mapping[str, Consumer]] = {name: Consumer(name) for name in "abc"}
 
-    def test_is_a_mapping_of_topic_to_owners(self) -> None:
+    def test_has_owners_of_each_topic_and_no_standbys_without_an_assignor_that_names_them(self) -> None:
         made = plan([topic(HALVES)], self.CONSUMERS, load_assignor("sticky"))
-        assert made == {"t": dict(made.owners["t"])}
-        assert made.get("u", {}) == {}
+        assert made.owners.keys() == {"t"}
+        assert made.owners["t"].keys() == HALVES.keys()
         assert made.standbys == {}
-        assert len(Plan()) == 0
 
     def test_standbys_of_the_topic_nodes_are_promoted(self) -> None:
         """The planner itself hands on what stands in the snapshots, so every caller plans with it."""
         before = standing(topic(dict.fromkeys(range(4), "gone")), {0: ("c",), 1: ("b",), 2: ("c",)})
         made = plan([before], self.CONSUMERS, load_assignor("co-partitioned", {"standbys": 1}))
-        assert [made["t"][p] for p in range(3)] == ["c", "b", "c"]
-        assert all(made["t"][p] not in made.standbys["t"][p] for p in range(4))
+        assert [made.owners["t"][p] for p in range(3)] == ["c", "b", "c"]
+        assert all(made.owners["t"][p] not in made.standbys["t"][p] for p in range(4))
 
     def test_a_topic_in_mid_rebalance_holds_its_group_still(self) -> None:
         everything = dict.fromkeys(range(4), "a")
         other = replace(topic(everything, State.STARTING, to_start={"a": {0}}), topic="u")
         assignor = load_assignor("co-partitioned")
-        assert plan([topic(everything), other], self.CONSUMERS, assignor) == {
+        assert plan([topic(everything), other], self.CONSUMERS, assignor).owners == {
             "t": everything,
             "u": everything,
         }
         settled = plan([topic(everything), replace(topic(everything), topic="u")], self.CONSUMERS, assignor)
-        assert settled["t"] == settled["u"] != everything
+        assert settled.owners["t"] == settled.owners["u"] != everything
 
 
 def standbys(store: SimulatedStore, name: str) -> dict[int, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from muster.core.model import (
     TopicState,
     Transition,
 )
-from muster.core.patience import NOTHING_HEARD, Heard, Patience, Policy
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.state_machine import WENT_BACK, advance, consumers_to_ask, recreated
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
@@ -33,9 +33,10 @@ def step(
     statuses: Mapping[str, ConsumerStatus] | None = None,
     delay: float = 0.0,
     now: float = NOW,
-    heard: Heard = NOTHING_HEARD,
+    heard: Replies | None = None,
 ) -> Transition | None:
-    return advance(snapshot, Patience(Policy(delay), membership, statuses or {}, heard), targets or {}, now)
+    replies = replace(heard or Replies(), statuses=statuses or {})
+    return advance(snapshot, Patience(Policy(delay), membership, replies), targets or {}, now)
 
 
 def after(transition: Transition) -> TopicSnapshot:
@@ -219,7 +220,7 @@ class TestAway:
         assert done.assignment.owners == self.ALL_TO_A
 
     def test_doubted_owner_keeps_its_partitions_for_longer(self) -> None:
-        doubt = Heard(doubted=frozenset("b"))
+        doubt = Replies(doubted=frozenset("b"))
         there = members("a")
         assert expect(step(topic(HALVES), there, self.ALL_TO_A, heard=doubt)).state.to_close == {}
         assert self.away(topic(HALVES), 9.9, there, heard=doubt) is None
@@ -228,7 +229,7 @@ class TestAway:
     def test_older_incarnation_that_answers_must_have_closed_as_well(self) -> None:
         taken = topic({0: "a", 1: "a"}, State.CLOSING, to_start={"a": {2, 3}}, to_close={"b": {2, 3}})
         there = members("a", "b", older=("b",))
-        holds = Heard(older={"b": tuple(status("b", {2}).values())})
+        holds = Replies(older={"b": tuple(status("b", {2}).values())})
         done = expect(step(taken, there, self.ALL_TO_A, status("b"), heard=holds))
         assert done.assignment.owners == {0: "a", 1: "a", 3: "a"}
         assert done.state.to_close == {"b": {2}}
@@ -408,7 +409,7 @@ class TestStable:
 
     def test_leaving_consumer_hands_over_while_it_reads_on(self) -> None:
         there = Membership({"a": Consumer("a"), "b": Consumer("b", leaving=True)})
-        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky")).owners["t"]
         assert targets == dict.fromkeys(range(4), "a"), "it is given nothing"
         first = expect(step(topic(HALVES), there, targets))
         assert first.state.to_close == {"b": {2, 3}}
@@ -420,7 +421,7 @@ class TestStable:
 
     def test_nothing_moves_if_all_leave(self) -> None:
         there = Membership({c: Consumer(c, leaving=True) for c in ("a", "b")})
-        targets = plan([topic(HALVES)], there.live, load_assignor("sticky"))["t"]
+        targets = plan([topic(HALVES)], there.live, load_assignor("sticky")).owners["t"]
         assert step(topic(HALVES), there, targets) is None
 
     def test_owner_that_comes_back_before_it_was_given_away_closes_first(self) -> None:
@@ -606,7 +607,7 @@ class TestRebalanceDelay:
         assert first.state.missing == {"b": NOW}
         later = topic(HALVES, missing={"b": NOW})
         assert step(later, members("a"), dict.fromkeys(range(4), "a"), delay=30, now=NOW + 29) is None
-        assert Patience(Policy(30), members("a"), {}).next_change([later], NOW + 1) == NOW + 30
+        assert Patience(Policy(30), members("a"), Replies()).next_change([later], NOW + 1) == NOW + 30
 
     def test_back_in_time_nothing_moves(self) -> None:
         done = expect(

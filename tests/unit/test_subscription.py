@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.subscription import Subscription, TopicDecision
+from muster.core.overrides import TopicOverride
+from muster.core.subscription import Subscription
 
 
-def said(selector: str, subscribed: bool, pattern: bool = False) -> TopicDecision:
-    return TopicDecision(
+def said(selector: str, subscribed: bool, pattern: bool = False) -> TopicOverride:
+    return TopicOverride(
         by="ann", at=1.0, why="cost; really", selector=selector, pattern=pattern, subscribed=subscribed
     )
 
 
-def reads(*decided: TopicDecision, doubt: bool = False) -> Subscription:
+def reads(*decided: TopicOverride, doubt: bool = False) -> Subscription:
     return Subscription(frozenset({"t"}), ("x-.*",), decided, doubt)
 
 
@@ -40,7 +41,7 @@ def reads(*decided: TopicDecision, doubt: bool = False) -> Subscription:
         ([said("y", True, True)], "yy", False),
     ],
 )
-def test_the_nearest_word_counts(decided: list[TopicDecision], topic: str, included: bool) -> None:
+def test_the_nearest_word_counts(decided: list[TopicOverride], topic: str, included: bool) -> None:
     subscription = reads(*decided)
     assert subscription.includes(topic) is included
     assert subscription.takes_up(topic) is included
@@ -79,7 +80,7 @@ SELECTORS = st.sampled_from(["t", "x-1", "x-.*", ".*", "y"])
     st.booleans(),
 )
 def test_order_does_not_matter_and_a_topic_is_never_both_taken_up_and_let_go(
-    decided: list[TopicDecision], topic: str, doubt: bool
+    decided: list[TopicOverride], topic: str, doubt: bool
 ) -> None:
     subscription = reads(*decided, doubt=doubt)
     assert subscription.includes(topic) == reads(*reversed(decided), doubt=doubt).includes(topic)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.core.wire import WireError
-from muster.core.wire_racks import format_racks, parse_racks, racks_path
+from muster.core.wire import WireError, format_racks, parse_racks, racks_path
 
 PATH = racks_path("c", "t")
 

@@ -37,8 +37,7 @@ from muster.airflow.stats import CoordinatorStats
 from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
 from muster.airflow.watcher import Watched
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.coordinator.live import live_consumers
-from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change
+from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, ConsumersReport
 from muster.core.model import State
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
@@ -123,7 +122,7 @@ def fetch_consumers(name: str, context: Context) -> None:
     stats = CoordinatorStats(name)
     with stats.reading():
         stop_abandoned(consul, context["ti"].get_task_states)
-        report = live_consumers(consul.catalog)
+        report = ConsumersReport.of(consul.catalog.members())
     stats.consumers(report)
     context["ti"].xcom_push(REPORT, report.as_dict())
     if not report.trusted:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from muster.cli.errors import explained
 from muster.cli.tables import console
 from muster.cluster.sources import Opener, Sources
-from muster.core.history import Lever, Record, Unreadable
+from muster.core.history import CommandEntry, Record, Unreadable
 from muster.core.model import Move
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
@@ -89,7 +89,7 @@ def _read(sources: Sources, now: float, since: float, limit: int, topic: str | N
 def _concerns(event: Event, topic: str | None) -> bool:
     if topic is None or isinstance(event, Unreadable):
         return True
-    if isinstance(event, Lever):
+    if isinstance(event, CommandEntry):
         return bool(event.details.get("topic", topic) == topic)
     return event.topic == topic
 
@@ -101,7 +101,7 @@ def _recent(event: Event, since: float) -> bool:
 
 
 def _lines(event: Event) -> Iterator[str]:
-    if isinstance(event, Lever):
+    if isinstance(event, CommandEntry):
         details = ", ".join(f"{key} {value}" for key, value in sorted(event.details.items()))
         via = f" (via {event.via})" if event.via else ""
         yield f"{_when(event.at)}  lever {event.what}  {details}"

@@ -12,16 +12,14 @@ from muster.cli.errors import OutOfReachError, explained
 from muster.cli.plan_output import PlanResult, as_json, show
 from muster.cli.what_if import JoiningType, PairType
 from muster.cluster.sources import Opener, Sources
-from muster.coordinator.circumstances import CircumstancesReader
+from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.decisions import Decisions
 from muster.core.model import TopicSnapshot
+from muster.core.overrides import Overrides
 from muster.core.planner import plan as plan_assignment
-from muster.core.preview import preview, suppose
-from muster.core.readable import readable
-from muster.core.supposition import Joining, what_if
-from muster.core.wire import WireError
+from muster.core.preview import Joining, preview, suppose, what_if
+from muster.core.wire import WireError, readable
 from muster.settings.assignor_choice import in_force, load_in_force
 from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
 
@@ -94,7 +92,7 @@ def _planned(
     settings: ClusterSettings,
     sources: Sources,
     topics: Mapping[str, TopicSnapshot | WireError],
-    decisions: Decisions,
+    decisions: Overrides,
     own: Assignor,
     other: Assignor | None,
     without: Sequence[str],
@@ -111,26 +109,26 @@ def _planned(
         raise OutOfReachError(f"Consul's answer is not to be trusted now: {members.doubt}")
     supposed_if = what_if(without, joining, partitions, other, membership, left_alone)
     assignor = other or own
-    reader = CircumstancesReader(sources, sources, sources.poll, time.time, settings.status_timeout)
-    known = reader.read(snapshots, membership.live, assignor, decisions)
-    found = preview(snapshots.values(), membership, own, known.circumstances, supposed_if)
+    reader = ContextReader(sources, sources.poll, time.time, settings.status_timeout)
+    context, warnings = reader.read(snapshots, membership.live, assignor, decisions)
+    found = preview(snapshots.values(), membership, own, context, supposed_if)
     shadow = None
     if settings.shadow_assignor is not None and not found.held:
-        supposed = suppose(supposed_if, snapshots.values(), membership)
-        live = supposed.membership.live
+        supposed, members_then = suppose(supposed_if, snapshots.values(), membership)
+        live = members_then.live
         shadow = shadow_report(
             settings.shadow_assignor,
-            supposed.snapshots.values(),
+            supposed.values(),
             live,
-            plan_assignment(supposed.snapshots.values(), live, assignor, known.circumstances),
-            lambda candidate: reader.read(snapshots, membership.live, candidate, decisions).circumstances,
+            plan_assignment(supposed.values(), live, assignor, context).owners,
+            lambda candidate: reader.read(snapshots, membership.live, candidate, decisions)[0],
         )
     return PlanResult(
         settings.name,
         supposed_if,
         found,
         left_alone,
-        known.warnings,
+        warnings,
         shadow,
         leaving,
         paused=str(decisions.paused or ""),

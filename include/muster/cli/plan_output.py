@@ -37,7 +37,7 @@ class PlanResult:
     @property
     def reasons(self) -> list[tuple[str, int]]:
         """Each reason in words with the number of moves, the most frequent first."""
-        counts = Counter(move.reason.text for move in self.preview.moves)
+        counts = Counter(move.reason for move in self.preview.moves)
         return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -70,8 +70,8 @@ def as_json(result: PlanResult) -> str:
                 "partition": move.partition,
                 "from": move.source,
                 "to": move.target,
-                "cause": move.reason.cause,
-                "why": move.reason.text,
+                "cause": move.cause,
+                "why": move.reason,
             }
             for move in found.moves
         ],
@@ -106,9 +106,7 @@ def show(result: PlanResult, *, everything: bool = False) -> None:
 def _moves(out: Console, found: Preview, limit: int | None) -> None:
     rows = table("topic", "#partition", "from", "to", "why")
     for move in found.moves[:limit]:
-        rows.add_row(
-            move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason.text
-        )
+        rows.add_row(move.topic, str(move.partition), move.source or "-", move.target or "-", move.reason)
     out.print(rows)
     cut(out, len(found.moves), limit)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from muster.core.supposition import ATTRIBUTES, Joining
+from muster.core.preview import ATTRIBUTES, Joining
 from muster.core.wire import WireError, check_id, check_topic
 from muster.edges.consul_members import GREATEST_WEIGHT
 

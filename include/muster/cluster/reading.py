@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from muster.cluster.lag import Offsets
-from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.history import Record
 from muster.core.model import ConsumerStatus, TopicSnapshot
+from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError, IsolationEntry, Members
 from muster.edges.kafka import KafkaError
@@ -95,7 +95,7 @@ class InConsul:
 
     members: Members
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
-    decisions: Decisions = NOTHING_DECIDED
+    decisions: Overrides = NO_OVERRIDES
 
 
 @dataclass(frozen=True)

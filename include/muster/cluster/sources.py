@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from muster.cluster.lag import Offsets
-from muster.core.decisions import Decisions
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicPartition, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides
+from muster.core.wire import Racks, WireError
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Members
 from muster.edges.consul_api import address
 from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
@@ -63,7 +62,7 @@ class Sources:
         """Read from Consul which consumers a person isolated, and why."""
         return self._consul(lambda consul: consul.overrides.isolated())
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""
         return self._consul(lambda consul: consul.overrides.decisions())
 

@@ -17,10 +17,10 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
-from muster.core.decisions import NOTHING_DECIDED, Decisions
-from muster.core.diagnosis import Waiting, overdue, stalled, stuck_message, waiting_for
+from muster.core.diagnosis import Waiting, held_up, overdue, stuck
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
-from muster.core.readable import readable
+from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.wire import readable
 from muster.edges.consul import IsolationEntry, Registration
 from muster.settings.clusters import ClusterSettings
 
@@ -103,9 +103,9 @@ class ClusterState:
         return self.consul.isolated if self.consul is not None else {}
 
     @property
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """What people decided, as far as it was read."""
-        return self.consul.decisions if self.consul is not None else NOTHING_DECIDED
+        return self.consul.decisions if self.consul is not None else NO_OVERRIDES
 
     @property
     def statuses(self) -> Mapping[str, ConsumerStatus]:
@@ -167,27 +167,15 @@ class ClusterState:
         """The consumers that hold up each topic; nothing while it is unknown which are live."""
         if self.membership is None:
             return {}
-        found: dict[str, list[Waiting]] = {}
-        for topic in self.topics:
-            snapshot = self.snapshots[topic]
-            of_topic = waiting_for(snapshot, self.membership, self.statuses, self.failures)
-            of_topic += stalled(snapshot, self.membership, self.statuses, self.settings.stuck_after)
-            if of_topic:
-                found[topic] = of_topic
-        return found
+        stuck_after = self.settings.stuck_after
+        return held_up(self.snapshots, self.membership, self.statuses, self.failures, stuck_after)
 
     @cached_property
     def stuck(self) -> dict[str, str]:
         """Topic to the full message for people, of those that are held up for longer than `stuck_after`."""
         if self.membership is None:
             return {}
-        found = {}
-        for topic in self.topics:
-            waiting = self.waiting.get(topic, [])
-            message = stuck_message(self.snapshots[topic], waiting, self.at, self.settings.stuck_after)
-            if message is not None:
-                found[topic] = message
-        return found
+        return stuck(self.snapshots, self.waiting, self.at, self.settings.stuck_after)
 
     @cached_property
     def cells(self) -> dict[str, TopicCells]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from muster.commands.command import Actor, Command, Outcome
 from muster.commands.target import Target
-from muster.core.history import LONGEST_DETAILS, Lever
+from muster.core.history import LONGEST_DETAILS, CommandEntry
 from muster.edges.zookeeper import ZooKeeperError
 
 
@@ -25,7 +25,7 @@ def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
     said = {"reason": actor.reason, "who": actor.name, "at": actor.at}
-    entry = Lever(
+    entry = CommandEntry(
         at=actor.at,
         who=actor.name,
         what=found.name or command.name,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from muster.core.decided import Decided
-from muster.core.decisions import Decisions
+from muster.core.overrides import Override, Overrides
 
 LONGEST = 1_000
 """Characters of a name, a reason or a list of partitions."""
@@ -148,7 +147,7 @@ class Standing:
     """An override in force: `on` says by field what it is about; `override` has its author and reason."""
 
     on: Mapping[str, Any]
-    override: Decided
+    override: Override
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +175,11 @@ class Command:
     fields: tuple[Field, ...] = ()
     undo: str = ""
     override: str = ""
-    standing: Callable[[Decisions], Iterable[Standing]] = lambda _: ()
+    standing: Callable[[Overrides], Iterable[Standing]] = lambda _: ()
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
-    unavailable: Callable[[Decisions], str] = lambda _: ""
+    unavailable: Callable[[Overrides], str] = lambda _: ""
 
     @property
     def subject(self) -> str:

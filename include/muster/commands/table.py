@@ -11,8 +11,7 @@ from muster.commands.actions.coordination import pause, plan_with, rebalance_now
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
-from muster.core.decided import Decided
-from muster.core.decisions import Decisions
+from muster.core.overrides import Override, Overrides
 
 CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered in Consul")
 TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
@@ -31,7 +30,7 @@ ASSIGNOR = Field(
 )
 
 
-def _on_consumers(found: Mapping[str, Decided]) -> list[Standing]:
+def _on_consumers(found: Mapping[str, Override]) -> list[Standing]:
     return [Standing({"consumer": consumer}, each) for consumer, each in found.items()]
 
 
@@ -282,7 +281,7 @@ _DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
 CLUSTER_WIDE: Mapping[str, Any] = {}
 
 
-def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
+def why_not(command: Command, decided: Overrides, on: Mapping[str, Any] = CLUSTER_WIDE) -> str:
     """Return why `command` makes no sense on `on` (fields with their values, all of one override's) by the overrides
     in force, '' if it does. A command is checked again when it is given."""
     if (does := _DOES.get(command.name)) is not None and does is not command:
@@ -292,11 +291,11 @@ def why_not(command: Command, decided: Decisions, on: Mapping[str, Any] = CLUSTE
     return command.unavailable(decided)
 
 
-def _stands(command: Command, decided: Decisions, on: Mapping[str, Any]) -> bool:
+def _stands(command: Command, decided: Overrides, on: Mapping[str, Any]) -> bool:
     return any(each.on == on for each in command.standing(decided))
 
 
-def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standing]]:
+def standing_on(decided: Overrides, consumer: str) -> list[tuple[Command, Standing]]:
     """Return the overrides about `consumer` alone, with the commands that left them."""
     return [
         (command, each)
@@ -306,7 +305,7 @@ def standing_on(decided: Decisions, consumer: str) -> list[tuple[Command, Standi
     ]
 
 
-def on_consumer(decided: Decisions, consumer: str) -> list[str]:
+def on_consumer(decided: Overrides, consumer: str) -> list[str]:
     """Return the names of the commands that make sense on `consumer`."""
     return [
         name

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from muster.coordinator.ports import StatusPoller
 from muster.core.model import Consumer, ConsumerStatus, Membership, TopicSnapshot, TopicStatus
-from muster.core.patience import NOTHING_HEARD, Heard
+from muster.core.patience import Replies
 from muster.core.state_machine import consumers_to_ask, topics_ahead
 from muster.edges.status import StatusFailure, StatusResult
 
@@ -36,18 +36,17 @@ Process = tuple[str, str | None]
 """A consumer's id and its incarnation."""
 
 
-@dataclass(frozen=True)
-class Replies:
-    """The result of asking.
+class StatusPoller(Protocol):
+    """`muster.edges.status.poll_statuses`."""
 
-    `statuses` are the answers of registered incarnations, `failures` says why others are unavailable, `heard` is what
-    `advance` needs besides. `lost` are the owners that are not live.
-    """
-
-    statuses: Mapping[str, ConsumerStatus] = field(default_factory=dict)
-    failures: Mapping[str, str] = field(default_factory=dict)
-    heard: Heard = NOTHING_HEARD
-    lost: frozenset[str] = frozenset()
+    def __call__(
+        self,
+        consumers: Iterable[Consumer],
+        timeout: float,
+        *,
+        topics: Mapping[str, Collection[str]] | None = None,
+    ) -> Mapping[str, StatusResult]:
+        """Ask all consumers at once; each about its `topics` only, if given. Answers may hold others, too."""
 
 
 def ask(
@@ -69,7 +68,7 @@ def ask(
     behind = topics_ahead(snapshots, (), noted)
     round_.ask(_merged(kept.open_questions(snapshots, membership, behind), also))
     kept.take(round_.live_answers())
-    if (ahead := topics_ahead(snapshots, round_.all_answers(), noted)).keys() != behind.keys():
+    if (ahead := topics_ahead(snapshots, round_.all_answers(), noted)) != behind:
         round_.ask(kept.open_questions(snapshots, membership, ahead))
         kept.take(round_.live_answers())
     owners = _owners(snapshots.values())
@@ -80,12 +79,10 @@ def ask(
     return Replies(
         statuses,
         round_.failures,
-        Heard(
-            older={consumer: tuple(found) for consumer, found in round_.older.items()},
-            doubted=frozenset(without_sign if doubted else ()),
-            epochs=noted,
-        ),
+        {consumer: tuple(found) for consumer, found in round_.older.items()},
         frozenset(owners - membership.live.keys()),
+        frozenset(without_sign if doubted else ()),
+        noted,
     )
 
 
@@ -229,10 +226,7 @@ def _complete(answer: ConsumerStatus, topics: Iterable[str]) -> ConsumerStatus:
     """An answer with every topic that was asked about: without epochs, what is not mentioned is not held."""
     if answer.epochs:
         return answer
-    mentioned = {topic: TopicStatus() for topic in topics} | dict(answer.topics)
-    return ConsumerStatus(
-        answer.consumer, answer.incarnation, mentioned, leaving=answer.leaving, details=answer.details
-    )
+    return replace(answer, topics={topic: TopicStatus() for topic in topics} | dict(answer.topics))
 
 
 def _merged(first: Questions, second: Questions) -> dict[str, set[str]]:

@@ -6,40 +6,34 @@ and Consul themselves, so a run can be cut off anywhere and the next one carries
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import SecretStr
 
-from muster.coordinator import gc_policy
-from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, ask
-from muster.coordinator.circumstances import CircumstancesReader, Known
-from muster.coordinator.ports import Catalog, Lister, Overrides, StatusPoller, Store
-from muster.coordinator.reports import (
-    AdvanceReport,
-    Change,
-    PartitionsReport,
-    PlanReport,
-)
+from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
+from muster.coordinator.planning_context import ContextReader
+from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import View
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
-from muster.core.coordination import AssignorChoice
-from muster.core.decisions import Decisions
-from muster.core.diagnosis import Waiting
-from muster.core.model import Consumer, State, TopicSnapshot, Transition
+from muster.core.diagnosis import Waiting, held_up, stuck
+from muster.core.history import Step, removal_of, step_of
+from muster.core.model import Transition
+from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
-from muster.core.readable import readable
-from muster.core.subscription import Subscription, TopicDecision
+from muster.core.subscription import Subscription
+from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.clusters import ClusterSettings
@@ -59,51 +53,46 @@ LOOK_AT_OWNERS = 120.0
 """Seconds within which every owner is asked how it stands, on average, while nothing moves."""
 OWNERS_AT_ONCE = 50
 """So many owners are asked in any case at each look."""
+YOUNG_OBJECTS = 200_000
+"""Objects that are made until a garbage collection begins; Python's default is 700."""
 
 
+@dataclass(eq=False)
 class Coordinator:
-    """The parts of a run that need ZooKeeper; `live_consumers` is the other one. Raises `ZooKeeperError` or
-    `ConsulError` when one is out of reach: then nothing more is written, and what is assigned stays assigned."""
+    """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
 
-    def __init__(
-        self,
-        cluster: ClusterSettings,
-        kafka_settings: KafkaSettings,
-        store: Store,
-        catalog: Catalog,
-        overrides: Overrides,
-        lister: Lister,
-        poll: StatusPoller,
-        assignor: Assignor | None = None,
-        clock: Callable[[], float] = time.time,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.cluster = cluster
-        self.kafka_settings = kafka_settings
-        self.store = store
-        self.catalog = catalog
-        self.overrides = overrides
-        self.lister = lister
-        self.poll = poll
-        self.assignor = assignor
-        self.clock = clock
-        self.pause = pause
-        self.policy = Policy(cluster.rebalance_delay, cluster.closing_timeout)
+    Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing more is written, and what is
+    assigned stays assigned. Without an `assignor` it is that of clusters.yaml, or of an override.
+    """
+
+    cluster: ClusterSettings
+    kafka_settings: KafkaSettings
+    store: zookeeper.TopicStore
+    catalog: consul.ConsulCatalog
+    overrides: consul.OverrideStore
+    lister: kafka.TopicLister
+    poll: StatusPoller
+    assignor: Assignor | None = None
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self.policy = Policy(self.cluster.rebalance_delay, self.cluster.closing_timeout)
+        self.contexts = ContextReader(self.store, self.poll, self.clock, self.cluster.status_timeout)
         self._chosen: tuple[AssignorChoice | None, Assignor] | None = None
-        self._reader = CircumstancesReader(store, overrides, poll, clock, cluster.status_timeout)
 
     def fetch_partitions(self) -> PartitionsReport:
         """Bring the partition children of the topics that are subscribed up to what Kafka says; see `TopicFetch`.
 
         Nothing is done while the cluster is paused. Raises `ConsulError` if it is unknown what is subscribed.
         """
-        decisions = self.overrides.decisions()
-        if decisions.paused is not None:
-            return PartitionsReport(held=f"{decisions.paused}; resume the cluster to go on")
+        overrides = self.overrides.decisions()
+        if overrides.paused is not None:
+            return PartitionsReport(held=f"{overrides.paused}; resume the cluster to go on")
         fetch = TopicFetch(
             self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.overrides.note_epochs
         )
-        return fetch.run(self.subscription(decisions))
+        return fetch.run(self.subscription(overrides))
 
     def _await_need(self, long_poll: float) -> tuple[View, str, float]:
         """Look at everything until there is something to act on, or `long_poll` seconds are over.
@@ -113,7 +102,7 @@ class Coordinator:
         """
         began = self.clock()
         index = consul.WaitIndex()
-        subscribed: tuple[TopicDecision, ...] | None = None
+        subscribed: tuple[TopicOverride, ...] | None = None
         while True:
             woken = threading.Event()
             self.store.watch_changes(woken)
@@ -124,11 +113,9 @@ class Coordinator:
             view = view if view.held else self._ask(view, silence=BRIEFLY)
             left = long_poll - (self.clock() - began)
             woke = self._why_act(view)
-            if not woke and subscribed not in (None, view.decisions.subscriptions):
-                woke = (
-                    "topics were subscribed or unsubscribed"  # the next run's fetch_partitions takes them up
-                )
-            subscribed = view.decisions.subscriptions
+            if not woke and subscribed not in (None, view.overrides.subscriptions):
+                woke = "topics were subscribed or unsubscribed"  # the next fetch_partitions takes them up
+            subscribed = view.overrides.subscriptions
             woke = woke or ("tick" if left <= 0 else "")
             if woke:
                 return view, woke, waited
@@ -219,7 +206,7 @@ class Coordinator:
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
             stuck=stuck,
             planning_error=view.planning_error,
-            assignor=str(view.decisions.assignor or ""),
+            assignor=str(view.overrides.assignor or ""),
             asked=view.asked,
             # Last, when all that counts is computed: it may fail or hang without harm.
             shadow=self._shadow(view),
@@ -253,12 +240,12 @@ class Coordinator:
                 transitions = self._transitions(view)
             self._note_epochs(view, transitions)
             written = [
-                self._change(transition)
+                self._change(step_of(transition, self.clock()))
                 for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
                 if done
             ]
             written += [
-                self._removed(snapshot, view.leaving[topic])
+                self._change(removal_of(snapshot, view.leaving[topic]))
                 for topic, snapshot in view.removable().items()
                 if self.store.remove_topic(topic, snapshot, view.leaving[topic])
             ]
@@ -269,7 +256,7 @@ class Coordinator:
             at_rest = view.all_stable and not view.leaving and not written
             if at_rest or self.clock() >= deadline:
                 waiting = self._waiting(view)
-                request = view.decisions.rebalance
+                request = view.overrides.rebalance
                 if at_rest and request is not None:
                     self.overrides.end_rebalance(request)
                 return AdvanceReport(
@@ -296,7 +283,7 @@ class Coordinator:
         if view.held:
             return []
         waiting = self._waiting(self._ask(view, also=view.live_owners()))
-        return [each for topic in self._stuck(view, waiting) for each in waiting[topic]]
+        return [each for topic in self._stuck(view, waiting) for each in waiting.get(topic, [])]
 
     def waits_for(self, consumer: str) -> bool:
         """Return whether some topic waits for `consumer`; write nothing."""
@@ -308,35 +295,33 @@ class Coordinator:
         waiting = self._waiting(self._ask(view, also=also)).values()
         return any(each.consumer == consumer for found in waiting for each in found)
 
-    def subscription(self, decisions: Decisions) -> Subscription:
-        """The topics that the cluster reads: by clusters.yaml, and by what persons decided."""
-        return self.cluster.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
+    def subscription(self, overrides: Overrides) -> Subscription:
+        """The topics that the cluster reads: by clusters.yaml, and by overrides."""
+        return self.cluster.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
 
     def _view(self) -> View:
         snapshots, unreadable = readable(self.store.snapshots())
-        decisions = self.overrides.decisions()
+        overrides = self.overrides.decisions()
         members = self.catalog.members()
-        leaving = self.subscription(decisions).leaving(snapshots)
-        policy = self.policy if decisions.rebalance is None else replace(self.policy, rebalance_delay=0.0)
         view = View(
             snapshots,
             unreadable,
             members,
-            decisions,
-            leaving,
-            known=Known(warnings=decisions.errors),
-            policy=policy,
+            overrides,
+            leaving=self.subscription(overrides).leaving(snapshots),
+            unknown=overrides.errors,
+            policy=self.policy if overrides.rebalance is None else replace(self.policy, rebalance_delay=0.0),
         )
         if view.held:
             return view
         live, staying = view.membership.live, view.staying
         try:
-            assignor = self._assignor(decisions)
-            known = self._reader.read(staying, live, assignor, decisions)
-            targets = plan(staying.values(), live, assignor, known.circumstances)
+            assignor = self._assignor(overrides)
+            context, unknown = self.contexts.read(staying, live, assignor, overrides)
+            planned = plan(staying.values(), live, assignor, context)
         except AssignorError as error:
             return self._without_plan(view, str(error))
-        return replace(view, known=known, targets=targets)
+        return replace(view, unknown=unknown, plan=planned)
 
     def _without_plan(self, view: View, error: str) -> View:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
@@ -345,8 +330,8 @@ class Coordinator:
         delay = max(view.policy.rebalance_delay, self.cluster.planning_error_delay)
         replacements: dict[str, dict[int, str]] = {}
         try:
-            known = self._reader.read(staying, live, FALLBACK, view.decisions)
-            planned = plan(staying.values(), live, FALLBACK, known.circumstances)
+            context, _ = self.contexts.read(staying, live, FALLBACK, view.overrides)
+            planned = plan(staying.values(), live, FALLBACK, context).owners
         except AssignorError as fallback:
             error = f"{error}; nor can the sticky assignor plan: {fallback}"
         else:
@@ -361,7 +346,7 @@ class Coordinator:
         standbys = {t: s.assignment.standbys for t, s in staying.items() if s.assignment is not None}
         return replace(
             view,
-            targets=Plan(replacements, standbys),
+            plan=Plan(replacements, standbys),
             policy=replace(view.policy, rebalance_delay=delay),
             planning_error=(
                 f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
@@ -369,26 +354,14 @@ class Coordinator:
             ),
         )
 
-    def _assignor(self, decisions: Decisions) -> Assignor:
+    def _assignor(self, overrides: Overrides) -> Assignor:
         """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
-        choice = decisions.assignor
-        if choice is None and not decisions.assignor_error and self.assignor is not None:
+        choice = overrides.assignor
+        if choice is None and not overrides.assignor_error and self.assignor is not None:
             return self.assignor
         if self._chosen is None or self._chosen[0] != choice:
-            self._chosen = (choice, load_in_force(self.cluster, decisions))
+            self._chosen = (choice, load_in_force(self.cluster, overrides))
         return self._chosen[1]
-
-    def circumstances(
-        self,
-        snapshots: Mapping[str, TopicSnapshot],
-        live: Mapping[str, Consumer],
-        assignor: Assignor | None = None,
-    ) -> Known:
-        """What a plan of `assignor` (clusters.yaml's, unless another is named) is made with now.
-
-        Raises `ConsulError` if pins and exclusions cannot be read; everything else may be unknown, with a warning.
-        """
-        return self._reader.read(snapshots, live, assignor or self.assignor or load_in_force(self.cluster))
 
     def _shadow(self, view: View) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None:
@@ -398,8 +371,8 @@ class Coordinator:
             self.cluster.shadow_assignor,
             staying.values(),
             live,
-            view.targets,
-            lambda candidate: self.circumstances(staying, live, candidate).circumstances,
+            view.plan.owners,
+            lambda candidate: self.contexts.read(staying, live, candidate, view.overrides)[0],
         )
 
     def _ask(
@@ -414,7 +387,7 @@ class Coordinator:
         What is `known` already is not asked again. Those that are not live have `silence` seconds.
         """
         kept = Answers() if known is None else known
-        timeout, noted = self.cluster.status_timeout, view.decisions.epochs
+        timeout, noted = self.cluster.status_timeout, view.overrides.epochs
         replies = ask(self.poll, view.snapshots, view.membership, timeout, kept, also or {}, silence, noted)
         return replace(view, replies=replies)
 
@@ -427,39 +400,32 @@ class Coordinator:
         return view.transitions(self._now(view))
 
     def _waiting(self, view: View) -> dict[str, list[Waiting]]:
-        return view.waiting(self.cluster.stuck_after)
+        replies, stuck_after = view.replies, self.cluster.stuck_after
+        return held_up(view.snapshots, view.membership, replies.statuses, replies.failures, stuck_after)
 
     def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
-        return view.stuck(waiting, self.clock(), self.cluster.stuck_after)
+        return stuck(view.snapshots, waiting, self.clock(), self.cluster.stuck_after)
 
     def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
         is of a backup. Raises `ConsulError`; then nothing may be written."""
         new = {t.topic: t.assignment.epoch for t in transitions}
-        noted = view.decisions.epochs
+        noted = view.overrides.epochs
         if any(epoch > noted.get(topic, 0) for topic, epoch in new.items()):
             known = {t: s.assignment.epoch for t, s in view.snapshots.items() if s.assignment is not None}
             self.overrides.note_epochs(known | new)
 
-    def _change(self, transition: Transition) -> Change:
-        before = transition.before
-        rebalancing = before.state is not None and before.state.state is not State.STABLE
-        now = self.clock()
+    def _change(self, step: Step) -> Change:
         return Change(
-            topic=transition.topic,
-            before=before.name,
-            after=transition.state.state,
-            reason=transition.reason,
-            moves=transition.moves,
-            epoch=transition.state.epoch,
-            at=now,
-            lasted=now - before.state.since if rebalancing and before.state is not None else 0.0,
+            step.topic,
+            step.before,
+            step.after,
+            step.reason,
+            step.moves,
+            step.epoch,
+            self.clock(),
+            step.lasted,
         )
-
-    def _removed(self, snapshot: TopicSnapshot, reason: str) -> Change:
-        """The step of a topic whose nodes went."""
-        epoch = snapshot.assignment.epoch if snapshot.assignment is not None else 0
-        return Change(snapshot.topic, snapshot.name, State.INITIAL, reason, (), epoch, self.clock(), 0.0)
 
 
 def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
@@ -468,6 +434,24 @@ def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
     if many >= len(owned):
         return owned
     return {c: owned[c] for c in random.sample(sorted(owned), many)}
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage only after `YOUNG_OBJECTS` objects, and none of those that exist now, in the whole process.
+
+    A reading of a large cluster makes hundreds of thousands of objects, none of them in a cycle, and the collector
+    goes through them again and again as they become more: that was half of the time of a tick with nothing to do. A
+    run makes few cycles, and its process ends with it.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextmanager
@@ -484,7 +468,7 @@ def open_coordinator(
     `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
     for the history: a DAG and its run.
 
-    It is for a process that coordinates and does little else: see `muster.coordinator.gc_policy`.
+    It is for a process that coordinates and does little else: see `rare_collections`.
 
     Raises `ZooKeeperError` if ZooKeeper is out of reach. The assignor is loaded, and Kafka and Consul are contacted,
     when they are first needed.
@@ -492,7 +476,7 @@ def open_coordinator(
     lister = kafka.TopicLister(kafka_settings)
     try:
         with (
-            gc_policy.rare_collections(),
+            rare_collections(),
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             found = consul.ConsulCluster.of(consul_settings, cluster)

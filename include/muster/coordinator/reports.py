@@ -1,4 +1,4 @@
-"""What each part of a coordinator run tells: small values that fit an XCom and read well in a log."""
+"""What each part of a coordinator run reports: small values that fit an XCom and read well in a log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.coordinator.shadow import ShadowReport
 from muster.core.model import Move, State
+from muster.edges.consul import Members
 
 SHOWN_MOVES = 200
 """Longer lists of moves are cut in events and XComs: bulk data stays in ZooKeeper."""
@@ -103,6 +104,13 @@ class ConsumersReport(_Report):
     trusted: bool = True
     doubt: str = ""
 
+    @classmethod
+    def of(cls, members: Members) -> ConsumersReport:
+        """Report the live and the isolated consumers."""
+        if members.membership is None:
+            return cls(trusted=False, doubt=members.doubt)
+        return cls(live=len(members.membership.live), isolated=sorted(members.membership.isolated))
+
 
 @dataclass(frozen=True)
 class PlanReport(_Report):
@@ -160,14 +168,4 @@ class AdvanceReport(_Report):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
-        return {
-            "changes": [change.as_dict() for change in self.changes],
-            "stable": self.stable,
-            "waiting": self.waiting,
-            "stuck": self.stuck,
-            "held": self.held,
-            "errors": self.errors,
-            "warnings": self.warnings,
-            "asked": self.asked,
-            "planning_error": self.planning_error,
-        }
+        return vars(self) | {"changes": [change.as_dict() for change in self.changes]}

@@ -1,8 +1,8 @@
 """A candidate assignor beside the live one: what it would do differently is reported, and never done.
 
-It may be anybody's half-finished code, so it gets copies of what it reads, works in a thread of its own and has a
-limited time. Whatever happens in it ends as a line in the report. What a thread cannot be kept from is ending the
-process; and one that never returns goes on until the process of the run ends.
+It may be half-finished code, so it gets copies of what it reads, works in a thread of its own and has a limited time.
+Any failure of it ends as a line in the report. A thread cannot be kept from ending the process; and one that never
+returns goes on until the process of the run ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from muster.core.assignors import Assignor, PlanningContext, load_assignor
-from muster.core.comparison import Balance, Comparison, Difference, compare
+from muster.core.comparison import Balance, Difference, balance_of, differences, resulting
 from muster.core.model import Assignment, Consumer, TopicSnapshot
 from muster.core.planner import intended_owners, plan
 from muster.settings.clusters import AssignorSettings
@@ -61,73 +61,61 @@ class ShadowReport:
         )
 
 
-@dataclass
-class _Outcome:
-    comparison: Comparison | None = None
-    name: str = ""
-    seconds: float = 0.0
-    error: str = "it ended without a word"
-
-
 def shadow_report(
     settings: AssignorSettings,
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     live: Assignment,
-    circumstances: Callable[[Assignor], PlanningContext],
+    context: Callable[[Assignor], PlanningContext],
     time_limit: float = TIME_LIMIT,
 ) -> ShadowReport:
     """Plan with the assignor that `settings` name, and hold it against the plan `live`. Never raises.
 
-    `circumstances` tells what a plan of this assignor is made with; it is called in the shadow's thread. Returns
-    after `time_limit` seconds at the latest, with an error if the shadow is not ready by then.
+    `context` returns what a plan of this assignor is made with; it is called in the shadow's thread. Returns after
+    `time_limit` seconds at the latest, with an error if the shadow is not ready by then.
     """
-    read = list(snapshots)
-    outcome = _Outcome()
-    work = threading.Thread(
-        target=_plan,
-        args=(settings, read, deepcopy(dict(consumers)), live, circumstances, outcome),
-        name="shadow-assignor",
-        daemon=True,
-    )
-    work.start()
-    work.join(time_limit)
-    if work.is_alive():
+    read, there = list(snapshots), deepcopy(dict(consumers))
+    reports: list[ShadowReport] = []
+
+    def work() -> None:
+        try:
+            reports.append(_compared(settings, read, there, live, context))
+        except BaseException as error:  # in this thread nothing that it raises may count, sys.exit neither
+            reports.append(ShadowReport(settings.name, error=f"{type(error).__name__}: {error}"))
+
+    thread = threading.Thread(target=work, name="shadow-assignor", daemon=True)
+    thread.start()
+    thread.join(time_limit)
+    if not reports:
         return ShadowReport(
             settings.name, error=f"it was not ready after {time_limit:g} s and was left alone"
         )
-    found = outcome.comparison
-    if found is None:
-        return ShadowReport(settings.name, error=outcome.error)
-    return ShadowReport(
-        assignor=outcome.name,
-        moves=found.second_moves,
-        live_moves=found.first_moves,
-        balance=found.second_balance,
-        live_balance=found.first_balance,
-        different=found.different,
-        examples=list(found.examples),
-        seconds=round(outcome.seconds, 3),
-    )
+    return reports[0]
 
 
-def _plan(
+def _compared(
     settings: AssignorSettings,
     snapshots: list[TopicSnapshot],
     consumers: dict[str, Consumer],
     live: Assignment,
-    circumstances: Callable[[Assignor], PlanningContext],
-    outcome: _Outcome,
-) -> None:
+    context: Callable[[Assignor], PlanningContext],
+) -> ShadowReport:
     topics = {snapshot.topic: snapshot.partitions for snapshot in snapshots}
     standing = {snapshot.topic: intended_owners(snapshot) for snapshot in snapshots}
-    try:
-        assignor = load_assignor(settings.name, settings.options)
-        outcome.name = assignor.name
-        known = deepcopy(circumstances(assignor))
-        began = time.monotonic()
-        planned = plan(snapshots, dict(consumers), assignor, known)
-        outcome.seconds = time.monotonic() - began
-        outcome.comparison = compare(live, planned, standing, topics, consumers, examples=EXAMPLES)
-    except BaseException as error:  # in this thread nothing that it raises may count, sys.exit neither
-        outcome.error = f"{type(error).__name__}: {error}"
+    assignor = load_assignor(settings.name, settings.options)
+    name, known = assignor.name, deepcopy(context(assignor))
+    began = time.monotonic()
+    planned = plan(snapshots, dict(consumers), assignor, known).owners
+    seconds = time.monotonic() - began
+    shadow, lived = resulting(standing, planned, topics), resulting(standing, live, topics)
+    apart = differences(lived, shadow)
+    return ShadowReport(
+        assignor=name,
+        moves=len(differences(standing, shadow)),
+        live_moves=len(differences(standing, lived)),
+        balance=balance_of(shadow, topics, consumers),
+        live_balance=balance_of(lived, topics, consumers),
+        different=len(apart),
+        examples=apart[:EXAMPLES],
+        seconds=round(seconds, 3),
+    )

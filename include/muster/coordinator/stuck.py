@@ -11,7 +11,7 @@ from muster.core.diagnosis import Waiting
 from muster.core.model import Membership, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
-from muster.core.readable import readable
+from muster.core.wire import readable
 from muster.settings.assignor_choice import load_in_force
 
 SHOWN = 30
@@ -30,8 +30,8 @@ class Question:
 def questions(coordinator: Coordinator) -> list[Question]:
     """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`.
 
-    Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's word is not to be trusted there
-    are none.
+    Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's answer is not to be trusted
+    there are none.
     """
     cluster = coordinator.cluster
     waiting = coordinator.stuck()
@@ -80,10 +80,11 @@ def _outcome(
     coordinator: Coordinator, consumer: str, membership: Membership, snapshots: dict[str, TopicSnapshot]
 ) -> str:
     try:
-        assignor = load_in_force(coordinator.cluster, coordinator.overrides.decisions())
-        known = coordinator.circumstances(snapshots, membership.live, assignor)
+        overrides = coordinator.overrides.decisions()
+        assignor = load_in_force(coordinator.cluster, overrides)
+        context, _ = coordinator.contexts.read(snapshots, membership.live, assignor, overrides)
         without = WhatIf(without=frozenset({consumer}))
-        plan = preview(snapshots.values(), membership, assignor, known.circumstances, without)
+        plan = preview(snapshots.values(), membership, assignor, context, without)
     except (AssignorError, WhatIfError) as error:
         return f"What would happen if it were isolated is unknown: {error}"
     if plan.held:
@@ -94,7 +95,7 @@ def _outcome(
 def _moves(plan: Preview) -> list[str]:
     groups: dict[tuple[str, str, str, str], list[int]] = {}
     for move in plan.moves:
-        key = (move.topic, move.source or "-", move.target or "no consumer", move.reason.text)
+        key = (move.topic, move.source or "-", move.target or "no consumer", move.reason)
         groups.setdefault(key, []).append(move.partition)
     rows = [
         f"| {topic} | {format_partitions(partitions)} | {source} | {target} | {_cell(why)} |"

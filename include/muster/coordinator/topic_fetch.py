@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from muster.coordinator.ports import Lister, Store
 from muster.coordinator.reports import PartitionsReport
 from muster.core.model import TopicSnapshot
 from muster.core.state_machine import recreated
@@ -19,25 +19,17 @@ IDS_AT_ONCE = 5_000
 """Partitions of the topics whose ids are asked for in one run; it takes a tenth of a second."""
 
 
+@dataclass(frozen=True)
 class TopicFetch:
     """One look at the topics of a cluster. `clock` is in seconds since the epoch; `note_epochs` notes in Consul what
     is about to be written."""
 
-    def __init__(
-        self,
-        cluster: ClusterSettings,
-        kafka_settings: KafkaSettings,
-        store: Store,
-        lister: Lister,
-        clock: Callable[[], float],
-        note_epochs: Callable[[Mapping[str, int]], None],
-    ) -> None:
-        self.cluster = cluster
-        self.kafka_settings = kafka_settings
-        self.store = store
-        self.lister = lister
-        self.clock = clock
-        self.note_epochs = note_epochs
+    cluster: ClusterSettings
+    kafka_settings: KafkaSettings
+    store: zookeeper.TopicStore
+    lister: kafka.TopicLister
+    clock: Callable[[], float]
+    note_epochs: Callable[[Mapping[str, int]], None]
 
     def run(self, reads: Subscription) -> PartitionsReport:
         """Bring the topics that are subscribed (`reads`) up to what Kafka says.

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from muster.coordinator.asking import Replies
-from muster.coordinator.circumstances import Known
 from muster.core.assignors.pins import impossible_pins
-from muster.core.decisions import NOTHING_DECIDED, Decisions
-from muster.core.diagnosis import Waiting, stalled, stuck_message, waiting_for
 from muster.core.model import Membership, State, TopicSnapshot, Transition
-from muster.core.patience import Patience, Policy
+from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, intended_owners
 from muster.core.state_machine import advance, may_be_removed
 from muster.edges.consul import Members
@@ -26,18 +23,18 @@ class View:
     """One reading, and the plan that follows.
 
     `unreadable_topics` maps topics whose nodes are invalid to the reason; they stay as they are. `leaving` maps the
-    topics that are no longer subscribed to the reason; `targets` is the plan for the others. With a `planning_error`
-    it holds only the consumers that replace dead ones.
+    topics that are no longer subscribed to the reason; `plan` is for the others. With a `planning_error` it holds
+    only the consumers that replace dead ones. `unknown` says in words what could not be read.
     """
 
     snapshots: dict[str, TopicSnapshot]
     unreadable_topics: dict[str, str]
     members: Members
-    decisions: Decisions = NOTHING_DECIDED
+    overrides: Overrides = NO_OVERRIDES
     leaving: Mapping[str, str] = field(default_factory=dict)
-    targets: Plan = field(default_factory=Plan)
+    plan: Plan = field(default_factory=Plan)
     planning_error: str = ""
-    known: Known = field(default_factory=Known)
+    unknown: tuple[str, ...] = ()
     policy: Policy = field(default_factory=Policy)
     replies: Replies = field(default_factory=Replies)
     """What consumers answered, none before they were asked."""
@@ -60,7 +57,7 @@ class View:
     @property
     def patience(self) -> Patience:
         """How long consumers that are away are waited for."""
-        return Patience(self.policy, self.membership, self.replies.statuses, self.replies.heard)
+        return Patience(self.policy, self.membership, self.replies)
 
     @property
     def absences(self) -> bool:
@@ -70,8 +67,8 @@ class View:
     @property
     def held(self) -> str:
         """Why the status quo stands, '' when planning may go on."""
-        if self.decisions.paused is not None:
-            return f"{self.decisions.paused}; resume the cluster to go on"
+        if self.overrides.paused is not None:
+            return f"{self.overrides.paused}; resume the cluster to go on"
         if not self.trusted:
             return self.members.doubt
         if not self.membership.live:
@@ -86,26 +83,26 @@ class View:
     @property
     def asked(self) -> str:
         """The person who asked for a rebalance now, and the reason; '' if there is none."""
-        return str(self.decisions.rebalance) if self.decisions.rebalance is not None else ""
+        return str(self.overrides.rebalance) if self.overrides.rebalance is not None else ""
 
     @property
     def warnings(self) -> list[str]:
         """What could not be taken into account, in words."""
-        decisions = self.known.decisions
+        if self.held or self.planning_error:
+            return list(self.unknown)
+        overrides, live = self.overrides, self.membership.live
         pins = {
             topic: owners
-            for topic, owners in decisions.pinned().items()
+            for topic, owners in overrides.pinned().items()
             if topic not in self.unreadable_topics and topic not in self.leaving
         }
         topics = {topic: snapshot.partitions for topic, snapshot in self.snapshots.items()}
-        live = self.membership.live
-        impossible = impossible_pins(pins, topics, live, decisions.excluded(), decisions.drained.keys())
+        impossible = impossible_pins(pins, topics, live, overrides.excluded(), overrides.drained.keys())
         unobeyed = (
-            decisions.unobeyed(topic, intended_owners(snapshot), self.targets.get(topic, {}))
-            for topic, snapshot in self._decided()
-            if not self.planning_error
+            overrides.unobeyed(topic, intended_owners(snapshot), self.plan.owners.get(topic, {}))
+            for topic, snapshot in self._overridden()
         )
-        return [*self.known.warnings, *map(str, impossible), *chain.from_iterable(unobeyed)]
+        return [*self.unknown, *map(str, impossible), *chain.from_iterable(unobeyed)]
 
     def live_owners(self) -> dict[str, set[str]]:
         """The live owners and what they own."""
@@ -123,9 +120,9 @@ class View:
             advance(
                 snapshot,
                 patience,
-                self.targets.get(topic, {}),
+                self.plan.owners.get(topic, {}),
                 now,
-                standbys=self.targets.standbys.get(topic, {}),
+                standbys=self.plan.standbys.get(topic, {}),
                 reasons=reasons.get(topic, {}),
                 leaving=self.leaving.get(topic, ""),
             )
@@ -133,35 +130,17 @@ class View:
         )
         return [step for step in steps if step is not None]
 
-    def waiting(self, stuck_after: float) -> dict[str, list[Waiting]]:
-        """The consumers that hold up each topic; of a Stable one those without progress for `stuck_after` seconds."""
-        statuses, failures = self.replies.statuses, self.replies.failures
-        return {
-            topic: waiting_for(snapshot, self.membership, statuses, failures)
-            + stalled(snapshot, self.membership, statuses, stuck_after)
-            for topic, snapshot in self.snapshots.items()
-        }
-
-    def stuck(self, waiting: Mapping[str, list[Waiting]], now: float, stuck_after: float) -> dict[str, str]:
-        """The topics that are held up for longer than `stuck_after` seconds, with the message for people."""
-        messages = {
-            topic: stuck_message(self.snapshots[topic], found, now, stuck_after)
-            for topic, found in waiting.items()
-        }
-        return {topic: message for topic, message in messages.items() if message}
-
     def reasons(self) -> dict[str, dict[int, str]]:
-        """Why partitions move, by topic, for those that move because a person decided so."""
+        """Why partitions move, by topic, for those that move because of an override."""
         found: dict[str, dict[int, str]] = {}
         if self.asked:
-            for topic, targets in self.targets.items():
+            for topic, targets in self.plan.owners.items():
                 owners = intended_owners(self.snapshots[topic])
                 found[topic] = {p: self.asked for p, target in targets.items() if owners.get(p) != target}
-        for topic, snapshot in self._decided():
-            decided = self.known.decisions.reasons(
-                topic, intended_owners(snapshot), self.targets.get(topic, {})
-            )
-            found[topic] = found.get(topic, {}) | decided
+        for topic, snapshot in self._overridden():
+            targets = self.plan.owners.get(topic, {})
+            overridden = self.overrides.reasons(topic, intended_owners(snapshot), targets)
+            found[topic] = found.get(topic, {}) | overridden
         return found
 
     def removable(self) -> dict[str, TopicSnapshot]:
@@ -190,11 +169,13 @@ class View:
         }
         return found | leaving
 
-    def _decided(self) -> list[tuple[str, TopicSnapshot]]:
+    def _overridden(self) -> list[tuple[str, TopicSnapshot]]:
+        """The topics that are planned with a pin, an exclusion or a drain."""
+        if self.planning_error:
+            return []
         staying = self.snapshots.keys() - self.leaving.keys()
-        decisions = self.known.decisions
-        decided = staying if decisions.drained else decisions.topics() & staying
-        return [(topic, self.snapshots[topic]) for topic in sorted(decided)]
+        overridden = staying if self.overrides.drained else self.overrides.topics() & staying
+        return [(topic, self.snapshots[topic]) for topic in sorted(overridden)]
 
 
 def _under_way(snapshot: TopicSnapshot) -> bool:

@@ -107,37 +107,3 @@ def resulting(standing: Assignment, planned: Assignment, topics: Mapping[str, fr
         new, old = planned.get(topic, {}), standing.get(topic, {})
         result[topic] = {p: new.get(p, old.get(p, "")) for p in partitions if p in new or p in old}
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two plans for one situation. `different` counts the partitions they place differently."""
-
-    first_moves: int
-    first_balance: Balance
-    second_moves: int
-    second_balance: Balance
-    different: int
-    examples: tuple[Difference, ...]
-
-
-def compare(
-    first: Assignment,
-    second: Assignment,
-    standing: Assignment,
-    topics: Mapping[str, frozenset[int]],
-    consumers: Mapping[str, Consumer],
-    *,
-    examples: int,
-) -> Comparison:
-    """Hold two plans against what stands and against each other, with so many `examples` of the difference."""
-    one, other = resulting(standing, first, topics), resulting(standing, second, topics)
-    apart = differences(one, other)
-    return Comparison(
-        first_moves=len(differences(standing, one)),
-        first_balance=balance_of(one, topics, consumers),
-        second_moves=len(differences(standing, other)),
-        second_balance=balance_of(other, topics, consumers),
-        different=len(apart),
-        examples=tuple(apart[:examples]),
-    )

@@ -6,7 +6,7 @@ owner that makes no progress though there is lag.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,13 +50,50 @@ class Waiting:
         return f"topic {self.topic}: waiting for {self.consumer} to {self.lacking} ({self.why})"
 
 
-def waiting_for(
+def held_up(
+    snapshots: Mapping[str, TopicSnapshot],
+    membership: Membership,
+    statuses: Mapping[str, ConsumerStatus],
+    failures: Mapping[str, str],
+    stuck_after: float,
+) -> dict[str, list[Waiting]]:
+    """Return the consumers that hold up each topic; of a Stable one those without progress for `stuck_after` seconds.
+
+    `failures` says why a consumer's status is unavailable. Topics that wait for no consumer are left out.
+    """
+    found = {
+        topic: [
+            *_waiting_for(snapshots[topic], membership, statuses, failures),
+            *_stalled(snapshots[topic], membership, statuses, stuck_after),
+        ]
+        for topic in sorted(snapshots)
+    }
+    return {topic: waiting for topic, waiting in found.items() if waiting}
+
+
+def stuck(
+    snapshots: Mapping[str, TopicSnapshot],
+    waiting: Mapping[str, list[Waiting]],
+    now: float,
+    stuck_after: float,
+) -> dict[str, str]:
+    """Return the topics that are held up for longer than `stuck_after` seconds, with the message for people.
+
+    `waiting` is what `held_up` found.
+    """
+    messages = {
+        topic: _stuck_message(snapshots[topic], waiting.get(topic, []), now, stuck_after)
+        for topic in sorted(snapshots)
+    }
+    return {topic: message for topic, message in messages.items() if message}
+
+
+def _waiting_for(
     snapshot: TopicSnapshot,
     membership: Membership,
     statuses: Mapping[str, ConsumerStatus],
     failures: Mapping[str, str],
 ) -> list[Waiting]:
-    """Return the consumers that hold up this topic. `failures` says why a consumer's status is unavailable."""
     state, assignment, topic = snapshot.state, snapshot.assignment, snapshot.topic
     if assignment is None or (state is not None and state.state is State.STABLE):
         return []
@@ -85,7 +122,7 @@ def waiting_for(
     ]
 
 
-def stalled(
+def _stalled(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
     """Return the live owners of a Stable topic that report no progress for more than `limit` seconds."""
@@ -134,15 +171,10 @@ def overdue(snapshot: TopicSnapshot, now: float, stuck_after: float) -> bool:
     return state is not None and state.state is not State.STABLE and 0 < state.since < now - stuck_after
 
 
-def stuck_message(
-    snapshot: TopicSnapshot, waiting: Iterable[Waiting], now: float, stuck_after: float
+def _stuck_message(
+    snapshot: TopicSnapshot, waiting: list[Waiting], now: float, stuck_after: float
 ) -> str | None:
-    """Return what a person needs to know of a topic that is held up for longer than `stuck_after` seconds, else None.
-
-    `waiting` is what `waiting_for` and `stalled` found.
-    """
     state, assignment = snapshot.state, snapshot.assignment
-    waiting = list(waiting)
     if state is None:
         # A topic's first epoch is the clock's seconds.
         if not waiting or assignment is None or now - assignment.epoch <= stuck_after:

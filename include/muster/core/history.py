@@ -1,4 +1,4 @@
-"""The history of a cluster: what was written to its topics and which levers were pulled, as an append-only log.
+"""The history of a cluster: what was written to its topics and which commands were given, as an append-only log.
 
 One node below `/consumers/[CLUSTER]/history` an entry, numbered by ZooKeeper (`entry-0000000042`), in JSON:
 
@@ -11,33 +11,32 @@ One node below `/consumers/[CLUSTER]/history` an entry, numbered by ZooKeeper (`
 
 `moves` is cut where the moves of all steps of a node would take more than `MOVES_BYTES`, evenly over the steps;
 `moved` is always the number of all. Keys that a reader does not know are ignored, and a node that holds something
-else is shown as such (`Unreadable`): it never keeps anybody from reading the others.
+else is shown as such (`Unreadable`): the others are read nevertheless.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from muster.core.decided import LAST_MOMENT
 from muster.core.model import Move, State, TopicSnapshot, Transition
-from muster.core.wire import check_id
+from muster.core.wire import LAST_MOMENT, check_id, to_iso, to_json, to_seconds
 
 MOVES_BYTES = 128 * 1024
 """About so many bytes of one node hold moves; a node of ZooKeeper holds a megabyte."""
 LONGEST_TEXT = 1_000
 """Characters of a reason that are kept."""
 LONGEST_DETAILS = 4_096
-"""Characters of JSON that the details of a lever may have."""
+"""Characters of JSON that the details of a command may have."""
 LONGEST_REBALANCE = 1e9
-"""Seconds, about thirty years; whatever says more was not written by a clock."""
-SHOWN_RUBBISH = 200
+"""Seconds, about thirty years; more than that was not written by a clock."""
+SHOWN_DATA = 200
 """Characters of an entry that cannot be read, as far as it is shown."""
 
 _NAME = re.compile(r"entry-(\d{10})")
@@ -71,10 +70,11 @@ class Transitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
-    """What a person did: `who` did `what` (`isolate`, `pin`, `pause`, ...) and `why`, at `at` (seconds since the
-    epoch). `via` is where it was done (a DAG and its run, `command line`, `dashboard`). `details` holds plain
-    JSON-able values, such as `consumer`, `topic` and `partitions`.
+class CommandEntry:
+    """A command: `who` gave `what` (`isolate`, `pin`, `pause`, ...) and `why`, at `at` (seconds since the epoch).
+
+    `via` is where it was given (a DAG and its run, `command line`, `dashboard`). `details` holds plain JSON-able
+    values, such as `consumer`, `topic` and `partitions`.
     """
 
     at: float
@@ -84,6 +84,7 @@ class Lever:
     via: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["lever"] = "lever"
+    """As it is on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Unreadable:
     kind: Literal["unreadable"] = "unreadable"
 
 
-Entry = Transitions | Lever
+Entry = Transitions | CommandEntry
 """What is appended."""
 
 
@@ -105,7 +106,7 @@ class Record:
 
     number: int
     written: float
-    entry: Transitions | Lever | Unreadable
+    entry: Entry | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def step_of(transition: Transition, now: float) -> Step:
         before=before.name,
         after=transition.state.state,
         epoch=transition.state.epoch,
-        reason=_reason(transition),
+        reason=transition.reason,
         lasted=max(0.0, round(lasted, 3)),
         moves=transition.moves,
         moved=len(transition.moves),
@@ -160,64 +161,31 @@ def removal_of(snapshot: TopicSnapshot, reason: str) -> Step:
     return Step(snapshot.topic, snapshot.name, State.INITIAL, epoch, reason)
 
 
-def _reason(transition: Transition) -> str:
-    """Why. A step from Stable to Stable moves nothing, and the state keeps the reason of its last rebalance then."""
-    old, new = transition.before.state, transition.state
-    if old is None or old.state is not State.STABLE or new.state is not State.STABLE:
-        return transition.reason
-    missing = [
-        f"consumer {c} is missing; waiting for it" for c in sorted(new.missing.keys() - old.missing.keys())
-    ]
-    back = [f"consumer {c} is no longer waited for" for c in sorted(old.missing.keys() - new.missing.keys())]
-    return "; ".join([*missing, *back]) or transition.reason
-
-
 # To bytes
 
 
-def format_transitions(at: float, by: str, steps: Sequence[Step]) -> bytes:
-    """Write the steps of one multi; moves are cut, see `MOVES_BYTES`."""
-    budget = MOVES_BYTES // max(1, len(steps))
-    return _dumps(
-        {
-            "kind": "transitions",
-            "at": _iso(at),
-            "by": by[:LONGEST_TEXT],
-            "steps": [_step(step) | {"moves": _grouped(_within(step.moves, budget))} for step in steps],
-        }
-    )
+def format_entry(entry: Entry) -> bytes:
+    """Write an entry; moves are cut, see `MOVES_BYTES`.
+
+    Raises ValueError for a command whose details are longer than `LONGEST_DETAILS`.
+    """
+    head = {"kind": entry.kind, "at": to_iso(entry.at)}
+    if isinstance(entry, Transitions):
+        budget = MOVES_BYTES // max(1, len(entry.steps))
+        steps = [_step(step) | {"moves": _grouped(_within(step.moves, budget))} for step in entry.steps]
+        return to_json({**head, "by": entry.by[:LONGEST_TEXT], "steps": steps})
+    details = dict(entry.details)
+    if len(json.dumps(details)) > LONGEST_DETAILS:
+        raise ValueError(
+            f"history of {entry.what}: details take more than {LONGEST_DETAILS} characters of JSON"
+        )
+    texts = {key: getattr(entry, key)[:LONGEST_TEXT] for key in ("who", "what", "why", "via")}
+    return to_json({**head, **texts, "details": details})
 
 
 def step_size(step: Step) -> int:
     """Bytes of a step without its moves, to see how much fits into one request."""
-    return len(_dumps(_step(step)))
-
-
-def format_lever(lever: Lever) -> bytes:
-    """Write a lever. Raises ValueError for details that are longer than `LONGEST_DETAILS`."""
-    details = dict(lever.details)
-    if len(json.dumps(details)) > LONGEST_DETAILS:
-        raise ValueError(
-            f"history of {lever.what}: details take more than {LONGEST_DETAILS} characters of JSON"
-        )
-    return _dumps(
-        {
-            "kind": "lever",
-            "at": _iso(lever.at),
-            "who": lever.who[:LONGEST_TEXT],
-            "what": lever.what[:LONGEST_TEXT],
-            "why": lever.why[:LONGEST_TEXT],
-            "via": lever.via[:LONGEST_TEXT],
-            "details": details,
-        }
-    )
-
-
-def format_entry(entry: Entry) -> bytes:
-    """Write an entry."""
-    if isinstance(entry, Transitions):
-        return format_transitions(entry.at, entry.by, entry.steps)
-    return format_lever(entry)
+    return len(to_json(_step(step)))
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -266,14 +234,6 @@ def _grouped(moves: Iterable[Move]) -> list[dict[str, Any]]:
     ]
 
 
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
-
-
-def _dumps(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
 # From bytes
 
 
@@ -309,7 +269,7 @@ class _Transitions(_Node):
     steps: list[_Step]
 
 
-class _Lever(_Node):
+class _Command(_Node):
     kind: Literal["lever"]
     at: datetime
     who: str
@@ -319,28 +279,28 @@ class _Lever(_Node):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-_ENTRY: TypeAdapter[_Transitions | _Lever] = TypeAdapter(
-    Annotated[_Transitions | _Lever, Field(discriminator="kind")]
+_ENTRY: TypeAdapter[_Transitions | _Command] = TypeAdapter(
+    Annotated[_Transitions | _Command, Field(discriminator="kind")]
 )
 
 
-def parse_entry(data: bytes, path: str, written: float) -> Transitions | Lever | Unreadable:
+def parse_entry(data: bytes, path: str, written: float) -> Entry | Unreadable:
     """Read the entry at `path`, which ZooKeeper got at `written` (seconds since the epoch). Never raises."""
     try:
         node = _ENTRY.validate_json(data)
         at = _seconds(node.at)
-        if isinstance(node, _Lever):
+        if isinstance(node, _Command):
             json.dumps(node.details, allow_nan=False)  # what is no number is no JSON for those who read on
     except (ValidationError, OverflowError, ValueError) as error:
         why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        first = why[:SHOWN_RUBBISH]
-        shown = data[:SHOWN_RUBBISH].decode(errors="replace")
+        first = why[:SHOWN_DATA]
+        shown = data[:SHOWN_DATA].decode(errors="replace")
         return Unreadable(
             written,
             f"ZooKeeper node {path} is no entry of a history ({first}): {shown!r}; delete it if it is not yours",
         )
-    if isinstance(node, _Lever):
-        return Lever(at, node.who, node.what, node.why, node.via, node.details)
+    if isinstance(node, _Command):
+        return CommandEntry(at, node.who, node.what, node.why, node.via, node.details)
     return Transitions(at, node.by, tuple(_read_step(step) for step in node.steps))
 
 
@@ -352,19 +312,16 @@ def _read_step(step: _Step) -> Step:
         for partition in partitions
     ]
     return Step(
-        topic=step.topic,
-        before=step.before,
-        after=step.after,
-        epoch=step.epoch,
-        reason=step.reason,
-        lasted=step.lasted,
-        moves=tuple(sorted(moves, key=lambda move: move.partition)),
-        moved=max(step.moved, len(moves)),
+        **dict(step)
+        | {
+            "moves": tuple(sorted(moves, key=lambda move: move.partition)),
+            "moved": max(step.moved, len(moves)),
+        }
     )
 
 
 def _seconds(moment: datetime) -> float:
-    found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    found = to_seconds(moment)
     if not 0 <= found < LAST_MOMENT:
         raise ValueError(f"no clock has shown {moment}")
     return found

@@ -267,10 +267,21 @@ class Transition:
 
     @property
     def reason(self) -> str:
-        """Why, in words, '' if there is nothing to say; a step that leaves the state as it is changes standbys."""
-        if self.state != self.before.state:
-            return self.state.reason
-        same = (
-            self.before.assignment is not None and self.assignment.standbys == self.before.assignment.standbys
-        )
-        return "topic id noted" if same else "standbys changed"
+        """Why, in words, '' if there is nothing to say.
+
+        A step from Stable to Stable moves nothing: the state keeps the reason of its last rebalance. One that leaves
+        the state as it is changes standbys, or notes the topic's id.
+        """
+        old, new = self.before.state, self.state
+        if new == old:
+            before = self.before.assignment
+            same = before is not None and self.assignment.standbys == before.standbys
+            return "topic id noted" if same else "standbys changed"
+        if old is None or not old.state is new.state is State.STABLE:
+            return new.reason
+        missing, back = new.missing.keys() - old.missing.keys(), old.missing.keys() - new.missing.keys()
+        changes = [
+            *(f"consumer {c} is missing; waiting for it" for c in sorted(missing)),
+            *(f"consumer {c} is no longer waited for" for c in sorted(back)),
+        ]
+        return "; ".join(changes) or new.reason

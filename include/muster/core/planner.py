@@ -6,30 +6,21 @@ of the plan may be carried out now is the state machine's business (`muster.core
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext, run_assignor
 from muster.core.assignors.api import Standbys
 from muster.core.assignors.run import run_standbys
-from muster.core.model import Assignment, Consumer, Owners, State, TopicSnapshot, by_partition
+from muster.core.model import Assignment, Consumer, State, TopicSnapshot, by_partition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan(Mapping[str, Owners]):
-    """The owner and the standbys that each partition of each topic is to have. As a mapping: topic to owners."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The owner and the standbys that each partition of each topic is to have."""
 
-    owners: Mapping[str, Owners] = field(default_factory=dict)
+    owners: Assignment = field(default_factory=dict)
     standbys: Standbys = field(default_factory=dict)
-
-    def __getitem__(self, topic: str) -> Owners:
-        return self.owners[topic]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.owners)
-
-    def __len__(self) -> int:
-        return len(self.owners)
 
 
 def intended_owners(snapshot: TopicSnapshot) -> dict[int, str]:
@@ -51,31 +42,31 @@ def plan(
     snapshots: Iterable[TopicSnapshot],
     consumers: Mapping[str, Consumer],
     assignor: Assignor,
-    circumstances: PlanningContext = EMPTY_CONTEXT,
+    context: PlanningContext = EMPTY_CONTEXT,
 ) -> Plan:
     """Return the owner of each partition of each topic, and its standbys, as `assignor` wants them.
 
     `consumers` are the live ones; those that are leaving or drained get nothing. What stands in the snapshots
-    themselves (standbys, topics in mid-rebalance) is put into the circumstances here. Raises `AssignorError` if the
+    themselves (standbys, topics in mid-rebalance) is put into the context here. Raises `AssignorError` if the
     assignor fails or returns no valid assignment; the caller then leaves all topics as they are.
     """
     consumers = {
         name: consumer
         for name, consumer in consumers.items()
-        if not (consumer.leaving or name in circumstances.drained)
+        if not (consumer.leaving or name in context.drained)
     }
     chosen = sorted(snapshots, key=lambda snapshot: snapshot.topic)
     topics = {snapshot.topic: snapshot.partitions for snapshot in chosen}
     previous: Assignment = {snapshot.topic: intended_owners(snapshot) for snapshot in chosen}
-    circumstances = replace(
-        circumstances,
+    context = replace(
+        context,
         standbys={s.topic: s.assignment.standbys for s in chosen if s.assignment and s.assignment.standbys},
         unsettled=frozenset(
             s.topic for s in chosen if s.state and (s.state.state is not State.STABLE or s.state.missing)
         ),
     )
-    assignment = run_assignor(assignor, topics, consumers, previous, circumstances)
+    assignment = run_assignor(assignor, topics, consumers, previous, context)
     return Plan(
         owners={topic: assignment.get(topic, {}) for topic in topics},
-        standbys=run_standbys(assignor, topics, consumers, assignment, circumstances),
+        standbys=run_standbys(assignor, topics, consumers, assignment, context),
     )

@@ -6,19 +6,22 @@ same readings, so the two agree; `tests/property/test_preview_comes_true.py` hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext, impossible_pins
 from muster.core.comparison import Balance, balance_of, differences, partitions_by_consumer, resulting
 from muster.core.model import Assignment, Consumer, Membership, State, TopicSnapshot
 from muster.core.planner import intended_owners, plan
-from muster.core.reasons import Reason, Situation, explain
+from muster.core.reasons import PlannedMove, Situation, explain
 
 _NAMED = 20
+"""So many names an error lists."""
 MOST_PARTITIONS = 100_000
 """Of one topic, in a supposition."""
-"""So many names an error lists."""
+ATTRIBUTES = "weight=2, zone=b, priority=1, topics=a|b"
+"""What a consumer may be supposed to have, as the command line writes it."""
 
 
 class WhatIfError(ValueError):
@@ -44,15 +47,12 @@ AS_IT_IS = WhatIf()
 """Nothing is supposed: what the next coordinator run would do."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedMove:
-    """A partition that would change hands. Without an owner before, `source` is None; `target` likewise."""
+@dataclass(frozen=True)
+class Joining:
+    """A consumer that is supposed to be there, and the attributes that were given."""
 
-    topic: str
-    partition: int
-    source: str | None
-    target: str | None
-    reason: Reason
+    consumer: str
+    attributes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,14 @@ class Share:
 class Preview:
     """A plan that is not carried out.
 
-    `owners` is who reads what when all is done, `topics` the partitions it is about, `consumers` those who are live
-    then. `under_way` maps the topics that are not Stable to their state: what is under way there is finished first.
-    `impossible_pins` says which pins would not be obeyed, and why. `held` says why nothing would be planned, ''
-    otherwise.
+    `owners` is who reads what when all is done, `topics` the partitions it is about. `under_way` maps
+    the topics that are not Stable to their state: what is under way there is finished first. `impossible_pins` says
+    which pins would not be obeyed, and why. `held` says why nothing would be planned, '' otherwise.
     """
 
     assignor: str
     owners: Assignment
     topics: Mapping[str, frozenset[int]]
-    consumers: Mapping[str, Consumer]
     moves: tuple[PlannedMove, ...]
     shares: tuple[Share, ...]
     before: Balance
@@ -89,16 +87,37 @@ class Preview:
     held: str = ""
 
 
-@dataclass(frozen=True)
-class Supposed:
-    """Readings as they would be under a `WhatIf`."""
+def what_if(
+    without: Sequence[str],
+    joining: Sequence[Joining],
+    partitions: Sequence[tuple[str, int]],
+    assignor: Assignor | None,
+    membership: Membership,
+    unreadable_topics: Mapping[str, str],
+) -> WhatIf:
+    """Put suppositions together. A consumer that is live keeps the attributes that are not given.
 
-    snapshots: Mapping[str, TopicSnapshot]
-    membership: Membership
+    `unreadable_topics` maps the topics that cannot be read to the reason. Raises `WhatIfError` for what does not fit
+    what is there.
+    """
+    for topic, _ in partitions:
+        if topic in unreadable_topics:
+            raise WhatIfError(f"topic {topic!r} cannot be read: {unreadable_topics[topic]}")
+    supposed: dict[str, Consumer] = {}
+    for each in joining:
+        there = membership.live.get(each.consumer)
+        if there is not None and not each.attributes:
+            raise WhatIfError(
+                f"consumer {each.consumer!r} is live already; to suppose other attributes, name them: {ATTRIBUTES}"
+            )
+        supposed[each.consumer] = replace(there or Consumer(each.consumer), **each.attributes)
+    return WhatIf(frozenset(without), supposed, dict(partitions), assignor)
 
 
-def suppose(what_if: WhatIf, snapshots: Iterable[TopicSnapshot], membership: Membership) -> Supposed:
-    """Change readings by `what_if`. Raises `WhatIfError` naming what there is."""
+def suppose(
+    what_if: WhatIf, snapshots: Iterable[TopicSnapshot], membership: Membership
+) -> tuple[dict[str, TopicSnapshot], Membership]:
+    """Return topics and consumers as they would be under `what_if`. Raises `WhatIfError` naming what there is."""
     topics = {snapshot.topic: snapshot for snapshot in snapshots}
     live = dict(membership.live)
     for consumer in sorted(what_if.without):
@@ -121,14 +140,14 @@ def suppose(what_if: WhatIf, snapshots: Iterable[TopicSnapshot], membership: Mem
                 f"topic {topic!r}: more than {MOST_PARTITIONS} partitions are a slip of the finger"
             )
         topics[topic] = replace(topics[topic], partitions=frozenset(range(count)))
-    return Supposed(topics, Membership(live, membership.isolated - what_if.joining.keys()))
+    return topics, Membership(live, membership.isolated - what_if.joining.keys())
 
 
 def preview(
     snapshots: Iterable[TopicSnapshot],
     membership: Membership,
     assignor: Assignor,
-    circumstances: PlanningContext = EMPTY_CONTEXT,
+    context: PlanningContext = EMPTY_CONTEXT,
     what_if: WhatIf = AS_IT_IS,
 ) -> Preview:
     """Plan with `assignor`, or the one that `what_if` names, and say what would move and why.
@@ -136,49 +155,35 @@ def preview(
     Raises `WhatIfError` if `what_if` does not fit the readings, `AssignorError` if the assignor fails.
     """
     read = {snapshot.topic: snapshot for snapshot in snapshots}
-    supposed = suppose(what_if, read.values(), membership)
-    chosen = what_if.assignor or assignor
-    consumers = supposed.membership.live
-    topics = {topic: snapshot.partitions for topic, snapshot in supposed.snapshots.items()}
+    there, members = suppose(what_if, read.values(), membership)
+    chosen, consumers = what_if.assignor or assignor, members.live
+    topics = {topic: snapshot.partitions for topic, snapshot in there.items()}
     standing = {topic: _standing(snapshot) for topic, snapshot in read.items()}
     held = "" if consumers else "no consumer is live: the assignment stays as it is until one appears"
-    planned: Assignment = {}
-    if not held:
-        planned = plan(supposed.snapshots.values(), consumers, chosen, circumstances)
+    planned: Assignment = {} if held else plan(there.values(), consumers, chosen, context).owners
     owners = resulting(standing, planned, topics)
-    moves = [] if held else differences(standing, owners)
     situation = Situation(
-        snapshots=supposed.snapshots,
+        snapshots=there,
         consumers=consumers,
         standing=standing,
         assignor=chosen,
-        circumstances=circumstances,
-        isolated=supposed.membership.isolated,
+        context=context,
+        isolated=members.isolated,
         joined=_joined(what_if, membership, standing),
         usual={c: membership.live[c] for c in what_if.joining if c in membership.live},
         usual_assignor=assignor if what_if.assignor is not None else None,
     )
+    impossible = impossible_pins(context.pins, topics, consumers, context.exclusions, context.drained)
     return Preview(
         assignor=chosen.name,
         owners=owners,
         topics=topics,
-        consumers=consumers,
-        moves=tuple(
-            PlannedMove(move.topic, move.partition, move.first, move.second, reason)
-            for move, reason in zip(moves, explain(moves, situation), strict=True)
-        ),
+        moves=() if held else tuple(explain(differences(standing, owners), situation)),
         shares=_shares(membership.live, consumers, standing, owners),
         before=balance_of(standing, {t: read[t].partitions for t in read}, membership.live),
         after=balance_of(owners, topics, consumers),
         under_way={t: s.name for t, s in read.items() if s.name in {State.STARTING, State.CLOSING}},
-        impossible_pins=tuple(
-            map(
-                str,
-                impossible_pins(
-                    circumstances.pins, topics, consumers, circumstances.exclusions, circumstances.drained
-                ),
-            )
-        ),
+        impossible_pins=tuple(map(str, impossible)),
         held=held,
     )
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, AssignorError, PlanningContext
 from muster.core.assignors.balance import cost_of_next, weight_of
 from muster.core.comparison import Difference, partitions_by_consumer
-from muster.core.model import Assignment, Consumer, TopicSnapshot
+from muster.core.model import Assignment, Consumer, Move, TopicSnapshot
 from muster.core.planner import plan
 
 
@@ -50,11 +50,14 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """A cause, and the same in words."""
+class PlannedMove(Move):
+    """A move that a plan would make; `reason` is its `cause` in words."""
 
     cause: Cause
-    text: str
+
+
+_Why = tuple[Cause, str]
+"""A cause, and the same in words."""
 
 
 @dataclass(frozen=True)
@@ -69,39 +72,42 @@ class Situation:
     consumers: Mapping[str, Consumer]
     standing: Assignment
     assignor: Assignor
-    circumstances: PlanningContext = EMPTY_CONTEXT
+    context: PlanningContext = EMPTY_CONTEXT
     isolated: frozenset[str] = frozenset()
     joined: frozenset[str] = frozenset()
     usual: Mapping[str, Consumer] = field(default_factory=dict)
     usual_assignor: Assignor | None = None
 
 
-def explain(moves: Iterable[Difference], situation: Situation) -> list[Reason]:
-    """Return the reason of each move (from `first` to `second`), in their order."""
+def explain(moves: Iterable[Difference], situation: Situation) -> list[PlannedMove]:
+    """Return each move (from `first` to `second`) with its reason, in their order."""
     asked = list(moves)
-    reasons = [_plain(move, situation) for move in asked]
+    found = [_plain(move, situation) for move in asked]
     for other in _otherwise(situation):
-        open_ = [i for i, reason in enumerate(reasons) if reason is None and other.applies(asked[i])]
+        open_ = [i for i, why in enumerate(found) if why is None and other.applies(asked[i])]
         if not open_:
             continue
         try:
-            planned = other.planned()
+            there = other.situation
+            planned = plan(there.snapshots.values(), there.consumers, there.assignor, there.context).owners
         except AssignorError:
             continue  # what would be planned then is unknown
         for i in open_:
             if planned.get(asked[i].topic, {}).get(asked[i].partition) == asked[i].first:
-                reasons[i] = other.reason(asked[i])
+                found[i] = other.cause, other.reason(asked[i])
     counts = partitions_by_consumer(situation.standing, situation.consumers)
-    return [
-        reason or _remaining(move, situation, counts) for move, reason in zip(asked, reasons, strict=True)
-    ]
+    planned_moves = []
+    for move, why in zip(asked, found, strict=True):
+        cause, reason = why or _remaining(move, situation, counts)
+        planned_moves.append(PlannedMove(move.topic, move.partition, move.first, move.second, reason, cause))
+    return planned_moves
 
 
-def _plain(move: Difference, situation: Situation) -> Reason | None:
+def _plain(move: Difference, situation: Situation) -> _Why | None:
     """The reason that the facts alone give, None if they do not."""
     snapshot = situation.snapshots.get(move.topic)
     if snapshot is None or move.partition not in snapshot.partitions:
-        return Reason(Cause.VANISHED, "partition vanished from Kafka")
+        return Cause.VANISHED, "partition vanished from Kafka"
     if move.first is None:
         return _beginning(snapshot, situation)
     if move.first not in situation.consumers:
@@ -109,110 +115,91 @@ def _plain(move: Difference, situation: Situation) -> Reason | None:
     return _between_live(move, move.first, situation)
 
 
-def _between_live(move: Difference, source: str, situation: Situation) -> Reason | None:
-    known = situation.circumstances
+def _between_live(move: Difference, source: str, situation: Situation) -> _Why | None:
+    known = situation.context
     drained = source in known.drained
     if drained or situation.consumers[source].leaving:
-        how = (Cause.DRAIN, "is drained") if drained else (Cause.LEFT, "leaves")
-        return Reason(how[0], f"consumer {source} {how[1]}")
+        cause, how = (Cause.DRAIN, "is drained") if drained else (Cause.LEFT, "leaves")
+        return cause, f"consumer {source} {how}"
     if not situation.consumers[source].subscribes(move.topic):
-        return Reason(Cause.SUBSCRIPTION, f"consumer {source} does not subscribe to topic {move.topic}")
+        return Cause.SUBSCRIPTION, f"consumer {source} does not subscribe to topic {move.topic}"
     if move.topic in known.exclusions.get(source, ()):
-        return Reason(Cause.EXCLUSION, f"consumer {source} is excluded from topic {move.topic}")
+        return Cause.EXCLUSION, f"consumer {source} is excluded from topic {move.topic}"
     if known.pins.get(move.topic, {}).get(move.partition) == move.second:
-        return Reason(Cause.PIN, f"pinned to {move.second}")
+        return Cause.PIN, f"pinned to {move.second}"
     if move.second in situation.joined:
-        return Reason(Cause.JOINED, f"consumer {move.second} joined")
+        return Cause.JOINED, f"consumer {move.second} joined"
     return None
 
 
-def _beginning(snapshot: TopicSnapshot, situation: Situation) -> Reason:
+def _beginning(snapshot: TopicSnapshot, situation: Situation) -> _Why:
     if snapshot.state is None:
-        return Reason(Cause.FIRST, "first assignment")
+        return Cause.FIRST, "first assignment"
     if situation.standing.get(snapshot.topic):
-        return Reason(Cause.NEW_PARTITION, "new partition")
-    return Reason(Cause.UNOWNED, "no consumer held it")
+        return Cause.NEW_PARTITION, "new partition"
+    return Cause.UNOWNED, "no consumer held it"
 
 
-def _after_leaving(move: Difference, source: str, situation: Situation) -> Reason:
+def _after_leaving(move: Difference, source: str, situation: Situation) -> _Why:
     isolated = source in situation.isolated
     gone = f"consumer {source} {'was isolated' if isolated else 'left'}"
     assignment = situation.snapshots[move.topic].assignment
     if assignment is not None and move.second in assignment.standbys.get(move.partition, ()):
-        return Reason(Cause.STANDBY, f"{gone}; its standby {move.second} is promoted")
-    return Reason(Cause.ISOLATED if isolated else Cause.LEFT, gone)
+        return Cause.STANDBY, f"{gone}; its standby {move.second} is promoted"
+    return Cause.ISOLATED if isolated else Cause.LEFT, gone
 
 
 class _Otherwise(NamedTuple):
-    """A situation that lacks one circumstance: `planned` plans it, `applies` says which moves may be due to it."""
+    """The situation without one circumstance; `applies` says which moves may be due to it."""
 
-    planned: Callable[[], Mapping[str, Mapping[int, str]]]
-    applies: Callable[[Difference], bool]
-    reason: Callable[[Difference], Reason]
+    cause: Cause
+    situation: Situation
+    reason: Callable[[Difference], str]
+    applies: Callable[[Difference], bool] = lambda _: True
 
 
 def _otherwise(situation: Situation) -> Iterator[_Otherwise]:
-    known = situation.circumstances
-    if situation.usual_assignor is not None:
-        usual, new = situation.usual_assignor.name, situation.assignor.name
-        yield _Otherwise(
-            lambda: _replan(replace(situation, assignor=situation.usual_assignor or situation.assignor)),
-            lambda _: True,
-            lambda _: Reason(Cause.ASSIGNOR, f"assignor {new} moves it, {usual} would not"),
-        )
+    context, consumers = situation.context, situation.consumers
+
+    def without(**fields: Any) -> Situation:
+        return replace(situation, context=replace(context, **fields))
+
+    if (usual := situation.usual_assignor) is not None:
+        moves_it = f"assignor {situation.assignor.name} moves it, {usual.name} would not"
+        yield _Otherwise(Cause.ASSIGNOR, replace(situation, assignor=usual), lambda _: moves_it)
     if situation.usual:
+        before = replace(situation, consumers={**consumers, **situation.usual})
         changed = ", ".join(sorted(situation.usual))
+        yield _Otherwise(Cause.ATTRIBUTES, before, lambda _: f"attributes of {changed} changed")
+    if context.pins:
+        yield _Otherwise(Cause.PIN, without(pins={}), lambda _: "makes room for a pinned partition")
+    if context.exclusions:
+        evened = "evens out what an exclusion moves"
+        yield _Otherwise(Cause.EXCLUSION, without(exclusions={}), lambda _: evened)
+    if len({consumer.priority for consumer in consumers.values()}) > 1:
+        equal = {c: replace(consumer, priority=0) for c, consumer in consumers.items()}
         yield _Otherwise(
-            lambda: _replan(replace(situation, consumers={**situation.consumers, **situation.usual})),
-            lambda _: True,
-            lambda _: Reason(Cause.ATTRIBUTES, f"attributes of {changed} changed"),
-        )
-    if known.pins:
-        yield _Otherwise(
-            lambda: _replan(replace(situation, circumstances=replace(known, pins={}))),
-            lambda _: True,
-            lambda _: Reason(Cause.PIN, "makes room for a pinned partition"),
-        )
-    if known.exclusions:
-        yield _Otherwise(
-            lambda: _replan(replace(situation, circumstances=replace(known, exclusions={}))),
-            lambda _: True,
-            lambda _: Reason(Cause.EXCLUSION, "evens out what an exclusion moves"),
-        )
-    if len({consumer.priority for consumer in situation.consumers.values()}) > 1:
-        equal = {c: replace(consumer, priority=0) for c, consumer in situation.consumers.items()}
-        yield _Otherwise(
-            lambda: _replan(replace(situation, consumers=equal)),
-            lambda move: _priority(move.second, situation) > _priority(move.first, situation),
-            lambda move: Reason(
-                Cause.PRIORITY,
+            Cause.PRIORITY,
+            replace(situation, consumers=equal),
+            lambda move: (
                 f"consumer {move.second} has priority {_priority(move.second, situation)}, {move.first} has "
-                f"{_priority(move.first, situation)}",
+                f"{_priority(move.first, situation)}"
             ),
+            lambda move: _priority(move.second, situation) > _priority(move.first, situation),
         )
-    if known.racks:
+    if context.racks:
         yield _Otherwise(
-            lambda: _replan(replace(situation, circumstances=replace(known, racks={}))),
+            Cause.ZONE,
+            without(racks={}),
+            lambda move: (
+                f"its leader is in zone {context.racks[move.topic][move.partition]}, as is {move.second}"
+            ),
             lambda move: (
                 _at_leader(move.second, move, situation) and not _at_leader(move.first, move, situation)
             ),
-            lambda move: Reason(
-                Cause.ZONE,
-                f"its leader is in zone {known.racks[move.topic][move.partition]}, as is {move.second}",
-            ),
         )
-    if known.loads:
-        yield _Otherwise(
-            lambda: _replan(replace(situation, circumstances=replace(known, loads={}))),
-            lambda _: True,
-            lambda _: Reason(Cause.LOAD, "measured load"),
-        )
-
-
-def _replan(situation: Situation) -> Mapping[str, Mapping[int, str]]:
-    return plan(
-        situation.snapshots.values(), situation.consumers, situation.assignor, situation.circumstances
-    )
+    if context.loads:
+        yield _Otherwise(Cause.LOAD, without(loads={}), lambda _: "measured load")
 
 
 def _consumer(name: str | None, situation: Situation) -> Consumer | None:
@@ -225,16 +212,16 @@ def _priority(name: str | None, situation: Situation) -> int:
 
 
 def _at_leader(name: str | None, move: Difference, situation: Situation) -> bool:
-    rack = situation.circumstances.racks.get(move.topic, {}).get(move.partition)
+    rack = situation.context.racks.get(move.topic, {}).get(move.partition)
     consumer = _consumer(name, situation)
     return rack is not None and consumer is not None and consumer.zone == rack
 
 
-def _remaining(move: Difference, situation: Situation, counts: Mapping[str, int]) -> Reason:
+def _remaining(move: Difference, situation: Situation, counts: Mapping[str, int]) -> _Why:
     """Balance if the partition goes from a consumer with more to do to one with less, else the assignor's rule."""
     source, target = _consumer(move.first, situation), _consumer(move.second, situation)
     if source is not None and target is not None:
         given = cost_of_next(counts[source.id] - 1, weight_of(source))
         if given > cost_of_next(counts[target.id], weight_of(target)):
-            return Reason(Cause.BALANCE, "balance")
-    return Reason(Cause.RULE, f"assignor {situation.assignor.name} deals it so")
+            return Cause.BALANCE, "balance"
+    return Cause.RULE, f"assignor {situation.assignor.name} deals it so"

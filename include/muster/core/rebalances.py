@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from muster.core.history import Lever, Record, Step, Transitions, Unreadable
+from muster.core.history import CommandEntry, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 
 
@@ -52,7 +52,7 @@ class Quiet:
     by: str
 
 
-Event = Rebalance | Quiet | Lever | Unreadable
+Event = Rebalance | Quiet | CommandEntry | Unreadable
 """What a person reads in a history."""
 
 

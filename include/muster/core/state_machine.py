@@ -107,10 +107,10 @@ from muster.core.model import (
     by_consumer,
     by_partition,
 )
-from muster.core.patience import Patience
+from muster.core.patience import Patience, highest_epochs
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-"""No standbys, no reasons, no epochs."""
+"""No standbys, no reasons."""
 WENT_BACK = "ZooKeeper holds an older state than was planned (was it restored?)"
 """The reason of a step that replaces what ZooKeeper holds by what consumers report."""
 CREATED_AGAIN = "the topic was deleted and created again in Kafka"
@@ -150,27 +150,19 @@ def registered(membership: Membership) -> set[str]:
 def topics_ahead(
     snapshots: Mapping[str, TopicSnapshot],
     answers: Iterable[ConsumerStatus],
-    noted: Mapping[str, int] = NOTHING,
-) -> dict[str, int]:
-    """Return the topics whose epoch is ahead of the assignment node, with the highest epoch `noted` or reported.
+    noted: Mapping[str, int],
+) -> set[str]:
+    """Return the topics of whose epochs one that is `noted` or reported is ahead of the assignment node.
 
     Epochs only grow. So ZooKeeper went back to an older state; or a coordinator has written in between, and what is
     written by this reading fails; or one ended between the note and the write.
     """
-    found: dict[str, int] = {}
-
-    def see(topic: str, epoch: int) -> None:
-        assignment = snapshots[topic].assignment
-        if assignment is not None and epoch > max(assignment.epoch, found.get(topic, 0)):
-            found[topic] = epoch
-
-    for topic in snapshots.keys() & noted.keys():
-        see(topic, noted[topic])
-    for answer in answers:
-        if answer.epochs:
-            for topic in snapshots.keys() & answer.topics.keys():
-                see(topic, answer.topics[topic].epoch or 0)
-    return found
+    highest = highest_epochs(answers, noted)
+    return {
+        topic
+        for topic, snapshot in snapshots.items()
+        if snapshot.assignment is not None and highest.get(topic, 0) > snapshot.assignment.epoch
+    }
 
 
 def advance(
@@ -185,7 +177,7 @@ def advance(
 ) -> Transition | None:
     """Return the next step of a topic, or None when there is nothing to do now.
 
-    `patience` has the consumers and the answers of those that are registered, live or not; one without an answer is
+    `patience` has the consumers and the replies of those that are registered, live or not; one without an answer is
     asked again another time. `targets` and `standbys` are the plan for this topic (`muster.core.planner.plan`).
     `reasons` says why a partition that `targets` moves from a live owner moves, where the planner knows better than
     'balance'. `leaving` says why the topic is no longer subscribed, '' if it is. Without a live consumer, without
@@ -264,7 +256,7 @@ class _Inputs:
         That is so when the topic is Stable, all partitions are with the live owners that the plan wants, and there
         are no absences, no standbys and no answer about it: nearly all topics of a large cluster at any time.
         """
-        state, before, noted = self.state, self.before, self.patience.heard.epochs.get(self.topic, 0)
+        state, before, noted = self.state, self.before, self.patience.replies.epochs.get(self.topic, 0)
         return (
             not self.leaving
             and state is not None
@@ -274,7 +266,7 @@ class _Inputs:
             and before.owners == self.targets
             and before.owners.keys() == self.snapshot.partitions
             and self.live.keys() >= set(before.owners.values())
-            and not any(self.topic in status.topics for status in self.statuses.values())
+            and self.topic not in self.patience.reported
         )
 
     @property
@@ -288,7 +280,7 @@ class _Inputs:
 
     @property
     def statuses(self) -> Mapping[str, ConsumerStatus]:
-        return self.patience.statuses
+        return self.patience.replies.statuses
 
     @cached_property
     def partitions(self) -> frozenset[int]:
@@ -314,11 +306,7 @@ class _Inputs:
     @cached_property
     def ahead(self) -> int | None:
         """The highest epoch that is known, if the assignment node has a lower one."""
-        heard, topic = self.patience.heard, self.topic
-        answers = chain(self.statuses.values(), chain.from_iterable(heard.older.values()))
-        # Asked of each topic and answer in each round: a million times where there are a thousand of both.
-        reported = (a.topics[topic].epoch or 0 for a in answers if a.epochs and topic in a.topics)
-        highest = max(heard.epochs.get(topic, 0), max(reported, default=0))
+        highest = self.patience.highest_epochs.get(self.topic, 0)
         return highest if highest > self.before.epoch else None
 
     @cached_property
@@ -360,7 +348,7 @@ class _Inputs:
     def answers(self, consumer: str) -> list[ConsumerStatus]:
         """What all incarnations of a consumer answered, the registered one first."""
         newest = self.statuses.get(consumer)
-        older = self.patience.heard.older.get(consumer, ())
+        older = self.patience.replies.older.get(consumer, ())
         return [*older] if newest is None else [newest, *older]
 
     def knows_epoch(self, answer: ConsumerStatus | None) -> bool:
@@ -464,7 +452,7 @@ def _basis(given: _Inputs) -> _Draft | None:
     if not all(given.knows_epoch(given.statuses.get(consumer)) for consumer in given.live):
         return None
     holders: dict[int, list[str]] = {}
-    for consumer in sorted({*given.statuses, *given.patience.heard.older}):
+    for consumer in sorted({*given.statuses, *given.patience.replies.older}):
         for partition in frozenset[int]().union(*(a.on(given.topic).held for a in given.answers(consumer))):
             holders.setdefault(partition, []).append(consumer)
     if any(len(found) > 2 for found in holders.values()):  # noqa: PLR2004  see `_reported`

@@ -1,4 +1,4 @@
-"""Which topics a cluster reads: what clusters.yaml names, and what persons added to it or took from it.
+"""Which topics a cluster reads: what clusters.yaml names, and the overrides that add to it or take from it.
 
 In this order the first that says something about a topic counts:
 
@@ -8,8 +8,8 @@ In this order the first that says something about a topic counts:
 
 Patterns are regular expressions for whole names. Kafka's internal topics (`__...`) are only subscribed by name.
 
-A decision that cannot be read may have been any of these. While there is one, what is not decided by readable means
-stays as it is: no topic is taken up but by name, and none is let go that was not unsubscribed.
+An override that cannot be read may have been any of these. While there is one, what no readable override covers stays
+as it is: no topic is taken up but by name, and none is let go that was not unsubscribed.
 """
 
 from __future__ import annotations
@@ -18,62 +18,47 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from muster.core.decided import Decided
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDecision(Decided):
-    """A person subscribed or unsubscribed (`subscribed`) a topic, or all whose whole names match (`pattern`)."""
-
-    selector: str
-    pattern: bool
-    subscribed: bool
-
-    def covers(self, topic: str) -> bool:
-        """Whether this is about `topic`."""
-        return matches(self.selector, topic) if self.pattern else self.selector == topic
-
-    def __str__(self) -> str:
-        how = "subscribed" if self.subscribed else "unsubscribed"
-        by_pattern = f" by pattern {self.selector!r}" if self.pattern else ""
-        return f"{how}{by_pattern} by {self.said()}"
+from muster.core.overrides import TopicOverride
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`names` and `patterns` are those of clusters.yaml, `decided` what persons said. `doubt`: some of that cannot be
-    read."""
+    """`names` and `patterns` are those of clusters.yaml. `doubt`: some override cannot be read."""
 
     names: frozenset[str]
     patterns: tuple[str, ...] = ()
-    decided: tuple[TopicDecision, ...] = ()
+    overrides: tuple[TopicOverride, ...] = ()
     doubt: bool = False
 
-    def decision(self, topic: str) -> TopicDecision | None:
-        """What a person decided about `topic`, the one that counts; None if clusters.yaml does."""
-        found = [decision for decision in self.decided if decision.covers(topic)]
-        return min(found, key=lambda d: (d.pattern, d.subscribed, d.selector), default=None)
+    def override(self, topic: str) -> TopicOverride | None:
+        """Return the override of `topic` that counts; None if clusters.yaml does."""
+        found = [
+            each
+            for each in self.overrides
+            if (matches(each.selector, topic) if each.pattern else each.selector == topic)
+        ]
+        return min(found, key=lambda each: (each.pattern, each.subscribed, each.selector), default=None)
 
     def includes(self, topic: str) -> bool:
         """Whether the cluster is to read `topic`."""
-        decision = self.decision(topic)
-        return self.by_settings(topic) if decision is None else decision.subscribed
+        override = self.override(topic)
+        return self.by_settings(topic) if override is None else override.subscribed
 
     def by_settings(self, topic: str) -> bool:
-        """Whether clusters.yaml names `topic`, whatever persons decided."""
+        """Whether clusters.yaml names `topic`, whatever the overrides."""
         return topic in self.names or any(matches(pattern, topic) for pattern in self.patterns)
 
     def takes_up(self, topic: str) -> bool:
         """Whether `topic` is to be taken up if it is not known yet."""
-        decision = self.decision(topic)
-        by_name = decision is not None and not decision.pattern
+        override = self.override(topic)
+        by_name = override is not None and not override.pattern
         return self.includes(topic) and (by_name or not self.doubt)
 
     def lets_go(self, topic: str) -> str:
         """Why `topic` is to be closed if it is known, '' if it is not to be."""
-        decision = self.decision(topic)
-        if decision is not None:
-            return "" if decision.subscribed else str(decision)
+        override = self.override(topic)
+        if override is not None:
+            return "" if override.subscribed else str(override)
         if self.by_settings(topic) or self.doubt:
             return ""
         return "no longer subscribed by name or pattern"
@@ -84,7 +69,7 @@ class Subscription:
 
     def named(self) -> frozenset[str]:
         """The topics that are subscribed by their names, and not unsubscribed."""
-        by_hand = {d.selector for d in self.decided if d.subscribed and not d.pattern}
+        by_hand = {each.selector for each in self.overrides if each.subscribed and not each.pattern}
         return frozenset(topic for topic in self.names | by_hand if self.includes(topic))
 
 

@@ -7,6 +7,7 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `/consumers/[CLUSTER]/assignments/[TOPIC]/[PARTITION]`: one empty child a partition
 - `/consumers/[CLUSTER]/state/[TOPIC]`
   `{"state": "Closing", "toStart": {"consumer-id": [1, 3]}, "toClose": {"other-id": [1, 3]}}`
+- `/consumers/[CLUSTER]/racks/[TOPIC]`: `{"racks": {"a": [0, 3], "b": [1]}}`
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
@@ -21,6 +22,10 @@ consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted on; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
+
+The racks of the partitions' leaders are as Kafka's `broker.rack` says. Their node exists only where Kafka has racks;
+a partition that is in none of its lists has an unknown one. `fetch_partitions` writes it, planning reads it, and
+consumers have no use for it.
 """
 
 from __future__ import annotations
@@ -41,8 +46,11 @@ from muster.core.model import (
     PartitionLoad,
     State,
     TopicAssignment,
+    TopicSnapshot,
     TopicState,
     TopicStatus,
+    by_consumer,
+    by_partition,
 )
 
 MAX_PARTITION = 2**31 - 1
@@ -50,7 +58,11 @@ MAX_EPOCH = 2**53
 """The greatest whole number that readers of JSON in all languages agree on; epochs begin at the clock's seconds."""
 LONGEST_REASON = 4_000
 """Characters of a reason that a state node keeps: a node has to fit into a ZooKeeper request, beside others."""
+LAST_MOMENT = 253_370_764_800.0
+"""Seconds since the epoch at the end of the year 9998: what can be written and shown in any time zone."""
 LONGEST_NAME_SHOWN = 100
+Racks = Mapping[int, str]
+"""Partition to the rack of its leader, of one topic; a partition whose rack is unknown is absent."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -58,6 +70,14 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 class WireError(ValueError):
     """Something read from outside is not what the protocol says; the message names it and the next step."""
+
+
+def readable(
+    read: Mapping[str, TopicSnapshot | WireError],
+) -> tuple[dict[str, TopicSnapshot], dict[str, str]]:
+    """Return the snapshots, and the unreadable topics with the reason: they stay as they are; others go on."""
+    snapshots = {topic: found for topic, found in read.items() if isinstance(found, TopicSnapshot)}
+    return snapshots, {topic: str(found) for topic, found in read.items() if isinstance(found, WireError)}
 
 
 def check_topic(name: str) -> str:
@@ -108,6 +128,16 @@ def states_path(cluster: str) -> str:
 def state_path(cluster: str, topic: str) -> str:
     """The state node of a topic."""
     return f"{states_path(cluster)}/{check_topic(topic)}"
+
+
+def racks_parent(cluster: str) -> str:
+    """The parent of a cluster's racks nodes."""
+    return f"/consumers/{check_id(cluster, 'cluster name')}/racks"
+
+
+def racks_path(cluster: str, topic: str) -> str:
+    """The racks node of a topic."""
+    return f"{racks_parent(cluster)}/{check_topic(topic)}"
 
 
 _Partition = Annotated[StrictInt, Field(ge=0, le=MAX_PARTITION)]
@@ -163,6 +193,10 @@ class _StateNode(_Node):
     missing: dict[_Id, _Moment] = Field(default_factory=dict)
 
 
+class _RacksNode(_Node):
+    racks: dict[Annotated[StrictStr, Field(min_length=1)], list[_Partition]]
+
+
 class _TopicStatus(_Node):
     running: list[_Partition] = Field(default_factory=list)
     starting: list[_Partition] = Field(default_factory=list)
@@ -195,14 +229,19 @@ def _explain(error: ValidationError) -> str:
     return f"{where}: {first['msg']}{more}"
 
 
-def _time(moment: datetime | None) -> float:
-    if moment is None:
-        return 0.0
+def to_seconds(moment: datetime) -> float:
+    """Seconds since the epoch; a moment without a time zone is in UTC."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _iso(seconds: float) -> str:
+def to_iso(seconds: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def to_json(value: Mapping[str, object]) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
@@ -265,9 +304,9 @@ def parse_state(data: bytes, path: str) -> TopicState:
             to_start={c: frozenset(p) for c, p in node.to_start.items() if p},
             to_close={c: frozenset(p) for c, p in node.to_close.items() if p},
             epoch=node.epoch,
-            since=_time(node.since),
+            since=0.0 if node.since is None else to_seconds(node.since),
             reason=node.reason,
-            missing={consumer: _time(moment) for consumer, moment in node.missing.items()},
+            missing={consumer: to_seconds(moment) for consumer, moment in node.missing.items()},
         )
     except ValidationError as error:
         raise WireError(
@@ -296,20 +335,39 @@ def format_state(state: TopicState) -> bytes:
         reason=_writable(state.reason),
     )
     text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing"})
-    text["since"] = _iso(state.since)
+    text["since"] = to_iso(state.since)
     if state.missing:
-        text["missing"] = {c: _iso(state.missing[c]) for c in sorted(state.missing)}
-    return _dumps(text)
+        text["missing"] = {c: to_iso(state.missing[c]) for c in sorted(state.missing)}
+    return to_json(text)
 
 
 def _writable(reason: str) -> str:
-    """What of a reason can be read again: people's own words stand in it, and may be anything."""
+    """What of a reason can be read again: it holds text of people, which may be anything."""
     text = reason.encode("utf-8", "replace").decode()
     return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
 
 
-def _dumps(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+def parse_racks(data: bytes, path: str) -> dict[int, str]:
+    """Read a racks node. Raises `WireError` naming `path` and what is wrong."""
+    try:
+        racks = _RacksNode.model_validate_json(data).racks
+    except ValidationError as error:
+        raise _no_racks(path, _explain(error)) from error
+    if twice := _in_two_lists(racks):
+        raise _no_racks(path, f"partition {twice[0]} is in {twice[1][:100]!r} and in {twice[2][:100]!r}")
+    return by_partition({rack: frozenset(partitions) for rack, partitions in racks.items()})
+
+
+def _no_racks(path: str, problem: str) -> WireError:
+    return WireError(
+        f"ZooKeeper node {path} does not tell racks: {problem}; the racks of this topic count as unknown. Delete "
+        "the node, the next run writes it again"
+    )
+
+
+def format_racks(racks: Racks) -> bytes:
+    """Write a racks node, racks and partitions in ascending order, so that equal racks give equal bytes."""
+    return to_json({"racks": {rack: sorted(partitions) for rack, partitions in by_consumer(racks).items()}})
 
 
 def parse_status(data: bytes, source: str) -> ConsumerStatus:
@@ -373,7 +431,7 @@ def _count(value: object) -> int | None:
 def _since_epoch(value: object) -> float | None:
     """ISO 8601 as seconds since the epoch, None for anything else."""
     try:
-        return _time(datetime.fromisoformat(value)) if isinstance(value, str) else None
+        return to_seconds(datetime.fromisoformat(value)) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
 

@@ -11,10 +11,9 @@ from typing import Any, Literal
 from muster.cluster.problems import Problem as FoundProblem
 from muster.cluster.reading import Source
 from muster.cluster.state import ClusterState
-from muster.core.decided import Decided
-from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
+from muster.core.overrides import Exclusion, Override, Pin
 from muster.core.partition_list import ranges
 from muster.dashboard.models import (
     AssignorInForce,
@@ -72,11 +71,11 @@ def coordinator_dag(cluster: str) -> str:
     return f"muster_coordinator__{cluster}"
 
 
-def _said(entry: Decided | None) -> Said | None:
+def _said(entry: Override | None) -> Said | None:
     return None if entry is None else said(entry)
 
 
-def said(entry: Decided | IsolationEntry) -> Said:
+def said(entry: Override | IsolationEntry) -> Said:
     """Who decided it, when and why."""
     return Said(by=entry.by, at=entry.at or None, why=entry.why)
 

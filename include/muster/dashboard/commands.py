@@ -14,7 +14,7 @@ from pydantic import create_model
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.commands.table import COMMANDS, DID, standing_on, why_not
 from muster.commands.target import Target
-from muster.core.decisions import Decisions
+from muster.core.overrides import Overrides
 from muster.dashboard.cluster_view import said
 from muster.dashboard.models import (
     AssignorChoice,
@@ -83,7 +83,7 @@ def _field(each: Field) -> CommandField:
     return CommandField(name=each.name, kind=each.kind.value, label=each.label, hint=each.hint)
 
 
-def command_states(decided: Decisions) -> list[CommandState]:
+def command_states(decided: Overrides) -> list[CommandState]:
     """Return every command, and whether it makes sense at all now."""
     reasons = {
         name: why_not(command, decided) if command.subject == "cluster" else ""
@@ -95,7 +95,7 @@ def command_states(decided: Decisions) -> list[CommandState]:
     ]
 
 
-def override_entries(decided: Decisions) -> list[OverrideEntry]:
+def override_entries(decided: Overrides) -> list[OverrideEntry]:
     """Return the overrides about consumers and topics, by command."""
     return [
         _override(command, each)
@@ -105,7 +105,7 @@ def override_entries(decided: Decisions) -> list[OverrideEntry]:
     ]
 
 
-def overrides_on(decided: Decisions, consumer: str) -> list[OverrideEntry]:
+def overrides_on(decided: Overrides, consumer: str) -> list[OverrideEntry]:
     """Return the overrides about this consumer alone."""
     return [_override(*found) for found in standing_on(decided, consumer)]
 

@@ -17,14 +17,13 @@ from typing import Any
 
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
-from muster.coordinator.circumstances import CircumstancesReader
-from muster.coordinator.ports import StatusPoller
+from muster.coordinator.asking import StatusPoller
+from muster.coordinator.planning_context import ContextReader
 from muster.core.assignors import Assignor, PlanningContext
 from muster.core.comparison import Balance
-from muster.core.model import Consumer, Membership, Move
+from muster.core.model import Consumer, Membership
 from muster.core.planner import plan
-from muster.core.preview import Preview, WhatIfError, preview
-from muster.core.supposition import Joining, what_if
+from muster.core.preview import Joining, Preview, WhatIfError, preview, what_if
 from muster.core.wire import WireError, check_id, check_topic
 from muster.dashboard.models import (
     Applicable,
@@ -109,19 +108,19 @@ def plan_what_if(state: ClusterState, sources: Sources, request: WhatIfRequest) 
     if not _one_at_a_time.acquire(timeout=PATIENCE):
         raise BusyError("another preview is being planned; ask again in a moment")
     try:
-        reader = CircumstancesReader(sources, sources, _answered(state), lambda: state.at, 1.0)
-        known = reader.read(state.snapshots, membership.live, other or own, state.decisions)
-        found = preview(state.snapshots.values(), membership, own, known.circumstances, supposed)
+        reader = ContextReader(sources, _answered(state), lambda: state.at, 1.0)
+        context, warnings = reader.read(state.snapshots, membership.live, other or own, state.decisions)
+        found = preview(state.snapshots.values(), membership, own, context, supposed)
         held = _could_be_pins(request, found, membership.live) == "" and _held_by_pins(
             state,
             membership,
             own,
-            reader.read(state.snapshots, membership.live, own, state.decisions).circumstances,
+            reader.read(state.snapshots, membership.live, own, state.decisions)[0],
             found,
         )
     finally:
         _one_at_a_time.release()
-    return Previewed(found, _name(found), held, tuple(known.warnings), frozenset(membership.live))
+    return Previewed(found, _name(found), held, warnings, frozenset(membership.live))
 
 
 def _held_by_pins(
@@ -133,14 +132,14 @@ def _held_by_pins(
         if move.target is not None:
             pins.setdefault(move.topic, {})[move.partition] = move.target
     snapshots = state.snapshots.values()
-    planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins))
+    planned = plan(snapshots, membership.live, own, replace(circumstances, pins=pins)).owners
     return all(planned.get(topic, {}) == dict(owners) for topic, owners in found.owners.items())
 
 
 def what_if_answer(state: ClusterState, request: WhatIfRequest, previewed: Previewed) -> WhatIfAnswer:
     """What the page shows of a preview."""
     found = previewed.found
-    moves = _moves(found)
+    moves = found.moves
     reasons = Counter(move.reason for move in moves)
     shares = sorted(
         (share for share in found.shares if share.before != share.after),
@@ -244,10 +243,6 @@ def _more(count: int, taken: Collection[str]) -> list[Joining]:
         if (name := f"new-{number}") not in taken:
             found.append(Joining(name, {}))
     return found
-
-
-def _moves(found: Preview) -> list[Move]:
-    return [Move(m.topic, m.partition, m.source, m.target, m.reason.text) for m in found.moves]
 
 
 def _name(found: Preview) -> str:

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from muster.core.decisions import IsolationEntry
+from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_api import Answer, ConsulApi, ConsulError, Params, not_understood
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError

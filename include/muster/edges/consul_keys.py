@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.decided import LAST_MOMENT
-from muster.core.wire import check_id
+from muster.core.wire import LAST_MOMENT, check_id
 from muster.edges.consul_api import ConsulApi, ConsulError, address, not_understood
 from muster.settings.connections import ConsulSettings
 

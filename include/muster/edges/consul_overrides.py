@@ -28,9 +28,18 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.decisions import Decisions, Drain, Exclusion, IsolationEntry, Pin
-from muster.core.subscription import TopicDecision, check_pattern
+from muster.core.overrides import (
+    AssignorChoice,
+    Drain,
+    Exclusion,
+    IsolationEntry,
+    Overrides,
+    Pause,
+    Pin,
+    RebalanceRequest,
+    TopicOverride,
+)
+from muster.core.subscription import check_pattern
 from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 
@@ -60,7 +69,7 @@ class OverrideStore:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    def decisions(self) -> Decisions:
+    def decisions(self) -> Overrides:
         """Return all overrides of the cluster, from one read of all its keys.
 
         Raises `ConsulError` also if the answer may leave keys out: not to see a pin would be to move its partition,
@@ -85,7 +94,7 @@ class OverrideStore:
                 else:
                     errors.append(f"{problem}; {TOPICS_STAY if kind == TOPICS else NOTHING_FOLLOWS}")
                     whole |= {"topics_in_doubt": True} if kind == TOPICS else {}
-        return Decisions(
+        return Overrides(
             {(pin.topic, pin.partition): pin for pin in found[PINNED]},
             {(exclusion.consumer, exclusion.topic): exclusion for exclusion in found[EXCLUDED]},
             tuple(sorted(errors)),
@@ -224,7 +233,7 @@ def _exclusion(rest: str, key: Key) -> Exclusion:
     return Exclusion(check_id(consumer), check_topic(topic), **said(_value(key)))
 
 
-def _topic_decision(rest: str, key: Key) -> TopicDecision:
+def _topic_decision(rest: str, key: Key) -> TopicOverride:
     how, _, selected = rest.partition("/")
     by, _, name = selected.partition("/")
     if how not in (SUBSCRIBED, UNSUBSCRIBED) or by not in (NAMES, PATTERNS) or not name or "/" in name:
@@ -232,7 +241,7 @@ def _topic_decision(rest: str, key: Key) -> TopicDecision:
             f"its name ends in {rest!r}, expected is [subscribed|unsubscribed]/[names|patterns]/[NAME]"
         )
     selector = check_topic(name) if by == NAMES else _pattern(key)
-    return TopicDecision(
+    return TopicOverride(
         **_said_in(key), selector=selector, pattern=by == PATTERNS, subscribed=how == SUBSCRIBED
     )
 
@@ -282,7 +291,7 @@ _WHOLE: Mapping[str, Callable[[Key], object]] = {
     ASSIGNOR: _assignor,
     EPOCHS: _epochs,
 }
-"""How the keys on the cluster as a whole are read; the last part of a name is the field of `Decisions`."""
+"""How the keys on the cluster as a whole are read; the last part of a name is the field of `Overrides`."""
 
 
 def _epochs_in(key: Key | None) -> dict[str, int]:

@@ -18,23 +18,28 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, NotEmptyError
 from muster.core.history import (
     Entry,
     HistoryPage,
+    Transitions,
     entry_prefix,
-    format_transitions,
+    format_entry,
     history_path,
     removal_of,
 )
 from muster.core.model import TopicAssignment, TopicSnapshot, Transition
 from muster.core.wire import (
+    Racks,
     WireError,
     assignment_path,
     assignments_path,
     check_topic,
     format_assignment,
+    format_racks,
+    parse_racks,
     partition_path,
+    racks_parent,
+    racks_path,
     state_path,
     states_path,
 )
-from muster.core.wire_racks import Racks, format_racks, parse_racks, racks_parent, racks_path
 from muster.edges.zookeeper_history import append_entry, prune_history, read_history
 from muster.edges.zookeeper_session import (
     AccessDeniedError,
@@ -272,7 +277,7 @@ class TopicStore:
                 if operation.wait(what, with_racks) is not None:
                     transaction.delete(racks)
                 now = time.time()
-                entry = format_transitions(now, self._by, [removal_of(snapshot, reason)])
+                entry = format_entry(Transitions(now, self._by, (removal_of(snapshot, reason),)))
                 transaction.create(entry_prefix(self.cluster), entry, sequence=True)
             if operation.commit(what, transaction) is not None:
                 # A history's node that was deleted looks like a conflict, and would always look so.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from muster.core.history import Step, entry_prefix, format_transitions, step_of, step_size
+from muster.core.history import Step, Transitions, entry_prefix, format_entry, step_of, step_size
 from muster.core.model import Transition
 from muster.core.wire import assignment_path, format_assignment, format_state, state_path
 from muster.edges.zookeeper_session import Operation
@@ -103,7 +103,7 @@ def _transaction(operation: Operation, entries: str, by: str, now: float, writes
             transaction.check(write.state_path, before.state_version)
         else:
             transaction.set_data(write.state_path, write.state, before.state_version)
-    entry = format_transitions(now, by, [write.step for write in writes])
+    entry = format_entry(Transitions(now, by, tuple(write.step for write in writes)))
     transaction.create(entries, entry, sequence=True)
     return transaction
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.core.assignors import BUILT_IN, Assignor, AssignorError, load_assignor
-from muster.core.coordination import AssignorChoice
-from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.core.overrides import NO_OVERRIDES, AssignorChoice, Overrides
 from muster.settings.clusters import AssignorSettings, ClusterSettings
 
 
@@ -44,7 +43,7 @@ def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> Assigno
     )
 
 
-def load_in_force(cluster: ClusterSettings, decisions: Decisions = NOTHING_DECIDED) -> Assignor:
+def load_in_force(cluster: ClusterSettings, decisions: Overrides = NO_OVERRIDES) -> Assignor:
     """Load the assignor that counts. Raises `AssignorError` as `load_chosen` does, and if it is unknown."""
     if decisions.assignor_error:
         raise AssignorError(decisions.assignor_error)

@@ -28,7 +28,8 @@ from pydantic import (
     model_validator,
 )
 
-from muster.core.subscription import Subscription, TopicDecision, check_pattern
+from muster.core.overrides import TopicOverride
+from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.connection_lookup import extra_in_environment
 
@@ -149,7 +150,7 @@ class TopicsSettings(_Settings):
         """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
         return self.read_with(()).includes(topic)
 
-    def read_with(self, decided: Iterable[TopicDecision], doubt: bool = False) -> Subscription:
+    def read_with(self, decided: Iterable[TopicOverride], doubt: bool = False) -> Subscription:
         """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
         return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
-from muster.coordinator.reports import AdvanceReport, PlanReport
+from muster.coordinator.reports import AdvanceReport, ConsumersReport, PlanReport
 from muster.core.assignors import load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State
 from muster.core.wire import WireError
@@ -123,7 +122,7 @@ class Cluster:
     def run(self) -> None:
         """One run: the four tasks, and what they tell."""
         fetched = self.coordinator.fetch_partitions()
-        live_consumers(self.discovery.catalog)
+        ConsumersReport.of(self.discovery.catalog.members())
         self.plan = self.coordinator.compute_assignment()
         self.errors |= fetched.errors | self.plan.errors
         self.warnings |= {*fetched.warnings, *self.plan.warnings}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from muster.cli.main import main
 from muster.cluster.last_rebalance import last_rebalance
-from muster.core.history import HistoryPage, Lever, Unreadable, entry_name, entry_prefix, history_path
+from muster.core.history import CommandEntry, HistoryPage, Unreadable, entry_name, entry_prefix, history_path
 from muster.dashboard.models import LastRebalance
 from muster.dashboard.timeline import timeline
 from tests.faults.fuzz.cluster import CLUSTER, Cluster
@@ -58,7 +58,7 @@ LEVER = {
     "via": "command line",
     "details": {"consumer": "a", "topic": "t", "partitions": "0-1"},
 }
-GOOD = Lever(NOW, "ann", "isolate", "disk full", "dashboard", {"consumer": "a"})
+GOOD = CommandEntry(NOW, "ann", "isolate", "disk full", "dashboard", {"consumer": "a"})
 entries = mangled(TRANSITIONS) | mangled(LEVER)
 names = odd_texts.filter(lambda name: 0 < len(name) <= 300 and "/" not in name and "\x00" not in name)
 

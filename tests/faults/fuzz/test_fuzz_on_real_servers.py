@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State, TopicStatus
@@ -178,7 +178,7 @@ def test_dozens_of_rotten_nodes_keys_and_registrations_beside_good_topics(
             def stable() -> bool:
                 advanced = None
                 fetched = one.fetch_partitions()
-                live_consumers(one.catalog)
+                ConsumersReport.of(one.catalog.members())
                 report = one.compute_assignment()
                 assert refused.keys() <= report.errors.keys()
                 assert not fetched.kafka_error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from muster.coordinator.coordinator import Coordinator
-from muster.coordinator.live import live_consumers
+from muster.coordinator.reports import ConsumersReport
 from muster.core.assignors import Assignor
 from muster.core.model import Consumer, ConsumerStatus
 from muster.edges.consul import ConsulError
@@ -111,7 +111,7 @@ class CoordinatorProcess:
     def _one_run(self) -> None:
         try:
             fetched = self.coordinator.fetch_partitions()
-            live_consumers(self.discovery.catalog)
+            ConsumersReport.of(self.discovery.catalog.members())
             plan = self.coordinator.compute_assignment()
             self.told = f"{fetched.errors} {fetched.warnings} {plan.held} {plan.errors} {plan.warnings}"
             if plan.needed:

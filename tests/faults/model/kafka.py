@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from muster.core.model import TopicPartition
 from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
-from muster.core.wire_racks import Racks
+from muster.core.wire import Racks
 from muster.edges.kafka import KafkaError
 
 Record = tuple[str, str, int]
@@ -63,7 +63,7 @@ class Brokers:
 
 @dataclass
 class Lister:
-    """`muster.coordinator.ports.Lister`."""
+    """`muster.edges.kafka.TopicLister`."""
 
     brokers: Brokers
     at: Callable[[str], None]

@@ -24,8 +24,8 @@ from muster.coordinator import view as viewing
 from muster.coordinator.coordinator import Coordinator
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.core import ownership, positions, state_machine, wire
-from muster.core.decisions import NOTHING_DECIDED, Decisions
 from muster.core.model import ConsumerStatus, Owners, TopicSnapshot, TopicState, Transition
+from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
@@ -139,11 +139,11 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
 
         decided = self.overrides.decisions
 
-        def decisions() -> Decisions:
+        def decisions() -> Overrides:
             try:
                 return decided()
             except ConsulError:
-                return NOTHING_DECIDED
+                return NO_OVERRIDES
 
         self._known = getattr(self, "_known", None)
         self.catalog.members, self.overrides.decisions = remembered, decisions
@@ -221,11 +221,11 @@ def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
 
 
 def ignore_pins(patch: MonkeyPatch) -> None:
-    patch.setattr(Decisions, "pinned", lambda decisions: {})
+    patch.setattr(Overrides, "pinned", lambda decisions: {})
 
 
 def forget_exclusions(patch: MonkeyPatch) -> None:
-    patch.setattr(Decisions, "excluded", lambda decisions: {})
+    patch.setattr(Overrides, "excluded", lambda decisions: {})
 
 
 def touch_what_does_not_move(patch: MonkeyPatch) -> None:

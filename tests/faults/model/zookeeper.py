@@ -21,8 +21,7 @@ from kazoo.protocol.states import WatchedEvent
 from muster.core import wire
 from muster.core.history import history_path
 from muster.core.model import TopicSnapshot, Transition
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.wire import Racks, WireError
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
 from tests.support.memory_zookeeper import (
     SETTINGS,

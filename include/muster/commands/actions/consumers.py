@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, CommandError, Outcome, listed
-from muster.core.decided import Decided
+from muster.core.overrides import Override
 from muster.core.partition_list import format_partitions
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def include(target: Target, actor: Actor, consumer: str, topic: str) -> Outcome:
     return Outcome(lines, {"consumer": consumer, "topic": topic})
 
 
-def _already(target: Target, consumer: str, how: str, standing: Decided | None, undo: str) -> CommandError:
+def _already(target: Target, consumer: str, how: str, standing: Override | None, undo: str) -> CommandError:
     by = standing.said() if standing is not None else "a key that cannot be read"
     return CommandError(
         f"consumer {consumer!r} of cluster {target.cluster.name!r} is {how} already by {by}; {undo} it first to give "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, CommandError, NamedAssignor, Outcome
 from muster.core.assignors import AssignorError
-from muster.core.coordination import shown_options
+from muster.core.overrides import shown_options
 from muster.settings.assignor_choice import load_chosen
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, CommandError, Outcome
-from muster.core.decisions import Pin
+from muster.core.overrides import Pin
 from muster.core.partition_list import format_partitions
 
 if TYPE_CHECKING:

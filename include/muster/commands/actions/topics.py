@@ -35,10 +35,10 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Outcom
             f"cluster {cluster.name!r} is subscribed to {kind} {topic} already: {_why(reads, topic, pattern)}"
         )
     undone = tuple(
-        d for d in reads.decided if (d.selector, d.pattern, d.subscribed) != (topic, pattern, False)
+        d for d in reads.overrides if (d.selector, d.pattern, d.subscribed) != (topic, pattern, False)
     )
     # In this order: one that is unsubscribed as well stays so until the second step.
-    if not _has(replace(reads, decided=undone), topic, pattern):
+    if not _has(replace(reads, overrides=undone), topic, pattern):
         consul.overrides.decide_topic(
             topic, pattern=pattern, subscribed=True, by=actor.name, why=actor.reason, at=actor.at
         )
@@ -107,15 +107,15 @@ def _has(reads: Subscription, topic: str, pattern: bool) -> bool:
     """Report whether the cluster is subscribed to this topic, or to this very pattern."""
     if not pattern:
         return reads.includes(topic)
-    said = {d.subscribed for d in reads.decided if d.pattern and d.selector == topic}
+    said = {d.subscribed for d in reads.overrides if d.pattern and d.selector == topic}
     return False not in said and (True in said or topic in reads.patterns)
 
 
 def _why(reads: Subscription, topic: str, pattern: bool) -> str:
     """Say why `_has` is true."""
     if not pattern:
-        return str(reads.decision(topic) or "it is in clusters.yaml")
-    said = (d for d in reads.decided if d.pattern and d.selector == topic)
+        return str(reads.override(topic) or "it is in clusters.yaml")
+    said = (d for d in reads.overrides if d.pattern and d.selector == topic)
     return str(next(said, "it is in clusters.yaml"))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from muster.core.decided import LONGEST_WHY
-from muster.core.decisions import Decisions, Drain, Exclusion, Pin
+from muster.core.overrides import LONGEST_WHY, Drain, Exclusion, Overrides, Pin
 
-DECIDED = Decisions(
+DECIDED = Overrides(
     pins={
         ("t", 1): Pin("t", 1, "c", by="ann", at=5.0, why="has the\n cache; really"),
         ("u", 0): Pin("u", 0, "a", by="bob", at=5.0, why=""),
@@ -20,7 +19,7 @@ DECIDED = Decisions(
 def test_assignors_get_them_as_plain_mappings() -> None:
     assert DECIDED.pinned() == {"t": {1: "c"}, "u": {0: "a"}}
     assert DECIDED.excluded() == {"b": frozenset({"t", "u"})}
-    assert Decisions().pinned() == Decisions().excluded() == {}
+    assert Overrides().pinned() == Overrides().excluded() == {}
 
 
 def test_a_move_is_put_down_to_the_pin_it_follows() -> None:
@@ -58,7 +57,7 @@ def test_exclusion_without_a_replacement_is_named() -> None:
     assert DECIDED.unobeyed("t", {0: "b"}, {0: "a"}) == []
 
 
-DRAINED = Decisions(drained={"b": Drain("b", by="ann", at=5.0, why="new kernel")})
+DRAINED = Overrides(drained={"b": Drain("b", by="ann", at=5.0, why="new kernel")})
 
 
 def test_a_partition_that_leaves_a_drained_consumer_says_so() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from muster.coordinator.circumstances import LOADS_LAST
 from muster.coordinator.coordinator import Coordinator
+from muster.coordinator.planning_context import LOADS_LAST
 from muster.core.assignors import load_assignor
-from muster.core.decisions import Decisions, Drain, Exclusion, Pin
 from muster.core.model import Assignment, Consumer, State
+from muster.core.overrides import Drain, Exclusion, Overrides, Pin
 from muster.edges.kafka import KafkaError
 from tests.support.runs import Topics, coordinator, run, settled_world, state_of
 from tests.support.simulated import Node, World
@@ -78,20 +78,20 @@ def elsewhere(world: World, topic: str, partition: int) -> str:
     return next(c for c in sorted(world.consumers) if c != world.owners(topic)[partition])
 
 
-def pinned(consumer: str, topic: str = "t", partition: int = 0) -> Decisions:
-    return Decisions(
+def pinned(consumer: str, topic: str = "t", partition: int = 0) -> Overrides:
+    return Overrides(
         pins={(topic, partition): Pin(topic, partition, consumer, by="ann", at=1.0, why="has the cache")}
     )
 
 
-def excluded(consumer: str, topic: str) -> Decisions:
-    return Decisions(
+def excluded(consumer: str, topic: str) -> Overrides:
+    return Overrides(
         exclusions={(consumer, topic): Exclusion(consumer, topic, by="bob", at=1.0, why="no GPU")}
     )
 
 
-def drained(*consumers: str) -> Decisions:
-    return Decisions(drained={c: Drain(c, by="ann", at=1.0, why="new kernel") for c in consumers})
+def drained(*consumers: str) -> Overrides:
+    return Overrides(drained={c: Drain(c, by="ann", at=1.0, why="new kernel") for c in consumers})
 
 
 def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
@@ -109,7 +109,7 @@ def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
     assert report.stable
     assert report.changes[0].moves[0].reason == f"pinned to {target} by ann: has the cache"
     assert world.owners("t") == before | {0: target}
-    world.decided = Decisions()
+    world.decided = Overrides()
     assert not one.compute_assignment().needed, "what was pinned stays where it is"
 
 
@@ -144,7 +144,7 @@ def test_a_drained_consumer_hands_over_in_order_and_gets_nothing(world: World, o
     assert membership is not None
     assert consumer in membership.live
     assert not one.compute_assignment().needed
-    world.decided = Decisions()
+    world.decided = Overrides()
     one.assignor = load_assignor("sticky", {})
     assert one.advance(60).stable
     assert consumer in world.owners("t").values(), "it has its share again"
@@ -162,7 +162,7 @@ def test_a_drain_where_no_other_consumer_takes_over_is_a_warning(world: World, o
 
 def test_a_pin_to_a_drained_consumer_waits(world: World, one: Coordinator) -> None:
     target = elsewhere(world, "t", 0)
-    world.decided = Decisions(pinned(target).pins, drained=drained(target).drained)
+    world.decided = Overrides(pinned(target).pins, drained=drained(target).drained)
     plan = one.compute_assignment()
     assert any("cannot be obeyed: the consumer is drained" in warning for warning in plan.warnings)
     assert one.advance(60).stable
@@ -191,7 +191,7 @@ def test_decisions_wait_while_the_topic_is_in_the_middle_of_a_rebalance(
 def test_pins_that_cannot_be_obeyed_and_keys_that_cannot_be_read_are_warnings(
     world: World, one: Coordinator
 ) -> None:
-    world.decided = Decisions(
+    world.decided = Overrides(
         pins={
             ("t", 0): Pin("t", 0, "nobody", by="ann", at=1.0, why="typo"),
             ("t", 99): Pin("t", 99, "a", by="ann", at=1.0, why="typo"),
@@ -233,7 +233,7 @@ def test_loads_are_asked_of_all_consumers_once_and_used_again_for_a_while(
         asked.append([c.id for c in found])
         return poll(found, timeout)
 
-    one._reader._poll = counting
+    one.contexts._poll = counting
     for consumer in world.consumers.values():
         consumer.rates = dict.fromkeys(consumer.running, 1.5)
     one.compute_assignment()
@@ -270,7 +270,7 @@ def test_the_measure_that_the_assignor_names_counts(
 
 def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: World) -> None:
     sticky = coordinator(world, KAFKA)
-    sticky._reader._poll = lambda consumers, timeout: pytest.fail("asked")
+    sticky.contexts._poll = lambda consumers, timeout: pytest.fail("asked")
     assert not sticky.compute_assignment().needed
 
 

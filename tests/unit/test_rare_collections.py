@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from muster.coordinator import gc_policy
+from muster.coordinator.coordinator import YOUNG_OBJECTS, rare_collections
 
 
 class Ring:
@@ -19,8 +19,8 @@ class Ring:
 
 def test_collections_are_rare_within_and_as_before_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with pytest.raises(ValueError, match="any"), gc_policy.rare_collections():
-        assert gc.get_threshold() == (gc_policy.YOUNG_LIMIT, *before[1:])
+    with pytest.raises(ValueError, match="any"), rare_collections():
+        assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
         assert gc.get_freeze_count() > frozen
         raise ValueError("any")
     assert gc.get_threshold() == before
@@ -28,8 +28,8 @@ def test_collections_are_rare_within_and_as_before_afterwards() -> None:
 
 
 def test_cycles_are_nevertheless_collected() -> None:
-    with gc_policy.rare_collections():
+    with rare_collections():
         found = weakref.ref(Ring())
-        kept = [[] for _ in range(2 * gc_policy.YOUNG_LIMIT)]
+        kept = [[] for _ in range(2 * YOUNG_OBJECTS)]
         assert found() is None, "a collection began by itself"
         del kept

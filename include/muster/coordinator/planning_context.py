@@ -1,41 +1,28 @@
-"""What a plan is made with beside topics and consumers: read from Consul, ZooKeeper and the consumers themselves.
+"""Reads what a plan takes into account beside topics and consumers: overrides, leaders' racks, measured loads.
 
-What is unavailable counts as unknown, with a warning in words, and the plan is made without it. Only pins and
-exclusions are another matter: a plan made without them would undo what a person decided, so with Consul out of reach
-there is none.
+What is unavailable counts as unknown, with a warning, and the plan is made without it. Only pins and exclusions are
+another matter: a plan made without them would undo what a person set, so without Consul there is none.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from muster.coordinator.ports import StatusPoller
-from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext
-from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.coordinator.asking import StatusPoller
+from muster.core.assignors import Assignor, PlanningContext
 from muster.core.model import Consumer, ConsumerStatus, PartitionLoad, TopicSnapshot
-from muster.core.wire import WireError
-from muster.core.wire_racks import Racks
+from muster.core.overrides import Overrides
+from muster.core.wire import Racks, WireError
 from muster.edges.zookeeper import ZooKeeperError
 
 LOADS_LAST = 10.0
 """Seconds for which measured loads are used again, so that the steps of one rebalance are planned with the same."""
 LONGEST_ASKING = 1.0
-"""Seconds that consumers are given to tell their load: a frozen one must not hold up what has to be planned now."""
+"""Seconds that consumers have to report their load: a frozen one must not hold up what has to be planned now."""
 
 Loads = Mapping[str, Mapping[int, PartitionLoad]]
-
-
-@dataclass(frozen=True)
-class Known:
-    """`circumstances` for the planner, the `decisions` behind its pins and exclusions with who and why, and
-    `warnings`: what is unknown or cannot be read, and what to do about it."""
-
-    circumstances: PlanningContext = EMPTY_CONTEXT
-    decisions: Decisions = NOTHING_DECIDED
-    warnings: tuple[str, ...] = ()
 
 
 class RackStore(Protocol):
@@ -45,26 +32,13 @@ class RackStore(Protocol):
         """The racks of the partitions' leaders, of those topics where they are known."""
 
 
-class DecisionStore(Protocol):
-    """`muster.edges.consul.OverrideStore`, as far as decisions are concerned."""
-
-    def decisions(self) -> Decisions:
-        """All that persons decided about the cluster."""
-
-
-class CircumstancesReader:
+class ContextReader:
     """Reads what an assignor has a parameter for, and no more."""
 
     def __init__(
-        self,
-        store: RackStore,
-        overrides: DecisionStore,
-        poll: StatusPoller,
-        clock: Callable[[], float],
-        timeout: float,
+        self, store: RackStore, poll: StatusPoller, clock: Callable[[], float], timeout: float
     ) -> None:
         self._store = store
-        self._overrides = overrides
         self._poll = poll
         self._clock = clock
         self._timeout = min(timeout, LONGEST_ASKING)
@@ -75,31 +49,29 @@ class CircumstancesReader:
         snapshots: Mapping[str, TopicSnapshot],
         live: Mapping[str, Consumer],
         assignor: Assignor,
-        decided: Decisions | None = None,
-    ) -> Known:
-        """Everything that a plan of `assignor` takes into account now. Raises `ConsulError` without pins.
+        overrides: Overrides,
+    ) -> tuple[PlanningContext, tuple[str, ...]]:
+        """Return what a plan of `assignor` takes into account now, and what is unknown or cannot be read, in words.
 
-        Racks are only read while some consumer says its zone, loads only if the assignor goes by them, what was
-        `decided` only if it is not given.
+        Racks are only read while some consumer has a zone, loads only if the assignor goes by them.
         """
         parameters = inspect.signature(assignor.assign).parameters
-        decisions = self._overrides.decisions() if decided is None else decided
-        warnings = list(decisions.errors)
+        warnings = list(overrides.errors)
         racks: Mapping[str, Racks] = {}
         loads: Mapping[str, Mapping[int, float]] = {}
         if "racks" in parameters and any(consumer.zone for consumer in live.values()):
             racks = self._racks(snapshots, warnings)
         if "loads" in parameters:
             loads = self._loads(snapshots, live, getattr(assignor, "measure", "rate"), warnings)
-        circumstances = PlanningContext(
-            pins=decisions.pinned(),
-            exclusions=decisions.excluded(),
-            drained=frozenset(decisions.drained),
+        context = PlanningContext(
+            pins=overrides.pinned(),
+            exclusions=overrides.excluded(),
+            drained=frozenset(overrides.drained),
             racks=racks,
             loads=loads,
-            rebalance_now=decisions.rebalance is not None,
+            rebalance_now=overrides.rebalance is not None,
         )
-        return Known(circumstances, decisions, tuple(warnings))
+        return context, tuple(warnings)
 
     def _racks(self, snapshots: Mapping[str, TopicSnapshot], warnings: list[str]) -> dict[str, Racks]:
         try:
@@ -131,7 +103,7 @@ class CircumstancesReader:
     def _measure(
         self, snapshots: Mapping[str, TopicSnapshot], live: Mapping[str, Consumer]
     ) -> tuple[Loads, tuple[str, ...]]:
-        """What all live consumers, asked at once, say of what they hold; the owner's word before others'."""
+        """What all live consumers, asked at once, report of what they hold; the owner's report comes first."""
         loads: dict[str, dict[int, PartitionLoad]] = {}
         failures = []
         answers = self._poll([live[consumer] for consumer in sorted(live)], self._timeout)

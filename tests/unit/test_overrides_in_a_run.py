@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from muster.core import wire
-from muster.core.coordination import AssignorChoice, Pause, RebalanceRequest
-from muster.core.decisions import Pin
 from muster.core.model import Consumer, State
-from muster.core.subscription import TopicDecision
+from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, TopicOverride
 from tests.support.runs import (
     Topics,
     coordinator,
@@ -257,7 +255,7 @@ def test_a_subscribed_topic_that_kafka_is_silent_about_stands(world: World) -> N
 
 
 def test_a_pattern_picks_up_new_topics_and_what_is_unsubscribed_is_not_taken_up(world: World) -> None:
-    pattern = TopicDecision(by="ann", at=1.0, why="r", selector="x-.*", pattern=True, subscribed=True)
+    pattern = TopicOverride(by="ann", at=1.0, why="r", selector="x-.*", pattern=True, subscribed=True)
     decided(world, subscriptions=(pattern,))
     decide(world, "x-3", subscribed=False)
     report = coordinator(world, Topics(t=7, u=5, **{"x-1": 2, "x-3": 2, "y": 1})).fetch_partitions()
