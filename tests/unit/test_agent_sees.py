@@ -96,6 +96,22 @@ def test_partition_that_progresses_or_has_nothing_to_read_is_not_stalled(consume
     assert consumer.stalled() == {2: 60.0}, "a planning has seen the end of 1, and 2 is starved"
 
 
+def test_released_partition_is_measured_from_nothing_when_it_is_taken_up_again(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)}, {0: 100})
+    consumer.now += 30
+    consumer.process()
+    consumer.plan({0: (5, 9)}, {0: 400})
+    assert (consumer.offsets(0)["end"], consumer.offsets(0)["rate"]) == (400, 10.0)
+    consumer.assign(set(), epoch=2)
+    consumer.process()
+    consumer.plan({}, {})
+    consumer.process()
+    consumer.commit()
+    consumer.assign({0}, epoch=3)
+    assert (consumer.offsets(0)["end"], consumer.offsets(0)["rate"]) == (None, None)
+
+
 def test_never_planned_partition_is_stalled_and_a_closing_one_is_not(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5)}, {0: 5})
