@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -28,11 +28,13 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
 
 from muster.consumer.agent import Agent
-from muster.consumer.loop import Beat
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
 from muster.edges.zookeeper_session import DENIALS, gave_up, refused
 from muster.settings.connections import ZooKeeperSettings
+
+if TYPE_CHECKING:
+    from muster.consumer.lifecycle import Beat  # which imports Spark
 
 log = logging.getLogger(__name__)
 

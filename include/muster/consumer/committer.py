@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tenacity import (
     RetryCallState,
@@ -27,7 +28,6 @@ from tenacity import (
 
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, open_commits
-from muster.consumer.loop import Beat
 from muster.consumer.topic_watch import TopicWatch
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership, Place
@@ -35,6 +35,9 @@ from muster.core.positions import Committed, format_stamp, of_another_cluster
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError
 from muster.edges.kafka_admin import name_partitions
 from muster.settings.connections import KafkaSettings
+
+if TYPE_CHECKING:
+    from muster.consumer.lifecycle import Beat  # which imports Spark
 
 log = logging.getLogger(__name__)
 

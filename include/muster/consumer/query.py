@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
-from muster.consumer.loop import Beat
+from muster.consumer.lifecycle import Beat
 from muster.consumer.source.datasource import FORMAT, MusterDataSource
 from muster.sinks import batch_of
 

@@ -36,8 +36,7 @@ from functools import partial
 import muster
 from muster.consumer import predecessor
 from muster.consumer.agent import Agent
-from muster.consumer.lifecycle import Ending
-from muster.consumer.loop import Beat
+from muster.consumer.lifecycle import Beat, Ending
 from muster.edges.consul import ConsulError, Discovery, Own, Registration, StopRequest
 from muster.edges.consul_keys import UnreadableKeyError, read_generation
 from muster.edges.consul_members import GENERATION, LEAVING

@@ -267,7 +267,7 @@ class Process:
         job._agent = _WaitingAgent(self)
         job._registrar = self.registrar
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
-        job._loops = [SimpleNamespace(name="query", join=self._join_query)]
+        job._query = SimpleNamespace(join=self._join_query)
         job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
         job._committer = SimpleNamespace(stop=lambda: setattr(self, "commits", False))
         job._page = job._local_api = SimpleNamespace(stop=lambda: None)
@@ -353,7 +353,7 @@ class Process:
 
     def _end(self) -> None:
         spark = SimpleNamespace(stop=self.query.end)
-        code = self._job._end(spark, SimpleNamespace(stop=lambda: None))
+        code = self._job._end(spark, lambda: None)
         self.world.say(f"{self.incarnation} exits with {code}: {self.ending.reason}")
         self.die()
 
