@@ -14,8 +14,7 @@ from typing import Protocol
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
-from muster.edges.kafka_fencing import Begin, Claims, FencedCommits, Outcome
-from muster.settings.connections import KafkaSettings
+from muster.edges.kafka_fencing import Begin, Claims, Outcome
 
 
 class Commits(Protocol):
@@ -119,10 +118,3 @@ class GuardedCommits:
 
     def close(self) -> None:
         """Nothing of its own to let go of."""
-
-
-def open_commits(settings: KafkaSettings, group: GroupOffsets, cluster: str, fencing: bool) -> Commits:
-    """The commits of `group`, fenced or guarded."""
-    if fencing:
-        return FencedCommits(settings, cluster, group)
-    return GuardedCommits(group)
