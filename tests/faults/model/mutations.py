@@ -34,6 +34,7 @@ from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_members import to_membership
 from muster.edges.consul_overrides import OverrideKeys
 from muster.edges.kafka_fencing import Outcome
+from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
 from tests.faults.model.process import ending
@@ -283,7 +284,7 @@ def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
     def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
-        def asked(older: predecessor.Predecessor) -> predecessor.Answer:
+        def asked(older: predecessor.Predecessor) -> StatusResult:
             answer = ask(older)
             return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
 

@@ -22,6 +22,7 @@ from muster.core.model import ConsumerStatus, PartitionLoad, TopicStatus
 from muster.core.ownership import Place, Plan, Source
 from muster.core.positions import Jump, Start
 from muster.edges.consul_http import ConsulError
+from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.consumer import ConsumerSettings
 from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedDiscovery
@@ -398,14 +399,16 @@ class Process:
         if self.alive:
             self.end()
 
-    def _ask(self, older: predecessor.Predecessor) -> predecessor.Answer:
+    def _ask(self, older: predecessor.Predecessor) -> StatusResult:
         there = self.world.at_port(older.port)
         host = older.address
         if host != self.host and (self.cut or self.world.consul.agents[host].cut):
-            return "no answer in time"
+            return StatusFailure(older.incarnation, "no answer in time")
         if there is None or not there.alive:
-            return predecessor.Refused()
-        return there.status() if there.runs and not there.faults.no_answer else "no answer in time"
+            return StatusFailure(older.incarnation, "refused", refused=True)
+        if not there.runs or there.faults.no_answer:
+            return StatusFailure(older.incarnation, "no answer in time")
+        return there.status()
 
 
 def _with_loads(topic: TopicStatus) -> TopicStatus:
