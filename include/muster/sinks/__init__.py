@@ -4,10 +4,9 @@
 the batch at hand holds, which name its place in the sink, together with `batch_topic_ids`.
 """
 
-from muster.sinks.batch import TopicPartition, batch_of, batch_ranges, batch_topic_ids
+from muster.sinks.batch import Range, TopicPartition, batch_of, batch_ranges, batch_topic_ids
 from muster.sinks.parquet import ParquetSink
-from muster.sinks.partition_folder import SinkError
-from muster.sinks.ranges import Coverage, Range
+from muster.sinks.partition_folder import Coverage, SinkError
 
 __all__ = [
     "Coverage",

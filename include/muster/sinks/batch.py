@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 
-from muster.sinks.ranges import Range
-
 TopicPartition = tuple[str, int]
 """Topic and partition number."""
+Range = tuple[int, int]
+"""Offsets from the first up to, not including, the second."""
 
 NO_IDS: Mapping[str, str] = MappingProxyType({})
 
