@@ -159,7 +159,7 @@ class AssignmentWatch:
             # A server that lags behind may not know the node yet; after a sync its word counts.
             client.sync_async("/").get(timeout=limit)
             if client.exists_async(self._root, watch=self._on_event).get(timeout=limit) is not None:
-                self._on_event(None)
+                self._mark(self._root)
                 return
             children, zxid = [], client.last_zxid
         topics = []
@@ -197,19 +197,17 @@ class AssignmentWatch:
         self._agent.problem(f"topic {topic}", None)
         return assignment is None or self._agent.assigned(topic, assignment, stat.mzxid, synced)
 
-    def _on_event(self, event: WatchedEvent | None) -> None:
+    def _on_event(self, event: WatchedEvent) -> None:
         """A watch fired (in kazoo's thread, so nothing may block here)."""
-        self._mark(self._root if event is None or event.path is None else event.path)
+        self._mark(event.path or self._root)
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             # Watches of a session that ended are gone, and one that was only suspended may have missed nothing;
             # reading everything is right in both cases.
-            self._mark(self._root, everything=True)
+            self._mark(self._root, *(assignment_path(self._cluster, topic) for topic in self._topics))
 
-    def _mark(self, path: str, everything: bool = False) -> None:
+    def _mark(self, *paths: str) -> None:
         with self._lock:
-            self._dirty.add(path)
-            if everything:
-                self._dirty.update(assignment_path(self._cluster, topic) for topic in self._topics)
+            self._dirty.update(paths)
         self._wake.set()

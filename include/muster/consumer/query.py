@@ -174,12 +174,7 @@ class QuerySupervisor:
             if plan.empty:
                 self._rehearse(frame)
             else:
-                ranges = {
-                    (topic, partition): bounds
-                    for topic, partitions in plan.offsets.items()
-                    for partition, bounds in partitions.items()
-                }
-                with batch_of(ranges, plan.topic_ids):
+                with batch_of(plan.ranges, plan.topic_ids):
                     self._handler(frame, batch_id)
             processed = True
         except Exception as error:
