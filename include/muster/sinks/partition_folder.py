@@ -73,18 +73,23 @@ def topic_folder(folder: Path, topic_id: str) -> Path:
     marker = folder / TOPIC_ID
     if not marker.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{uuid.uuid4().hex}"
-        draft.write_text(topic_id)
-        sync(draft)
-        try:
-            os.link(draft, marker)
-        except FileExistsError:
-            pass  # another consumer was there first; what it wrote counts
-        else:
+        if _make_once(marker, topic_id):  # else another consumer was there first, and what it wrote counts
             sync(folder)
-        finally:
-            draft.unlink()
     return folder if marker.read_text() == topic_id else folder / f"id-{topic_id}"
+
+
+def _make_once(path: Path, text: str) -> bool:
+    """Make a file that holds `text`, on the disk, as one step; False if its name is taken. Raises OSError."""
+    draft = path.with_name(f".{uuid.uuid4().hex}")
+    draft.write_text(text)
+    sync(draft)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
 
 
 def incoming_file(folder: Path) -> Path:
@@ -161,15 +166,8 @@ class PartitionFolder:
 
     def _claim(self, number: int, held: Range, incoming: Path) -> bool:
         claim = self._claims / f"{number:020d}"
-        draft = self._claims / f".{uuid.uuid4().hex}"
-        draft.write_text(json.dumps({"from": held[0], "to": held[1], "file": incoming.name}))
-        sync(draft)
-        try:
-            os.link(draft, claim)
-        except FileExistsError:
+        if not _make_once(claim, json.dumps({"from": held[0], "to": held[1], "file": incoming.name})):
             return False
-        finally:
-            draft.unlink()
         if max(self._numbers()) > number:
             with suppress(FileNotFoundError):
                 claim.unlink()
