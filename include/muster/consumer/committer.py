@@ -16,16 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tenacity import (
-    RetryCallState,
-    RetryError,
-    Retrying,
-    retry_if_exception_type,
-    sleep_using_event,
-    stop_when_event_set,
-    wait_exponential,
-)
-
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, GuardedCommits
 from muster.core.model import TopicPartition
@@ -41,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 10.0
-"""Seconds between two attempts, at most."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between two attempts, at first and at most."""
 TOPICS_LOOK = 2.0
 """Seconds between two looks at the topics' ids. What is read of a topic in between is read again when its new id is
 known."""
@@ -130,11 +120,15 @@ class PlaceWorker:
     def start(self) -> None:
         """Start the threads."""
         where = f"group {self._place.group_id} at {self._place.bootstrap_servers}"
-        event = sleep_using_event(self._stopped)
         for name, wait, work, sleep in (
-            (f"commit of {where}", self._wait_for_due, self.commit, event),
+            (f"commit of {where}", self._wait_for_due, self.commit, self._stopped.wait),
             (f"taking up partitions of {where}", self._wait_for_claims, self.claim, self._wait_for_release),
-            (f"identity of the topics of {where}", self._wait_for_topics, self.look_at_topics, event),
+            (
+                f"identity of the topics of {where}",
+                self._wait_for_topics,
+                self.look_at_topics,
+                self._stopped.wait,
+            ),
         ):
             thread = threading.Thread(
                 target=self._serve, args=(name, wait, work, sleep), name=f"muster-{name}", daemon=True
@@ -159,27 +153,22 @@ class PlaceWorker:
         key: str,
         wait: Callable[[], bool],
         work: Callable[[], None],
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], object],
     ) -> None:
-        def failed(state: RetryCallState) -> None:
-            if state.outcome is not None:
-                self._agent.problem(key, str(state.outcome.exception()))
-
-        retrying = Retrying(
-            retry=retry_if_exception_type(KafkaError),
-            wait=wait_exponential(multiplier=0.2, max=LONGEST_PAUSE),
-            stop=stop_when_event_set(self._stopped),
-            sleep=sleep,
-            before_sleep=failed,
-        )
+        """Do `work` whenever `wait` finds some, and try it again after a growing pause for as long as it fails."""
+        pause = 0.0
         try:
             while not self._stopped.is_set():
-                if wait():
-                    try:
-                        retrying(work)
-                    except RetryError as error:
-                        log.warning("%s: given up, because the consumer stops: %s", key, error)
-                        return
+                if not pause and not wait():
+                    continue
+                try:
+                    work()
+                except KafkaError as error:
+                    self._agent.problem(key, str(error))
+                    pause = min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)
+                    sleep(pause)
+                else:
+                    pause = 0.0
                     self._agent.problem(key, None)
         except Exception:
             log.exception("%s: stopped", key)
