@@ -16,13 +16,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.consumer.measures import Counters, Measures
+from muster.consumer.measures import Counters, Measures, PartitionView
 from muster.core.model import TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
     Ownership,
-    PartitionReport,
     Place,
     Plan,
     PlanRefusedError,
@@ -44,26 +43,6 @@ _T = TypeVar("_T")
 
 class StaleTokenError(PermissionError):
     """The caller belongs to a query that ended, or is none of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """One partition that is held, at one moment; None is what is not known."""
-
-    position: int | None
-    """The next offset to process."""
-    committed: int | None
-    end: int | None
-    rate: float | None
-    """The arrival rate."""
-    seconds_behind: float | None
-    stalled: float | None
-    """Seconds without progress; None where there is progress, or nothing to read."""
-
-    @property
-    def lag(self) -> int | None:
-        """Records that are not processed."""
-        return None if self.end is None or self.position is None else max(0, self.end - self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,24 +502,16 @@ class Agent:
                 sources={
                     name: topic.source for name, topic in own.topics.items() if topic.source is not None
                 },
-                held={tp: self._view_of(tp, held, now) for tp, held in own.reports().items()},
+                held={
+                    tp: self._measures[tp].view(partition.position, partition.committed, now)
+                    for tp, partition in sorted(own.held.items())
+                },
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),
             )
-
-    def _view_of(self, tp: TopicPartition, held: PartitionReport, now: float) -> PartitionView:
-        measures = self._measures[tp]
-        return PartitionView(
-            position=held.position,
-            committed=held.committed,
-            end=measures.end,
-            rate=measures.rate,
-            seconds_behind=measures.seconds_behind(held.position, now),
-            stalled=measures.stalled(now),
-        )
 
     def _measure_held(self) -> None:
         """Measure what is held, and nothing else."""

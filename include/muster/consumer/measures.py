@@ -48,6 +48,26 @@ _Point = tuple[int, float]
 """Where the partition ended, and when."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition that is held, at one moment; None is what is not known."""
+
+    position: int | None
+    """The next offset to process."""
+    committed: int | None
+    end: int | None
+    rate: float | None
+    """The arrival rate."""
+    seconds_behind: float | None
+    stalled: float | None
+    """Seconds without progress; None where there is progress, or nothing to read."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are not processed."""
+        return None if self.end is None or self.position is None else max(0, self.end - self.position)
+
+
 class Measures:
     """What is measured of one partition that is held, from where it was `seen` to end and when it was well."""
 
@@ -94,10 +114,16 @@ class Measures:
             self._records = self._records * fade + records * counted / passed
             self._seconds = self._seconds * fade + counted
 
-    @property
-    def end(self) -> int | None:
-        """Where it was last seen to end."""
-        return self._points[-1][0] if self._points else None
+    def view(self, position: int | None, committed: int | None, now: float) -> PartitionView:
+        """Return all that is known of it, with the offsets that it is read and committed up to."""
+        return PartitionView(
+            position=position,
+            committed=committed,
+            end=self._points[-1][0] if self._points else None,
+            rate=self.rate,
+            seconds_behind=self.seconds_behind(position, now),
+            stalled=self.stalled(now),
+        )
 
     @property
     def rate(self) -> float | None:
