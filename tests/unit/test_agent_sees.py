@@ -230,14 +230,12 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
 
 
 def test_older_assignment_is_looked_into_once_and_reported_if_it_stays(consumer: Consumer) -> None:
-    woken: list[int] = []
-    consumer.agent.wake_for_reading(lambda: woken.append(1))
     agent, old = consumer.agent, TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A")
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent.assigned("t", old, 300)
     wanted = agent.reading_wanted()
-    assert (wanted is not None, len(woken)) == (True, 1)
+    assert (wanted is not None, agent.wake_reader.is_set()) == (True, True)
     agent.assigned("t", old, 300, synced=True)
     agent.has_read(wanted or 0)
     assert agent.reading_wanted() is None

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 STOPPING = "stopping"
 """The reason of a block that is never taken back: the process ends."""
+TAKING_OVER = "taking over"
+"""The reason of a block while another process may still hold what is assigned to this id. No topic is reported
+meanwhile, so that 'closed' is not read from it."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""
 
@@ -77,6 +80,8 @@ class Agent:
     claims: bool = False
     fencing: bool = False
     clock: Callable[[], float] = time.monotonic
+    wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
+    """Is set whenever `reading_wanted` gets something."""
     _ownership: Ownership = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
@@ -89,13 +94,11 @@ class Agent:
     _query_error: str = field(default="", init=False)
     _batch_began: float | None = field(default=None, init=False)
     """When the batch under way began, None without one."""
-    _mute: set[str] = field(default_factory=set, init=False)
     _to_unblock: dict[str, int] = field(default_factory=dict, init=False)
     _wanted: int = field(default=0, init=False)
     _to_check: int | None = field(default=None, init=False)
     _went_back: dict[str, tuple[int, int | None]] = field(default_factory=dict, init=False)
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
-    _wake_reader: Callable[[], None] = field(default_factory=lambda: _no_reader, init=False)
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
@@ -212,11 +215,6 @@ class Agent:
                     "the topic again; if it does not, look at the coordinator's last run",
                 )
 
-    def wake_for_reading(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever `reading_wanted` gets something. It must not block."""
-        with self._changed:
-            self._wake_reader = wake
-
     def reading_wanted(self) -> int | None:
         """Return the number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
@@ -243,21 +241,15 @@ class Agent:
 
     def _want_reading(self) -> int:
         self._wanted += 1
-        self._wake_reader()
+        self.wake_reader.set()
         return self._wanted
 
     # -- from discovery and the process's own end ---------------------------------------------------------
 
-    def block(self, reason: str, mute: bool = False) -> None:
-        """Close everything, because of `reason`, and take nothing up until it is taken back.
-
-        With `mute` no topic is reported until then, so that 'closed' is not read from it: another process may still
-        hold what is assigned to this id.
-        """
+    def block(self, reason: str) -> None:
+        """Close everything, because of `reason`, and take nothing up until it is taken back."""
         with self.change() as own:
             self._to_unblock.pop(reason, None)
-            if mute:
-                self._mute.add(reason)
             if reason not in own.blocks:
                 log.info("%s: closing all partitions", reason)
                 own.block(reason)
@@ -266,7 +258,6 @@ class Agent:
         """Take back `reason`; without another one, take up what is assigned."""
         with self.change() as own:
             self._to_unblock.pop(reason, None)
-            self._mute.discard(reason)
             if reason in own.blocks:
                 log.info("no longer %s", reason)
                 own.unblock(reason)
@@ -498,7 +489,7 @@ class Agent:
             self._measure_held()
             own, now = self._ownership, self.clock()
             return View(
-                topics={} if self._mute else own.status(),
+                topics={} if TAKING_OVER in own.blocks else own.status(),
                 sources={
                     name: topic.source for name, topic in own.topics.items() if topic.source is not None
                 },
@@ -519,10 +510,6 @@ class Agent:
         self._measures = {tp: self._measures.get(tp) or Measures() for tp in held}
         for tp, partition in held.items():
             self._measures[tp].held(partition.closing, now)
-
-
-def _no_reader() -> None:
-    """No reader is there yet, so none has to be woken."""
 
 
 def _restored(topic: str) -> str:

@@ -63,10 +63,9 @@ class AssignmentWatch:
         self._root = assignments_path(cluster)
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
-        self._wake = threading.Event()
+        self._wake = agent.wake_reader
         self._stopped = threading.Event()
         self._topics: list[str] = []
-        agent.wake_for_reading(self._wake.set)
 
     def stop(self) -> None:
         """End the loop."""

@@ -151,7 +151,7 @@ class Job:
         )
         keep_small(settings.log_file)
         end_on_signals(self._ending)
-        outlive_jvm = exit_with_jvm()
+        stop_guard = exit_with_jvm()
         self._page.start()
         self._local_api.start()
         calls = settings.zookeeper.operation_timeout
@@ -172,7 +172,7 @@ class Job:
             self._await_query()
             self._registrar.open()
         self._ending.wait()
-        return self._end(spark, outlive_jvm)
+        return self._end(spark, stop_guard)
 
     def _await_query(self) -> None:
         """Let the query come up first: partitions that are taken up before that wait for it without a reader.
@@ -203,7 +203,7 @@ class Job:
             return []  # loops end one after the other, which is no trouble
         return [trouble for loop in self._loops if (trouble := loop.trouble())]
 
-    def _end(self, spark: SparkSession, outlive_jvm: Callable[[], None]) -> int:
+    def _end(self, spark: SparkSession, stop_guard: Callable[[], None]) -> int:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
@@ -220,7 +220,7 @@ class Job:
             )
             exit_code = exit_code or 1
         exit_after(SPARK_STOP, exit_code)
-        outlive_jvm()
+        stop_guard()
         deregistered = closed and self._agent.idle
         if deregistered:
             self._leave()

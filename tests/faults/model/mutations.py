@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from muster.consumer import predecessor
+from muster.consumer import agent, predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
@@ -250,9 +250,9 @@ def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
     original = Agent.block
 
-    def block(self: Agent, reason: str, mute: bool = False) -> None:
+    def block(self: Agent, reason: str) -> None:
         if reason != JOINING:
-            original(self, reason, mute)
+            original(self, reason)
 
     patch.setattr(Agent, "block", block)
 
@@ -262,8 +262,7 @@ def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
-    original = Agent.block
-    patch.setattr(Agent, "block", lambda agent, reason, mute=False: original(agent, reason))
+    patch.setattr(agent, "TAKING_OVER", "")
 
 
 def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
