@@ -28,9 +28,7 @@ class Assigned:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[int, Mapping[str, frozenset[int]], str]] = {}
-
-    def wake_for_reading(self, wake: object) -> None:
-        """Nothing here asks for a reading."""
+        self.wake_reader = threading.Event()
 
     def reading_wanted(self) -> None:
         """As `Agent.reading_wanted`: none."""

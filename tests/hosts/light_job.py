@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from muster.consumer import main as job
 from muster.consumer.agent import Agent
-from muster.consumer.loop import Beat
+from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import AgentClient

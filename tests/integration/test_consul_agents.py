@@ -8,8 +8,10 @@ import pytest
 
 from devstack.consul import Consul
 from devstack.consul_agent import ConsulAgent
+from muster.consumer.predecessor import Predecessor
 from muster.core.model import ConsumerStatus, Membership, TopicStatus
 from muster.edges.consul import ConsulCluster
+from muster.edges.status import StatusFailure
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Pages
@@ -144,9 +146,9 @@ def test_newer_process_waits_for_older_ones_with_every_agent(
     asked: set[str] = set()
     first, second, y = replaced(hosts, cluster, page, eventually)
 
-    def ask(older: object) -> str:
-        asked.add(getattr(older, "incarnation", ""))
-        return "no answer"
+    def ask(older: Predecessor) -> StatusFailure:
+        asked.add(older.incarnation)
+        return StatusFailure(older.incarnation, "no answer")
 
     third = Process(hosts[2], cluster, "x", page.port, ask=ask)
     third.registrar.look()
@@ -163,7 +165,7 @@ def test_deleted_generation_key_makes_no_process_older_than_a_registered_one(
     older, newer, y = replaced(hosts, cluster, page, eventually)
     key = newer.discovery.catalog.own("x").generation
     assert newer.discovery.catalog._api.delete_key(key.name)
-    third = Process(hosts[2], cluster, "x", page.port, ask=lambda _: "no answer")
+    third = Process(hosts[2], cluster, "x", page.port, ask=lambda _: StatusFailure("i", "no answer"))
     third.registrar.look()
     assert third.registrar.generation == 3
     assert newer.discovery.catalog._api.delete_key(key.name)

@@ -216,7 +216,7 @@ def test_an_offset_of_the_old_topic_is_no_start_for_the_next_owner(
         lambda: offsets.positions([(topic, 0)])[topic, 0] == Committed(150, f"muster:c:{topic_id}"), "read"
     )
     assert one.read == [(topic, 0, 150)]
-    assert one.agent.view().recreated == 1
+    assert one.agent.view().counters.recreated == 1
 
 
 def test_a_topic_that_is_deleted_with_a_commit_outstanding_closes_and_holds_up_no_other(
@@ -253,7 +253,7 @@ def test_records_lost_to_retention_while_reading_are_counted(
     one = consumer("one")
     one.assign(topic, topic_id)
     one.stepping(lambda: one.read == [(topic, 70, 100)], "what is there is read")
-    assert [sum(lost.values()) for lost in one.agent.view().lost.values()] == [40]
+    assert [sum(lost.values()) for lost in one.agent.view().counters.lost.values()] == [40]
 
 
 def test_a_group_that_another_cluster_commits_is_not_taken_up_until_its_name_is_taken_off(

@@ -15,8 +15,7 @@ from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.committer import Committer
 from muster.consumer.http_server import HttpServer
-from muster.consumer.lifecycle import Ending
-from muster.consumer.loop import Beat, Loop
+from muster.consumer.lifecycle import Beat, Ending, Loop
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicPartition
@@ -72,7 +71,7 @@ class Sparkless:
         self._watch = AssignmentWatch(zookeeper, cluster.name, self.agent, 5.0)
         self._committer = Committer(self.agent, kafka, cluster.name, fencing=True)
         self._loops = [
-            Loop(what, body, 60.0, self._ending.ask)
+            Loop(what, body, 60.0, self._ending)
             for what, body in (
                 ("zookeeper", self._watch.run),
                 ("consul", self._registrar.run),

@@ -44,8 +44,7 @@ def test_the_metrics_of_a_consumer() -> None:
     agent.block("isolated")
     agent.unblock("isolated")
     token = agent.query_started()
-    agent._rates.seen({("t", 0): 0}, now[0] - 20)
-    agent._time_lags.seen({("t", 0): 0}, now[0] - 20)
+    agent._measures["t", 0].seen(0, now[0] - 20)
     jumps = {("t", 0): Jump(-5, 0, Why.RETENTION)}
     agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [], jumps)
     agent.batch_done(agent.batch_started(), processed=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from muster.sinks.batch import Range
 from muster.sinks.partition_folder import PartitionFolder, incoming_file
-from muster.sinks.ranges import Range
 
 SUFFIX = ".txt"
 

@@ -136,7 +136,8 @@ def test_a_status_is_about_the_topics_that_are_asked_about(agent: Agent) -> None
 def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent, local: TestClient) -> None:
     headers = bearer(agent.query_started())
     asked = local.get("/source/partitions", headers=headers).json()["asked"]
-    agent._rates.seen({("t", 0): 0, ("t", 1): 5}, time.monotonic() - 20)
+    for partition, end in ((0, 0), (1, 5)):
+        agent._measures["t", partition].seen(end, time.monotonic() - 20)
     local.post(
         "/source/planned",
         headers=headers,

@@ -96,6 +96,22 @@ def test_partition_that_progresses_or_has_nothing_to_read_is_not_stalled(consume
     assert consumer.stalled() == {2: 60.0}, "a planning has seen the end of 1, and 2 is starved"
 
 
+def test_released_partition_is_measured_from_nothing_when_it_is_taken_up_again(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (0, 5)}, {0: 100})
+    consumer.now += 30
+    consumer.process()
+    consumer.plan({0: (5, 9)}, {0: 400})
+    assert (consumer.offsets(0)["end"], consumer.offsets(0)["rate"]) == (400, 10.0)
+    consumer.assign(set(), epoch=2)
+    consumer.process()
+    consumer.plan({}, {})
+    consumer.process()
+    consumer.commit()
+    consumer.assign({0}, epoch=3)
+    assert (consumer.offsets(0)["end"], consumer.offsets(0)["rate"]) == (None, None)
+
+
 def test_never_planned_partition_is_stalled_and_a_closing_one_is_not(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5)}, {0: 5})
@@ -214,14 +230,12 @@ def test_an_idle_partition_is_committed_again_before_kafka_forgets_it(consumer: 
 
 
 def test_older_assignment_is_looked_into_once_and_reported_if_it_stays(consumer: Consumer) -> None:
-    woken: list[int] = []
-    consumer.agent.wake_for_reading(lambda: woken.append(1))
     agent, old = consumer.agent, TopicAssignment("k:9092", "g", {1: "me"}, 5, topic_id="A")
     consumer.zxid = 500
     consumer.assign({0}, epoch=7)
     agent.assigned("t", old, 300)
     wanted = agent.reading_wanted()
-    assert (wanted is not None, len(woken)) == (True, 1)
+    assert (wanted is not None, agent.wake_reader.is_set()) == (True, True)
     agent.assigned("t", old, 300, synced=True)
     agent.has_read(wanted or 0)
     assert agent.reading_wanted() is None

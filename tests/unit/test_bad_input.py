@@ -136,7 +136,8 @@ def test_a_port_that_is_none_costs_one_answer_and_not_all() -> None:
 
 def test_a_predecessor_at_an_impossible_address_is_silent_rather_than_the_end_of_the_waiting() -> None:
     for address, port in (("a..b", 80), ("a" * 70 + ".b", 80), ("127.0.0.1", 99_999), ("::1]", 80)):
-        assert isinstance(predecessor.ask(predecessor.Predecessor("i", address, port)), str)
+        asked = predecessor.ask(predecessor.Predecessor("i", address, port))
+        assert isinstance(asked, StatusFailure) and not asked.refused
 
 
 @pytest.mark.parametrize("weight", ["1e308", "5e-324", "0.0001", "inf", "-1"])

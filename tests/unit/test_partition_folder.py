@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.sinks import partition_folder as module
+from muster.sinks.batch import Range
 from muster.sinks.partition_folder import (
+    Coverage,
     PartitionFolder,
     SinkError,
     incoming_file,
     partition_folder,
     topic_folder,
 )
-from muster.sinks.ranges import Coverage, Range
 from tests.support.partition_files import DiedError, Writer, once, ranges, read
 
 

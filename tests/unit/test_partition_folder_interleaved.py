@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.sinks import partition_folder as module
-from muster.sinks.ranges import Range
+from muster.sinks.batch import Range
 from tests.support.partition_files import DiedError, Writer, once, read
 
 STEPS: tuple[tuple[Any, str], ...] = (

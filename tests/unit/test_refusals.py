@@ -126,25 +126,27 @@ ASSIGNED = TopicAssignment("k:1", "g", {0: "me"}, 1)
 
 def test_block_is_lifted_by_a_reading_that_began_after_the_request() -> None:
     agent = Agent("me")
-    woken: list[int] = []
-    agent.wake_for_reading(lambda: woken.append(1))
     agent.block("isolated")
     agent.assigned("t", ASSIGNED, 1)
     assert agent.reading_wanted() is None
     agent.unblock_once_read("isolated")
     first = agent.reading_wanted()
     assert first is not None
+    assert agent.wake_reader.is_set()
+    agent.wake_reader.clear()
     agent.block("not live yet")
     agent.unblock_once_read("not live yet")
     agent.has_read(first)
     assert agent.view().blocks == {"not live yet"}, "asked for when that reading was under way"
     second = agent.reading_wanted()
     assert second is not None
+    assert agent.wake_reader.is_set()
+    agent.wake_reader.clear()
     agent.has_read(second)
     assert agent.view().blocks == set()
     assert agent.view().topics["t"].starting == {0}
     assert agent.reading_wanted() is None
-    assert len(woken) == 2
+    assert not agent.wake_reader.is_set()
 
 
 def test_refusal_and_block_wait_for_the_same_reading() -> None:

@@ -156,9 +156,9 @@ def test_malformed_connection_in_the_environment_takes_no_cluster(
 def test_consul_prefix_begins_the_keys_of_a_cluster(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     cluster = load_clusters(write(path, "clusters:" + GOOD + "    consul_prefix: dev/muster\n"))["good"]
-    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "dev/muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).keys.prefix == "dev/muster/good/"
     cluster = load_clusters(write(path, "clusters:" + GOOD))["good"]
-    assert ConsulCluster.of(ConsulSettings(), cluster).prefix == "muster/good/"
+    assert ConsulCluster.of(ConsulSettings(), cluster).keys.prefix == "muster/good/"
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_truncated_partition_goes_on_and_stops_neither_the_query_nor_the_other
     consumer.go()
     assert consumer.read == [(1, 50, 60), (0, 595, 605)]
     assert consumer.kafka.committed["t", 0].offset == 605
-    assert consumer.agent.view().lost == {("t", 0): {Why.TRUNCATION: 5}}
+    assert consumer.agent.view().counters.lost == {("t", 0): {Why.TRUNCATION: 5}}
     assert consumer.agent.view().problems == {}
     consumer.restart()
     consumer.go()
@@ -135,7 +135,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_once_its_id_is_assigned(
     consumer.go()
     assert consumer.read == [(0, 0, end), (1, 0, end)]
     assert consumer.kafka.committed["t", 0] == Committed(end, "muster:c:B")
-    assert consumer.agent.view().recreated == 2
+    assert consumer.agent.view().counters.recreated == 2
 
 
 def test_a_new_query_does_not_begin_a_recreated_topic_at_the_old_offset(consumer: Consumer) -> None:

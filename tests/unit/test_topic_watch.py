@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from muster.consumer.topic_watch import GONE_AFTER, INTERVAL, SHARE, Seen, TopicWatch
+from muster.consumer.committer import GONE_AFTER, SHARE, TOPICS_LOOK, TopicWatch
 from muster.edges.kafka import Identities, KafkaError, TopicListing
 
 
@@ -36,19 +36,19 @@ def kafka() -> Kafka:
 
 def test_a_topic_is_gone_when_it_was_absent_for_long_and_no_list_has_it(kafka: Kafka) -> None:
     watch = TopicWatch(kafka)
-    assert watch.look({"t", "u"}, lambda: 0.0) == Seen({"t": "A", "u": "B"})
+    assert watch.look({"t", "u"}, lambda: 0.0) == Identities({"t": "A", "u": "B"})
     del kafka.ids["t"]
-    assert watch.look({"t", "u"}, lambda: 1.0) == Seen({"u": "B"})
-    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER - 0.1).gone == frozenset()
+    assert watch.look({"t", "u"}, lambda: 1.0) == Identities({"u": "B"})
+    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER - 0.1).absent == frozenset()
     assert kafka.lists == 0
-    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER).gone == {"t"}
+    assert watch.look({"t", "u"}, lambda: 1.0 + GONE_AFTER).absent == {"t"}
     kafka.errors = {"t": "leader not available"}
-    assert watch.look({"t", "u"}, lambda: 30.0).gone == frozenset(), "a list that has it in error has it"
+    assert watch.look({"t", "u"}, lambda: 30.0).absent == frozenset(), "a list that has it in error has it"
     kafka.errors = {}
     kafka.ids["t"] = "C"
-    assert watch.look({"t", "u"}, lambda: 40.0) == Seen({"t": "C", "u": "B"})
+    assert watch.look({"t", "u"}, lambda: 40.0) == Identities({"t": "C", "u": "B"})
     del kafka.ids["t"]
-    assert watch.look({"t", "u"}, lambda: 41.0).gone == frozenset(), "absent for no time yet"
+    assert watch.look({"t", "u"}, lambda: 41.0).absent == frozenset(), "absent for no time yet"
 
 
 def test_missing_answer_of_kafka_is_no_absence(kafka: Kafka) -> None:
@@ -60,14 +60,14 @@ def test_missing_answer_of_kafka_is_no_absence(kafka: Kafka) -> None:
         watch.look({"t"}, lambda: GONE_AFTER)
     kafka.away = False
     kafka.ids["t"] = "A"
-    assert watch.look({"t"}, lambda: GONE_AFTER + 1).gone == frozenset()
+    assert watch.look({"t"}, lambda: GONE_AFTER + 1).absent == frozenset()
 
 
 def test_a_look_that_took_long_is_followed_by_a_long_pause(kafka: Kafka) -> None:
     watch = TopicWatch(kafka)
     now = iter([0.0, 0.001, 0.001])
     watch.look({"t"}, lambda: next(now))
-    assert watch.pause(0.001) == pytest.approx(INTERVAL)
+    assert watch.pause(0.001) == pytest.approx(TOPICS_LOOK)
     now = iter([10.0, 11.0, 11.0])
     watch.look({"t"}, lambda: next(now))
     assert watch.pause(11.0) == pytest.approx(SHARE)

@@ -12,29 +12,32 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.consumer.measures import ArrivalRates, Losses, Progress, TimeLags, Timings
+from muster.consumer.measures import Counters, Measures, PartitionView
 from muster.core.model import TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
     Ownership,
-    PartitionReport,
     Place,
     Plan,
     PlanRefusedError,
     Range,
     Source,
 )
-from muster.core.positions import Jump, Why
+from muster.core.positions import Jump
 from muster.core.refusals import Refusal, Refusals
 
 log = logging.getLogger(__name__)
 
 STOPPING = "stopping"
 """The reason of a block that is never taken back: the process ends."""
+TAKING_OVER = "taking over"
+"""The reason of a block while another process may still hold what is assigned to this id. No topic is reported
+meanwhile, so that 'closed' is not read from it."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""
 
@@ -45,46 +48,18 @@ class StaleTokenError(PermissionError):
     """The caller belongs to a query that ended, or is none of ours."""
 
 
-@dataclass(slots=True)
-class Counters:
-    """What was done since the process started."""
-
-    records: int = 0
-    batches: int = 0
-    commits: int = 0
-    failed_commits: int = 0
-    refused_commits: int = 0
-    query_failures: int = 0
-    failures_in_a_row: int = 0
-    """Failures of the query since a batch came through, or a planning found all that is held without lag."""
-    last_batch_at: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """The agent at one moment, for status page and metrics; see `muster.consumer.measures` for what is measured."""
 
     topics: Mapping[str, TopicStatus]
     sources: Mapping[str, Source]
-    held: Mapping[TopicPartition, PartitionReport]
-    ends: Mapping[TopicPartition, int]
-    rates: Mapping[TopicPartition, float]
-    """Arrival rates; absent where they are not known yet."""
-    seconds_behind: Mapping[TopicPartition, float]
-    """Lag in time; absent where it is not known."""
-    stalled: Mapping[TopicPartition, float]
-    """Seconds without progress; absent where there is progress, or nothing to read."""
-    lost: Mapping[TopicPartition, Mapping[Why, int]]
-    """Offsets that Kafka had no more when they were to be read, since this process started."""
-    recreated: int
-    """Partitions that began at the first record of a topic that was created again."""
+    held: Mapping[TopicPartition, PartitionView]
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
-    batches_took: Timings
-    commits_took: Timings
 
 
 @dataclass
@@ -105,30 +80,25 @@ class Agent:
     claims: bool = False
     fencing: bool = False
     clock: Callable[[], float] = time.monotonic
+    wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
+    """Is set whenever `reading_wanted` gets something."""
     _ownership: Ownership = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
-    _ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
-    _rates: ArrivalRates = field(default_factory=ArrivalRates, init=False)
-    _time_lags: TimeLags = field(default_factory=TimeLags, init=False)
-    _progress: Progress = field(default_factory=Progress, init=False)
-    _losses: Losses = field(default_factory=Losses, init=False)
-    _batches_took: Timings = field(default_factory=Timings, init=False)
-    _commits_took: Timings = field(default_factory=Timings, init=False)
+    _measures: dict[TopicPartition, Measures] = field(default_factory=dict, init=False)
+    """Of what is held."""
     _counters: Counters = field(default_factory=Counters, init=False)
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
     _batch_began: float | None = field(default=None, init=False)
     """When the batch under way began, None without one."""
-    _mute: set[str] = field(default_factory=set, init=False)
     _to_unblock: dict[str, int] = field(default_factory=dict, init=False)
     _wanted: int = field(default=0, init=False)
     _to_check: int | None = field(default=None, init=False)
     _went_back: dict[str, tuple[int, int | None]] = field(default_factory=dict, init=False)
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
-    _wake_reader: Callable[[], None] = field(default_factory=lambda: _no_reader, init=False)
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing)
@@ -146,7 +116,7 @@ class Agent:
             try:
                 yield self._ownership
             finally:
-                self._note_held()
+                self._measure_held()
                 self._changed.notify_all()
 
     def wait_for(self, test: Callable[[Ownership], _T], timeout: float) -> _T:
@@ -245,11 +215,6 @@ class Agent:
                     "the topic again; if it does not, look at the coordinator's last run",
                 )
 
-    def wake_for_reading(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever `reading_wanted` gets something. It must not block."""
-        with self._changed:
-            self._wake_reader = wake
-
     def reading_wanted(self) -> int | None:
         """Return the number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
@@ -276,21 +241,15 @@ class Agent:
 
     def _want_reading(self) -> int:
         self._wanted += 1
-        self._wake_reader()
+        self.wake_reader.set()
         return self._wanted
 
     # -- from discovery and the process's own end ---------------------------------------------------------
 
-    def block(self, reason: str, mute: bool = False) -> None:
-        """Close everything, because of `reason`, and take nothing up until it is taken back.
-
-        With `mute` no topic is reported until then, so that 'closed' is not read from it: another process may still
-        hold what is assigned to this id.
-        """
+    def block(self, reason: str) -> None:
+        """Close everything, because of `reason`, and take nothing up until it is taken back."""
         with self.change() as own:
             self._to_unblock.pop(reason, None)
-            if mute:
-                self._mute.add(reason)
             if reason not in own.blocks:
                 log.info("%s: closing all partitions", reason)
                 own.block(reason)
@@ -299,7 +258,6 @@ class Agent:
         """Take back `reason`; without another one, take up what is assigned."""
         with self.change() as own:
             self._to_unblock.pop(reason, None)
-            self._mute.discard(reason)
             if reason in own.blocks:
                 log.info("no longer %s", reason)
                 own.unblock(reason)
@@ -377,17 +335,15 @@ class Agent:
                 )
             own.planned(asked, offsets, jumps)
             now = self.clock()
-            self._losses.note(jumps or {})
-            self._ends.update(ends)
-            self._rates.seen(ends, now)
-            self._time_lags.seen(ends, now)
-            self._note_held()
-            positions = {tp: held.position for tp, held in own.held.items()}
-            caught_up = {
-                tp for tp, end in ends.items() if (at := positions.get(tp)) is not None and at >= end
-            }
-            self._progress.well(caught_up, now)
-            if positions and caught_up >= positions.keys():
+            self._counters.jumped(jumps or {})
+            caught_up = set()
+            for tp in ends.keys() & self._measures.keys() & own.held.keys():
+                measures, position = self._measures[tp], own.held[tp].position
+                measures.seen(ends[tp], now)
+                if position is not None and position >= ends[tp]:
+                    measures.well(now)
+                    caught_up.add(tp)
+            if own.held and caught_up == own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
 
@@ -406,15 +362,16 @@ class Agent:
             if not processed:
                 return
             own.processed(plan)
-            self._note_held()
             ranges = plan.ranges
-            self._progress.well([tp for tp, (begin, end) in ranges.items() if end > begin], now)
+            for tp, (begin, end) in ranges.items():
+                if end > begin and tp in self._measures:
+                    self._measures[tp].well(now)
             if not plan.empty:
                 counters.failures_in_a_row = 0
             counters.batches += 1
             counters.records += sum(end - begin for begin, end in ranges.values())
             counters.last_batch_at = time.time()
-            self._batches_took.took(0.0 if began is None else now - began)
+            counters.batches_took.took(0.0 if began is None else now - began)
 
     @property
     def idle(self) -> bool:
@@ -449,7 +406,7 @@ class Agent:
     def commit_tried(self, seconds: float, failed: bool) -> None:
         """Take note that a commit took so long, and whether some of it is to be tried again."""
         with self._changed:
-            self._commits_took.took(seconds)
+            self._counters.commits_took.took(seconds)
             self._counters.failed_commits += failed
 
     def identified(self, place: Place, ids: Mapping[str, str], gone: Collection[str]) -> None:
@@ -529,46 +486,30 @@ class Agent:
     def view(self) -> View:
         """Return everything at one moment."""
         with self._changed:
+            self._measure_held()
             own, now = self._ownership, self.clock()
-            held = own.reports()
-            self._ends = {tp: end for tp, end in self._ends.items() if tp in held}
-            self._rates.keep_only(held)
-            self._time_lags.keep_only(held)
-            self._note_held()
-            behind = {
-                tp: self._time_lags.seconds(tp, report.position, now)
-                for tp, report in held.items()
-                if report.position is not None
-            }
             return View(
-                topics={} if self._mute else own.status(),
+                topics={} if TAKING_OVER in own.blocks else own.status(),
                 sources={
                     name: topic.source for name, topic in own.topics.items() if topic.source is not None
                 },
-                held=held,
-                ends=dict(self._ends),
-                rates=self._rates.rates(),
-                seconds_behind={tp: seconds for tp, seconds in behind.items() if seconds is not None},
-                stalled=self._progress.stalled(now),
-                lost={tp: dict(lost) for tp, lost in self._losses.offsets.items()},
-                recreated=self._losses.recreated,
+                held={
+                    tp: self._measures[tp].view(partition.position, partition.committed, now)
+                    for tp, partition in sorted(own.held.items())
+                },
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
-                counters=replace(self._counters),
-                batches_took=self._batches_took.copy(),
-                commits_took=self._commits_took.copy(),
+                counters=deepcopy(self._counters),
             )
 
-    def _note_held(self) -> None:
-        """Note what is held and not closing."""
-        held = {tp for tp, partition in self._ownership.held.items() if not partition.closing}
-        self._progress.held(held, self.clock())
-
-
-def _no_reader() -> None:
-    """No reader is there yet, so none has to be woken."""
+    def _measure_held(self) -> None:
+        """Measure what is held, and nothing else."""
+        now, held = self.clock(), self._ownership.held
+        self._measures = {tp: self._measures.get(tp) or Measures() for tp in held}
+        for tp, partition in held.items():
+            self._measures[tp].held(partition.closing, now)
 
 
 def _restored(topic: str) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
@@ -28,11 +28,13 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
 
 from muster.consumer.agent import Agent
-from muster.consumer.loop import Beat
 from muster.core.wire import WireError, assignment_path, assignments_path, check_topic, parse_assignment
 from muster.edges.zookeeper import make_client, stop_client
 from muster.edges.zookeeper_session import DENIALS, gave_up, refused
 from muster.settings.connections import ZooKeeperSettings
+
+if TYPE_CHECKING:
+    from muster.consumer.lifecycle import Beat  # which imports Spark
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +63,9 @@ class AssignmentWatch:
         self._root = assignments_path(cluster)
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
-        self._wake = threading.Event()
+        self._wake = agent.wake_reader
         self._stopped = threading.Event()
         self._topics: list[str] = []
-        agent.wake_for_reading(self._wake.set)
 
     def stop(self) -> None:
         """End the loop."""
@@ -157,7 +158,7 @@ class AssignmentWatch:
             # A server that lags behind may not know the node yet; after a sync its word counts.
             client.sync_async("/").get(timeout=limit)
             if client.exists_async(self._root, watch=self._on_event).get(timeout=limit) is not None:
-                self._on_event(None)
+                self._mark(self._root)
                 return
             children, zxid = [], client.last_zxid
         topics = []
@@ -195,19 +196,17 @@ class AssignmentWatch:
         self._agent.problem(f"topic {topic}", None)
         return assignment is None or self._agent.assigned(topic, assignment, stat.mzxid, synced)
 
-    def _on_event(self, event: WatchedEvent | None) -> None:
+    def _on_event(self, event: WatchedEvent) -> None:
         """A watch fired (in kazoo's thread, so nothing may block here)."""
-        self._mark(self._root if event is None or event.path is None else event.path)
+        self._mark(event.path or self._root)
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             # Watches of a session that ended are gone, and one that was only suspended may have missed nothing;
             # reading everything is right in both cases.
-            self._mark(self._root, everything=True)
+            self._mark(self._root, *(assignment_path(self._cluster, topic) for topic in self._topics))
 
-    def _mark(self, path: str, everything: bool = False) -> None:
+    def _mark(self, *paths: str) -> None:
         with self._lock:
-            self._dirty.add(path)
-            if everything:
-                self._dirty.update(assignment_path(self._cluster, topic) for topic in self._topics)
+            self._dirty.update(paths)
         self._wake.set()

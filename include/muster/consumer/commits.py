@@ -9,34 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed, of_another_topic, parse_stamp
 from muster.edges.kafka import NO_METADATA, GroupOffsets, PartitionError
 from muster.edges.kafka_fencing import Begin, Claims, FencedCommits, Outcome
-from muster.settings.connections import KafkaSettings
-
-
-class Commits(Protocol):
-    """The commits of one group. Calls raise `KafkaError` if Kafka is out of reach for all partitions."""
-
-    def claim(self, partitions: Collection[TopicPartition], begin: Begin) -> Claims:
-        """Claim those partitions that `begin` still wants when it is their turn."""
-
-    def commit(
-        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
-    ) -> Outcome:
-        """Commit the next offset to read of each partition, with its metadata."""
-
-    def release(
-        self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None]
-    ) -> None:
-        """Give up partitions, whatever became of their claims. `ended` is called for each, perhaps in another thread,
-        when nothing of its claim or its commits can take effect any more."""
-
-    def close(self) -> None:
-        """Let go of the connections."""
 
 
 class GuardedCommits:
@@ -110,7 +87,7 @@ class GuardedCommits:
     def release(
         self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None] = lambda _: None
     ) -> None:
-        """Forget them."""
+        """Forget them. `ended` is called for each, because nothing of its commits can take effect any more."""
         with self._lock:
             for key in partitions:
                 self._known.pop(key, None)
@@ -121,8 +98,5 @@ class GuardedCommits:
         """Nothing of its own to let go of."""
 
 
-def open_commits(settings: KafkaSettings, group: GroupOffsets, cluster: str, fencing: bool) -> Commits:
-    """The commits of `group`, fenced or guarded."""
-    if fencing:
-        return FencedCommits(settings, cluster, group)
-    return GuardedCommits(group)
+Commits = FencedCommits | GuardedCommits
+"""The commits of one group. Calls raise `KafkaError` if Kafka is out of reach for all partitions."""

@@ -11,35 +11,36 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-
-from tenacity import (
-    RetryCallState,
-    RetryError,
-    Retrying,
-    retry_if_exception_type,
-    sleep_using_event,
-    stop_when_event_set,
-    wait_exponential,
-)
+from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
-from muster.consumer.commits import Commits, open_commits
-from muster.consumer.loop import Beat
-from muster.consumer.topic_watch import TopicWatch
+from muster.consumer.commits import Commits, GuardedCommits
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership, Place
 from muster.core.positions import Committed, format_stamp, of_another_cluster
-from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError
+from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
+from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.connections import KafkaSettings
+
+if TYPE_CHECKING:
+    from muster.consumer.lifecycle import Beat  # which imports Spark
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 10.0
-"""Seconds between two attempts, at most."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between two attempts, at first and at most."""
+TOPICS_LOOK = 2.0
+"""Seconds between two looks at the topics' ids. What is read of a topic in between is read again when its new id is
+known."""
+SHARE = 50
+"""A look that takes long is followed by a pause of so many times that: many partitions cost Kafka and this process
+time, and the looks must take no more than two per cent of it."""
+GONE_AFTER = 10.0
+"""Seconds for which Kafka does not know a topic until it counts as gone, if a list of all topics agrees."""
 
 
 class Committer:
@@ -81,7 +82,9 @@ class Committer:
             operation_timeout=self._kafka.operation_timeout,
         )
         group = GroupOffsets(settings, place.group_id)
-        commits = open_commits(settings, group, self._cluster, self._fencing)
+        commits: Commits = (
+            FencedCommits(settings, self._cluster, group) if self._fencing else GuardedCommits(group)
+        )
         worker = PlaceWorker(self._agent, self._cluster, place, group, commits, self._stopped)
         worker.start()
         return worker
@@ -117,11 +120,15 @@ class PlaceWorker:
     def start(self) -> None:
         """Start the threads."""
         where = f"group {self._place.group_id} at {self._place.bootstrap_servers}"
-        event = sleep_using_event(self._stopped)
         for name, wait, work, sleep in (
-            (f"commit of {where}", self._wait_for_due, self.commit, event),
+            (f"commit of {where}", self._wait_for_due, self.commit, self._stopped.wait),
             (f"taking up partitions of {where}", self._wait_for_claims, self.claim, self._wait_for_release),
-            (f"identity of the topics of {where}", self._wait_for_topics, self.look_at_topics, event),
+            (
+                f"identity of the topics of {where}",
+                self._wait_for_topics,
+                self.look_at_topics,
+                self._stopped.wait,
+            ),
         ):
             thread = threading.Thread(
                 target=self._serve, args=(name, wait, work, sleep), name=f"muster-{name}", daemon=True
@@ -146,27 +153,22 @@ class PlaceWorker:
         key: str,
         wait: Callable[[], bool],
         work: Callable[[], None],
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], object],
     ) -> None:
-        def failed(state: RetryCallState) -> None:
-            if state.outcome is not None:
-                self._agent.problem(key, str(state.outcome.exception()))
-
-        retrying = Retrying(
-            retry=retry_if_exception_type(KafkaError),
-            wait=wait_exponential(multiplier=0.2, max=LONGEST_PAUSE),
-            stop=stop_when_event_set(self._stopped),
-            sleep=sleep,
-            before_sleep=failed,
-        )
+        """Do `work` whenever `wait` finds some, and try it again after a growing pause for as long as it fails."""
+        pause = 0.0
         try:
             while not self._stopped.is_set():
-                if wait():
-                    try:
-                        retrying(work)
-                    except RetryError as error:
-                        log.warning("%s: given up, because the consumer stops: %s", key, error)
-                        return
+                if not pause and not wait():
+                    continue
+                try:
+                    work()
+                except KafkaError as error:
+                    self._agent.problem(key, str(error))
+                    pause = min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)
+                    sleep(pause)
+                else:
+                    pause = 0.0
                     self._agent.problem(key, None)
         except Exception:
             log.exception("%s: stopped", key)
@@ -289,7 +291,7 @@ class PlaceWorker:
         with self._agent.locked() as own:
             watched = own.watched().get(self._place, set())
         seen = self._topics.look(watched, time.monotonic)
-        self._agent.identified(self._place, seen.ids, seen.gone)
+        self._agent.identified(self._place, seen.ids, seen.absent)
 
     def _raise_for(self, what: str, failures: Mapping[TopicPartition, str]) -> None:
         if failures:
@@ -297,3 +299,37 @@ class PlaceWorker:
                 f"Kafka at {self._place.bootstrap_servers}: {what} for group {self._place.group_id}: "
                 f"{name_partitions(failures)}; it is tried again"
             )
+
+
+class TopicWatch:
+    """Which of a place's topics are there, and under which ids. The times come in.
+
+    A topic that was deleted and created again is known by its id. One that was only deleted is known by its absence,
+    and absence is believed late: a broker that has just started, or lags behind, may not know a topic yet.
+    """
+
+    def __init__(self, topics: TopicLister) -> None:
+        self._topics = topics
+        self._absent: dict[str, float] = {}
+        self._due = 0.0
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next look."""
+        return max(0.05, self._due - now)
+
+    def look(self, topics: Collection[str], clock: Callable[[], float]) -> Identities:
+        """Ask for the ids of `topics`; those that are gone are absent in the answer. Raises `KafkaError`."""
+        began = clock()
+        self._due = began + TOPICS_LOOK
+        if not topics:
+            self._absent.clear()
+            return Identities()
+        found = self._topics.identities(topics)
+        now = clock()
+        self._absent = {topic: self._absent.get(topic, now) for topic in found.absent}
+        gone = frozenset(topic for topic, since in self._absent.items() if now - since >= GONE_AFTER)
+        if gone:
+            listing = self._topics.list_topics()
+            gone -= listing.partitions.keys() | listing.errors.keys()
+        self._due = clock() + max(TOPICS_LOOK, SHARE * (now - began))
+        return Identities(found.ids, gone)

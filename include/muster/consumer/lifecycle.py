@@ -3,6 +3,10 @@
 The end in order is the caller's business (`muster.consumer.main`); here is what starts it, and what ends the
 process when there is nothing left to do in order.
 
+A loop is a thread that shows it is alive: it calls `beat` at least every `limit` seconds; one that is later than that
+is stuck. One that ends with an exception cannot be trusted to come back by itself, so the consumer then closes what
+it has and exits.
+
 Under `spark-submit` the JVM is the driver script's parent. When it dies, nothing tells the script, which would
 live on as an orphan that is registered but reads nothing. And a SIGTERM that is meant for the job often goes to
 the JVM, whose own way to end is to stop Spark in the middle of a batch; so the JVM is made to pass it on.
@@ -15,6 +19,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -23,6 +28,9 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+Beat = Callable[[], None]
+"""What a loop calls to show that it is alive."""
 
 ORPHANED = 70
 """Exit code of a driver whose JVM is gone."""
@@ -58,6 +66,49 @@ class Ending:
         """Wait until the end is asked for. Signals are handled meanwhile."""
         while not self._asked.wait(0.5):
             pass
+
+
+class Loop:
+    """One named thread that runs `body(beat)` until that returns.
+
+    `limit` is in seconds. When `body` raises, `ending` is asked for.
+    """
+
+    def __init__(self, name: str, body: Callable[[Beat], None], limit: float, ending: Ending) -> None:
+        self.name = name
+        self._body = body
+        self._limit = limit
+        self._ending = ending
+        self._last = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"muster-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.beat()
+        self._thread.start()
+
+    def beat(self) -> None:
+        """Show that the loop is alive."""
+        self._last = time.monotonic()
+
+    def trouble(self) -> str | None:
+        """What is wrong with this loop, None if nothing."""
+        if not self._thread.is_alive():
+            return f"loop {self.name!r} has ended"
+        late = time.monotonic() - self._last
+        return f"loop {self.name!r} has been stuck for {late:.0f} s" if late > self._limit else None
+
+    def join(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for the thread's end; returns whether it ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._body(self.beat)
+        except Exception as error:
+            log.exception("loop %r died", self.name)
+            self._ending.ask(f"loop {self.name!r} died of {type(error).__name__}: {error}", exit_code=1)
 
 
 def end_on_signals(ending: Ending) -> None:
@@ -102,7 +153,26 @@ def end_on_jvm_signals(spark: SparkSession, ending: Ending) -> None:
         signals.handle(signals(name), handler)
 
 
-def jvm_death() -> Callable[[], bool]:
+def exit_with_jvm() -> Callable[[], None]:
+    """End this process at once after its JVM, until the function that is returned is called.
+
+    A handler's thread may still write to a sink, and only the end of the process is certain to end that. So it does
+    not deregister: nothing listens at its address any more, which Consul and the coordinator take for gone at once.
+    Where the query notices first and the handler is idle, the end in order may be through before this.
+    """
+    gone, off = _jvm_death(), threading.Event()
+
+    def watch() -> None:
+        while not off.wait(LOOK):
+            if gone():
+                log.error("the JVM is gone; exiting")
+                os._exit(ORPHANED)
+
+    threading.Thread(target=watch, name="muster-orphan-guard", daemon=True).start()
+    return off.set
+
+
+def _jvm_death() -> Callable[[], bool]:
     """Return what tells whether the JVM is gone: the parent under `spark-submit`, else the child."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         parent = os.getppid()
@@ -115,34 +185,6 @@ def jvm_death() -> Callable[[], bool]:
         return isinstance(process, subprocess.Popen) and process.poll() is not None
 
     return child_gone
-
-
-class OrphanGuard:
-    """Ends this process at once after its JVM.
-
-    A handler's thread may still write to a sink, and only the end of the process is certain to end that. So it does
-    not deregister: nothing listens at its address any more, which Consul and the coordinator take for gone at once.
-    Where the query notices first and the handler is idle, the end in order may be through before this.
-    """
-
-    def __init__(self, gone: Callable[[], bool]) -> None:
-        self._gone = gone
-        self._off = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="muster-orphan-guard", daemon=True)
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """No longer watch, because the JVM is about to be ended in order."""
-        self._off.set()
-
-    def _run(self) -> None:
-        while not self._off.wait(LOOK):
-            if self._gone():
-                log.error("the JVM is gone; exiting")
-                os._exit(ORPHANED)
 
 
 def exit_after(seconds: float, exit_code: int) -> None:

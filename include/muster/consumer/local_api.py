@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import FastAPI, Header, HTTPException, Query, Request, Response, status
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from muster.consumer.agent import Agent, StaleTokenError
@@ -28,23 +29,35 @@ from muster.core.positions import Jump
 from muster.settings.connections import KafkaSettings
 
 
+async def _token(authorization: Annotated[str, Header()] = "") -> str:
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+Token = Annotated[str, Depends(_token)]
+
+
 def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: int) -> FastAPI:
     """The application that answers the planner."""
     app = FastAPI(openapi_url=None)
     properties = {key: value for key, value in kafka.config.items() if key != "bootstrap.servers"}
 
+    async def refuse(_: Request, error: Exception) -> Response:
+        stale = isinstance(error, StaleTokenError)
+        code = status.HTTP_401_UNAUTHORIZED if stale else status.HTTP_409_CONFLICT
+        return JSONResponse({"detail": str(error)}, code)
+
+    for refused in (StaleTokenError, PlanRefusedError):
+        app.add_exception_handler(refused, refuse)
+
     @app.get(PARTITIONS_PATH)
     async def partitions(
-        authorization: Annotated[str, Header()] = "",
-        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0,
+        token: Token, wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0
     ) -> Response:
-        try:
-            if wait > 0:
-                agent.check_token(_token(authorization))
-                await run_in_threadpool(agent.wait_for, lambda own: own.has_something_to_offer, wait)
-            offer = agent.offer(_token(authorization))
-        except (StaleTokenError, PlanRefusedError) as error:
-            raise _refusal(error) from error
+        agent.check_token(token)
+        if wait > 0:
+            await run_in_threadpool(agent.wait_for, lambda own: own.has_something_to_offer, wait)
+        offer = agent.offer(token)
         nearby: Mapping[str, TopicOffer] = {}
         if not any(topic.partitions for topic in offer.topics.values()):
             with agent.locked() as own:
@@ -60,14 +73,9 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
     @app.post(PLANNED_PATH, status_code=status.HTTP_204_NO_CONTENT)
-    async def planned(request: Request, authorization: Annotated[str, Header()] = "") -> None:
-        token = _token(authorization)
-        try:
-            agent.check_token(token)
-            plan = _plan(await request.body())
-            planned_by(agent, token, plan)
-        except (StaleTokenError, PlanRefusedError) as error:
-            raise _refusal(error) from error
+    async def planned(request: Request, token: Token) -> None:
+        agent.check_token(token)
+        planned_by(agent, token, _plan(await request.body()))
 
     return app
 
@@ -119,19 +127,9 @@ def _plan(body: bytes) -> SourcePlanned:
         ) from error
 
 
-def _token(authorization: str) -> str:
-    scheme, _, token = authorization.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
 def _ranges(offsets: Offsets) -> Mapping[str, Mapping[int, Range]]:
     return {
         topic: {int(partition): (begin, end) for partition, (begin, end) in ranges.items()}
         for topic, ranges in offsets.items()
         if ranges
     }
-
-
-def _refusal(error: Exception) -> HTTPException:
-    code = status.HTTP_401_UNAUTHORIZED if isinstance(error, StaleTokenError) else status.HTTP_409_CONFLICT
-    return HTTPException(code, str(error))

@@ -28,15 +28,15 @@ from muster.consumer.committer import Committer
 from muster.consumer.handler import Handler, HandlerError, load_handler
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import (
+    Beat,
     Ending,
-    OrphanGuard,
+    Loop,
     end_on_jvm_signals,
     end_on_signals,
     exit_after,
-    jvm_death,
+    exit_with_jvm,
 )
 from muster.consumer.local_api import make_local_api
-from muster.consumer.loop import Beat, Loop
 from muster.consumer.output import keep_small, quiet
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
@@ -46,8 +46,6 @@ from muster.settings.consumer import VARIABLE, ConsumerSettings
 
 log = logging.getLogger(__name__)
 
-QUERY = "query"
-"""The name of the loop that runs the Spark query."""
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
 HAND_OVER_LOOK = 0.25
@@ -137,6 +135,7 @@ class Job:
         )
         self._committer = Committer(self._agent, settings.kafka, settings.cluster, settings.fencing)
         self._supervisor: QuerySupervisor | None = None
+        self._query: Loop | None = None
 
     def run(self) -> int:
         """Run until the end is asked for; returns the exit code."""
@@ -152,8 +151,7 @@ class Job:
         )
         keep_small(settings.log_file)
         end_on_signals(self._ending)
-        guard = OrphanGuard(jvm_death())
-        guard.start()
+        stop_guard = exit_with_jvm()
         self._page.start()
         self._local_api.start()
         calls = settings.zookeeper.operation_timeout
@@ -170,11 +168,11 @@ class Job:
                 settings.trigger_interval,
                 f"muster {settings.consumer}",
             )
-            self._loop(QUERY, self._supervisor.run, STUCK_AFTER)
+            self._query = self._loop("query", self._supervisor.run, STUCK_AFTER)
             self._await_query()
             self._registrar.open()
         self._ending.wait()
-        return self._end(spark, guard)
+        return self._end(spark, stop_guard)
 
     def _await_query(self) -> None:
         """Let the query come up first: partitions that are taken up before that wait for it without a reader.
@@ -194,17 +192,18 @@ class Job:
         end_on_jvm_signals(spark, self._ending)
         return spark
 
-    def _loop(self, name: str, body: Callable[[Beat], None], limit: float) -> None:
-        loop = Loop(name, body, limit, lambda why: self._ending.ask(why, exit_code=1))
+    def _loop(self, name: str, body: Callable[[Beat], None], limit: float) -> Loop:
+        loop = Loop(name, body, limit, self._ending)
         self._loops.append(loop)
         loop.start()
+        return loop
 
     def _trouble(self) -> list[str]:
         if self._ending.asked:
             return []  # loops end one after the other, which is no trouble
         return [trouble for loop in self._loops if (trouble := loop.trouble())]
 
-    def _end(self, spark: SparkSession, guard: OrphanGuard) -> int:
+    def _end(self, spark: SparkSession, stop_guard: Callable[[], None]) -> int:
         began = time.monotonic()
         log.info("ending: %s", self._ending.reason)
         self._hand_over()
@@ -221,23 +220,26 @@ class Job:
             )
             exit_code = exit_code or 1
         exit_after(SPARK_STOP, exit_code)
-        guard.stop()
-        left = closed and self._agent.idle
-        if left:
+        stop_guard()
+        deregistered = closed and self._agent.idle
+        if deregistered:
             self._leave()
             log.info("closed and deregistered after %.1f s", time.monotonic() - began)
         if self._supervisor is not None:
             self._supervisor.stop()
-        for loop in self._queries():
-            loop.join(SPARK_STOP / 2)
+        self._join_query(SPARK_STOP / 2)
         self._watch.stop()
         self._committer.stop()
         try:
             spark.stop()
         except Py4JError as error:
             log.warning("Spark did not stop in order: %s", error)
-        if not left:
-            self._leave_if_ended()
+        if not deregistered and self._join_query(QUERY_END):
+            self._leave()
+        elif not deregistered:
+            # It may write until the end. Then nothing listens at its address, which Consul and the coordinator take
+            # for gone.
+            log.error("the handler is still at work; ending the process without deregistering")
         self._page.stop()
         log.info("ended after %.1f s, exit code %d", time.monotonic() - began, exit_code)
         return exit_code
@@ -271,18 +273,9 @@ class Job:
     def _held(self) -> int:
         return len(self._agent.view().held)
 
-    def _queries(self) -> list[Loop]:
-        return [loop for loop in self._loops if loop.name == QUERY]
-
-    def _leave_if_ended(self) -> None:
-        """Deregister once Spark has stopped, unless a handler is still at work, which may write until the end.
-
-        Then nothing listens at its address any more, which Consul and the coordinator take for gone.
-        """
-        if all(loop.join(QUERY_END) for loop in self._queries()):
-            self._leave()
-        else:
-            log.error("the handler is still at work; ending the process without deregistering")
+    def _join_query(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds for the end of the query's loop; return whether it ended."""
+        return self._query is None or self._query.join(timeout)
 
     def _leave(self) -> None:
         try:

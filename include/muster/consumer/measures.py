@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
@@ -48,85 +48,93 @@ _Point = tuple[int, float]
 """Where the partition ended, and when."""
 
 
-@dataclass(slots=True)
-class _Watched:
-    end: int
-    at: float
-    since: float
-    records: float = 0.0
-    seconds: float = 0.0
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition that is held, at one moment; None is what is not known."""
+
+    position: int | None
+    """The next offset to process."""
+    committed: int | None
+    end: int | None
+    rate: float | None
+    """The arrival rate."""
+    seconds_behind: float | None
+    stalled: float | None
+    """Seconds without progress; None where there is progress, or nothing to read."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are not processed."""
+        return None if self.end is None or self.position is None else max(0, self.end - self.position)
 
 
-class ArrivalRates:
-    """The arrival rates of the partitions whose ends are `seen`.
-
-    Records and the time they took to arrive fade with the same factor, and the rate is one divided by the other. So
-    it is right from the first seconds on, and looks may come at irregular times.
-    """
+class Measures:
+    """What is measured of one partition that is held, from where it was `seen` to end and when it was well."""
 
     def __init__(self) -> None:
-        self._watched: dict[TopicPartition, _Watched] = {}
+        self._points: list[_Point] = []
+        self._since = self._records = self._seconds = 0.0
+        self.well_at: float | None = None
+        """When it last progressed or was without lag; None while it is closing."""
 
-    def seen(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Partitions ended at these offsets just `now`. One that ends earlier than before was made again."""
-        for key, end in ends.items():
-            known = self._watched.get(key)
-            if known is None or end < known.end:
-                self._watched[key] = _Watched(end, now, now)
-                continue
-            passed = now - known.at
-            if passed <= 0:
-                continue
+    def held(self, closing: bool, now: float) -> None:
+        """Take note that it is held. One that was just taken up has had no time to progress yet."""
+        if closing:
+            self.well_at = None
+        elif self.well_at is None:
+            self.well_at = now
+
+    def well(self, now: float) -> None:
+        """Take note that it has progressed, or is without lag."""
+        if self.well_at is not None:
+            self.well_at = now
+
+    def seen(self, end: int, now: float) -> None:
+        """Take note that it ended at this offset just `now`. One that ends earlier than before was made again."""
+        points = self._points
+        if not points or end < points[-1][0]:
+            self._points = [(end, now)]
+            self._since, self._records, self._seconds = now, 0.0, 0.0
+            return
+        self._count(end - points[-1][0], now - points[-1][1])
+        # Two moments so close, or three with the same end, say no more than the last of them.
+        if len(points) > 1 and (now - points[-2][1] < POINT_EVERY or points[-2][0] == points[-1][0] == end):
+            points.pop()
+        points.append((end, now))
+        del points[:-POINTS]
+
+    def _count(self, records: int, passed: float) -> None:
+        """Let records and the time they took to arrive fade with the same factor; the rate is one by the other.
+
+        So it is right from the first seconds on, and looks may come at irregular times.
+        """
+        if passed > 0:
             fade = math.exp(-passed / RATE_OVER)
             counted = RATE_OVER * (1 - fade)
-            known.records = known.records * fade + (end - known.end) * counted / passed
-            known.seconds = known.seconds * fade + counted
-            known.end, known.at = end, now
+            self._records = self._records * fade + records * counted / passed
+            self._seconds = self._seconds * fade + counted
 
-    def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the others."""
-        self._watched = {key: known for key, known in self._watched.items() if key in partitions}
+    def view(self, position: int | None, committed: int | None, now: float) -> PartitionView:
+        """Return all that is known of it, with the offsets that it is read and committed up to."""
+        return PartitionView(
+            position=position,
+            committed=committed,
+            end=self._points[-1][0] if self._points else None,
+            rate=self.rate,
+            seconds_behind=self.seconds_behind(position, now),
+            stalled=self.stalled(now),
+        )
 
-    def rates(self) -> dict[TopicPartition, float]:
-        """Records a second of each partition that was watched for long enough."""
-        return {
-            key: known.records / known.seconds
-            for key, known in self._watched.items()
-            if known.at - known.since >= SHORTEST_WATCH
-        }
+    @property
+    def rate(self) -> float | None:
+        """Records that arrive a second; None unless it was watched for long enough."""
+        watched = self._points[-1][1] - self._since if self._points else 0.0
+        return self._records / self._seconds if watched >= SHORTEST_WATCH else None
 
-
-class TimeLags:
-    """The lag in time of the partitions whose ends are `seen`."""
-
-    def __init__(self) -> None:
-        self._points: dict[TopicPartition, list[_Point]] = {}
-
-    def seen(self, ends: Mapping[TopicPartition, int], now: float) -> None:
-        """Partitions ended at these offsets just `now`. One that ends earlier than before was made again."""
-        for key, end in ends.items():
-            points = self._points.setdefault(key, [])
-            if points and end < points[-1][0]:
-                points.clear()
-            if len(points) > 1 and (
-                now - points[-2][1] < POINT_EVERY or (points[-1][0] == end and points[-2][0] == end)
-            ):
-                points[-1] = (
-                    end,
-                    now,
-                )  # two moments so close, or three with the same end, say no more than this
-            else:
-                points.append((end, now))
-            del points[:-POINTS]
-
-    def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the others."""
-        self._points = {key: points for key, points in self._points.items() if key in partitions}
-
-    def seconds(self, key: TopicPartition, position: int, now: float) -> float | None:
+    def seconds_behind(self, position: int | None, now: float) -> float | None:
         """For how long the record at `position` has been there, 0 if there is none yet; None if that is not known."""
-        points = self._points.get(key, [])
-        if not points:
+        points = self._points
+        if not points or position is None:
             return None
         if position >= points[-1][0]:
             return 0.0
@@ -137,44 +145,10 @@ class TimeLags:
         arrived = left[1] + (position - left[0]) * (right[1] - left[1]) / (right[0] - left[0])
         return max(0.0, now - arrived)
 
-
-@dataclass
-class Progress:
-    """When each partition last progressed or was without lag (is *well*)."""
-
-    _well: dict[TopicPartition, float] = field(default_factory=dict)
-
-    def held(self, keys: Collection[TopicPartition], now: float) -> None:
-        """These partitions are held and not closing, and no others. One that was just taken up has had no time
-        yet."""
-        self._well = {key: self._well.get(key, now) for key in keys}
-
-    def well(self, keys: Iterable[TopicPartition], now: float) -> None:
-        """These have progressed, or are without lag."""
-        self._well.update({key: now for key in keys if key in self._well})
-
-    def stalled(self, now: float) -> dict[TopicPartition, float]:
-        """The seconds without progress of those that are stalled."""
-        return {key: now - at for key, at in self._well.items() if now - at >= STALLED_AFTER}
-
-
-@dataclass
-class Losses:
-    """`offsets` are those that Kafka had no more, by partition and reason; `recreated` counts partitions that began
-    at the first record of a topic that was created again."""
-
-    offsets: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
-    recreated: int = 0
-
-    def note(self, jumps: Mapping[TopicPartition, Jump]) -> None:
-        """These partitions go on at another offset than the one they were read up to."""
-        for key, jump in sorted(jumps.items()):
-            if jump.why is Why.RECREATED:
-                self.recreated += 1
-            else:
-                of_partition = self.offsets.setdefault(key, {})
-                of_partition[jump.why] = of_partition.get(jump.why, 0) + jump.lost
-            log.warning("topic %r, partition %d: %s", *key, _words(jump))
+    def stalled(self, now: float) -> float | None:
+        """The seconds without progress, None if it is not stalled."""
+        stalled = 0.0 if self.well_at is None else now - self.well_at
+        return stalled if stalled >= STALLED_AFTER else None
 
 
 @dataclass
@@ -189,14 +163,41 @@ class Timings:
         self.seconds += seconds
         self.counts[bisect_left(BOUNDS, seconds)] += 1
 
-    def copy(self) -> Timings:
-        """As it is at this moment."""
-        return Timings(self.seconds, list(self.counts))
-
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bound, as text, and how many took at most so long; the last one is all of them."""
         bounds = [*map(str, BOUNDS), "+Inf"]
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What was done and seen since the process started."""
+
+    records: int = 0
+    batches: int = 0
+    commits: int = 0
+    failed_commits: int = 0
+    refused_commits: int = 0
+    query_failures: int = 0
+    failures_in_a_row: int = 0
+    """Failures of the query since a batch came through, or a planning found all that is held without lag."""
+    last_batch_at: float | None = None
+    lost: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
+    """Offsets that Kafka had no more when they were to be read."""
+    recreated: int = 0
+    """Partitions that began at the first record of a topic that was created again."""
+    batches_took: Timings = field(default_factory=Timings)
+    commits_took: Timings = field(default_factory=Timings)
+
+    def jumped(self, jumps: Mapping[TopicPartition, Jump]) -> None:
+        """Take note that partitions go on at another offset than the one they were read up to."""
+        for tp, jump in sorted(jumps.items()):
+            if jump.why is Why.RECREATED:
+                self.recreated += 1
+            else:
+                lost = self.lost.setdefault(tp, {})
+                lost[jump.why] = lost.get(jump.why, 0) + jump.lost
+            log.warning("topic %r, partition %d: %s", *tp, _words(jump))
 
 
 def _words(jump: Jump) -> str:

@@ -8,7 +8,7 @@ whole a consumer knows only its part: sums, maxima, and partitions without an ow
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -23,8 +23,13 @@ from prometheus_client.registry import Collector
 
 import muster
 from muster.consumer.agent import Agent, View
+from muster.consumer.measures import Counters
 
 _OWN = ["cluster_name", "consumer_id"]
+_GROUP = ["cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id"]
+
+_Samples = Iterable[tuple[tuple[object, ...], float | None]]
+"""The values of a family's further labels, each with what was measured, None if nothing was."""
 
 
 class ConsumerMetrics(Collector):
@@ -35,6 +40,7 @@ class ConsumerMetrics(Collector):
         self._cluster = cluster
         self._incarnation = incarnation
         self._host = socket.gethostname()
+        self._me = [cluster, agent.owner]
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -51,106 +57,83 @@ class ConsumerMetrics(Collector):
         """Everything at one moment."""
         view = self._agent.view()
         yield from self._offsets(view)
-        yield from self._partitions(view)
-        yield from self._work(view)
-        yield from self._condition(view)
-
-    @property
-    def _me(self) -> list[str]:
-        return [self._cluster, self._agent.owner]
+        yield from self._labelled(view)
+        yield from self._gauges(view)
+        yield from self._counters(view.counters)
 
     def _offsets(self, view: View) -> Iterator[Metric]:
-        group = ["cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id"]
-        lag = GaugeMetricFamily(
-            "kafka_consumergroup_group_lag",
-            "Records of the partition that the group has not processed",
-            labels=group,
-        )
-        seconds = GaugeMetricFamily(
-            "kafka_consumergroup_group_lag_seconds",
-            "For how long the next record to process has been waiting, estimated",
-            labels=group,
-        )
-        offset = GaugeMetricFamily(
-            "kafka_consumergroup_group_offset", "Committed offset of the group", labels=group
-        )
+        """What lag exporters have."""
+        families = [
+            GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=_GROUP)
+            for name, text in (
+                ("lag", "Records of the partition that the group has not processed"),
+                ("lag_seconds", "For how long the next record to process has been waiting, estimated"),
+                ("offset", "Committed offset of the group"),
+            )
+        ]
         latest = GaugeMetricFamily(
             "kafka_partition_latest_offset",
             "Offset after the last record of the partition",
             labels=["cluster_name", "topic", "partition"],
         )
-        rate = GaugeMetricFamily(
-            "muster_consumer_arrival_rate",
-            "Records that arrive in the partition a second, over about the last minute",
-            labels=[*_OWN, "topic", "partition"],
-        )
-        for (topic, partition), arriving in view.rates.items():
-            rate.add_metric([*self._me, topic, str(partition)], arriving)
-        for (topic, partition), report in view.held.items():
-            source = view.sources.get(topic)
-            labels = [
-                self._cluster,
-                source.group_id if source else "",
-                topic,
-                str(partition),
-                self._host,
-                self._agent.owner,
-                self._agent.owner,
-            ]
-            end = view.ends.get((topic, partition))
-            if report.committed is not None:
-                offset.add_metric(labels, report.committed)
-            if end is not None:
-                latest.add_metric([self._cluster, topic, str(partition)], end)
-                if report.position is not None:
-                    lag.add_metric(labels, max(0, end - report.position))
-            if (topic, partition) in view.seconds_behind:
-                seconds.add_metric(labels, view.seconds_behind[topic, partition])
-        yield from (lag, seconds, offset, latest, rate, *self._trouble(view))
+        owner = self._agent.owner
+        for (topic, number), held in view.held.items():
+            group, partition = view.sources[topic].group_id if topic in view.sources else "", str(number)
+            labels = [self._cluster, group, topic, partition, self._host, owner, owner]
+            for family, value in zip(families, (held.lag, held.seconds_behind, held.committed), strict=True):
+                if value is not None:
+                    family.add_metric(labels, value)
+            if held.end is not None:
+                latest.add_metric([self._cluster, topic, partition], held.end)
+        yield from (*families, latest)
 
-    def _trouble(self, view: View) -> Iterator[Metric]:
-        stalled = GaugeMetricFamily(
-            "muster_consumer_stalled_seconds",
-            "For how long a partition with lag, or whose lag is not known, has made no progress",
-            labels=[*_OWN, "topic", "partition"],
+    def _labelled(self, view: View) -> Iterator[Metric]:
+        """What is the consumer's own by partition, topic or reason."""
+        partitions, topics = view.held.items(), view.topics.items()
+        text = "Records that arrive in the partition a second, over about the last minute"
+        rates: _Samples = ((tp, partition.rate) for tp, partition in partitions)
+        yield self._own(GaugeMetricFamily, "arrival_rate", text, rates, "topic", "partition")
+        text = "For how long a partition with lag, or whose lag is not known, has made no progress"
+        stalled: _Samples = ((tp, partition.stalled) for tp, partition in partitions)
+        yield self._own(GaugeMetricFamily, "stalled_seconds", text, stalled, "topic", "partition")
+        text = "Offsets that Kafka had no more when they were to be read, or after they were read"
+        lost = (((*tp, why), n) for tp, reasons in view.counters.lost.items() for why, n in reasons.items())
+        yield self._own(CounterMetricFamily, "lost_records", text, lost, "topic", "partition", "reason")
+        text = "Partitions by state; those that it stands by for it does not read"
+        states = ("running", "starting", "closing", "standby")
+        counts = (((topic, s), len(getattr(status, s))) for topic, status in topics for s in states)
+        yield self._own(GaugeMetricFamily, "partitions", text, counts, "topic", "state")
+        epochs = (((topic,), status.epoch) for topic, status in topics)
+        yield self._own(GaugeMetricFamily, "epoch", "Assignment epoch acted on", epochs, "topic")
+        blocks = (((reason,), 1) for reason in sorted(view.blocks))
+        yield self._own(
+            GaugeMetricFamily, "barred", "1 for each reason why it takes nothing up", blocks, "reason"
         )
-        for (topic, partition), seconds in view.stalled.items():
-            stalled.add_metric([*self._me, topic, str(partition)], seconds)
-        lost = CounterMetricFamily(
-            "muster_consumer_lost_records",
-            "Offsets that Kafka had no more when they were to be read, or after they were read",
-            labels=[*_OWN, "topic", "partition", "reason"],
-        )
-        for (topic, partition), reasons in view.lost.items():
-            for reason, count in reasons.items():
-                lost.add_metric([*self._me, topic, str(partition), reason], count)
-        yield from (stalled, lost)
 
-    def _partitions(self, view: View) -> Iterator[Metric]:
-        partitions = GaugeMetricFamily(
-            "muster_consumer_partitions",
-            "Partitions by state; those that it stands by for it does not read",
-            labels=[*_OWN, "topic", "state"],
-        )
-        epochs = GaugeMetricFamily(
-            "muster_consumer_epoch", "Assignment epoch acted on", labels=[*_OWN, "topic"]
-        )
-        for topic, status in view.topics.items():
-            for state in ("running", "starting", "closing", "standby"):
-                partitions.add_metric([*self._me, topic, state], len(getattr(status, state)))
-            if status.epoch is not None:
-                epochs.add_metric([*self._me, topic], status.epoch)
-        yield from (partitions, epochs)
-        fenced = GaugeMetricFamily(
-            "muster_consumer_fenced_partitions",
-            "Partitions whose commit was refused, and which are not taken up again yet",
-            labels=_OWN,
-        )
-        fenced.add_metric(self._me, len(view.refusals))
-        yield fenced
+    def _gauges(self, view: View) -> Iterator[Metric]:
+        info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)
+        about = {"incarnation": self._incarnation, "version": muster.__version__, "host": self._host}
+        info.add_metric(self._me, about)
+        yield info
+        for name, text, value in (
+            (
+                "fenced_partitions",
+                "Partitions whose commit was refused, and which are not taken up again yet",
+                len(view.refusals),
+            ),
+            ("query_running", "Whether the Spark query runs", view.query_running),
+            (
+                "query_failures_in_a_row",
+                "Failures of the query since a batch came through; from 10 on /health fails",
+                view.counters.failures_in_a_row,
+            ),
+            ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
+            ("last_batch_timestamp_seconds", "When the last batch was done", view.counters.last_batch_at),
+        ):
+            if value is not None:
+                yield self._own(GaugeMetricFamily, name, text, [((), value)])
 
-    def _work(self, view: View) -> Iterator[Metric]:
-        counters = view.counters
+    def _counters(self, counters: Counters) -> Iterator[Metric]:
         for name, text, value in (
             ("records", "Records whose batch was processed (offsets passed)", counters.records),
             ("batches", "Batches processed", counters.batches),
@@ -165,48 +148,28 @@ class ConsumerMetrics(Collector):
             (
                 "recreated_partitions",
                 "Partitions that began at the first record of a topic that was created again",
-                view.recreated,
+                counters.recreated,
             ),
         ):
-            counter = CounterMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
-            counter.add_metric(self._me, value)
-            yield counter
+            yield self._own(CounterMetricFamily, name, text, [((), value)])
         for name, text, timings in (
-            ("batch_seconds", "Seconds that the handler took for a batch", view.batches_took),
-            ("commit_seconds", "Seconds that a commit took, whatever came of it", view.commits_took),
+            ("batch_seconds", "Seconds that the handler took for a batch", counters.batches_took),
+            ("commit_seconds", "Seconds that a commit took, whatever came of it", counters.commits_took),
         ):
             histogram = HistogramMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
             histogram.add_metric(self._me, timings.buckets(), timings.seconds)
             yield histogram
-        if counters.last_batch_at is not None:
-            last = GaugeMetricFamily(
-                "muster_consumer_last_batch_timestamp_seconds", "When the last batch was done", labels=_OWN
-            )
-            last.add_metric(self._me, counters.last_batch_at)
-            yield last
 
-    def _condition(self, view: View) -> Iterator[Metric]:
-        info = InfoMetricFamily("muster_consumer", "Which process this is", labels=_OWN)
-        info.add_metric(
-            self._me,
-            {"incarnation": self._incarnation, "version": muster.__version__, "host": self._host},
-        )
-        yield info
-        barred = GaugeMetricFamily(
-            "muster_consumer_barred", "1 for each reason why it takes nothing up", labels=[*_OWN, "reason"]
-        )
-        for reason in sorted(view.blocks):
-            barred.add_metric([*self._me, reason], 1)
-        yield barred
-        for name, text, value in (
-            ("query_running", "Whether the Spark query runs", view.query_running),
-            (
-                "query_failures_in_a_row",
-                "Failures of the query since a batch came through; from 10 on /health fails",
-                view.counters.failures_in_a_row,
-            ),
-            ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
-        ):
-            gauge = GaugeMetricFamily(f"muster_consumer_{name}", text, labels=_OWN)
-            gauge.add_metric(self._me, value)
-            yield gauge
+    def _own(
+        self,
+        kind: type[GaugeMetricFamily | CounterMetricFamily],
+        name: str,
+        text: str,
+        samples: _Samples,
+        *labels: str,
+    ) -> Metric:
+        family = kind(f"muster_consumer_{name}", text, labels=[*_OWN, *labels])
+        for values, value in samples:
+            if value is not None:
+                family.add_metric([*self._me, *map(str, values)], value)
+        return family

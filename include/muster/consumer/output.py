@@ -21,11 +21,8 @@ LARGEST = 4 * 2**20
 LOOK = 5.0
 """Seconds between two looks at its size."""
 
-_CHATTY = (
-    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",
-    "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",  # before Spark 4.1
-)
-"""Loggers that warn of each batch that takes longer than the trigger interval, which is meant to be short."""
+_CHATTY = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+"""The logger that warns of each batch that takes longer than the trigger interval, which is meant to be short."""
 
 
 def quiet(spark: SparkSession) -> None:
@@ -35,8 +32,7 @@ def quiet(spark: SparkSession) -> None:
         return
     context.setLogLevel("WARN")
     log4j = context._gateway.jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    for name in _CHATTY:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    log4j.core.config.Configurator.setLevel(_CHATTY, log4j.Level.ERROR)
 
 
 def rotate(path: Path, largest: int = LARGEST) -> bool:

@@ -25,7 +25,14 @@ from pydantic import SecretStr
 from muster.core.model import ConsumerStatus
 from muster.core.wire import WireError, parse_status
 from muster.edges.consul import Registration
-from muster.edges.status import LARGEST_ANSWER, bearer, page_url
+from muster.edges.status import (
+    LARGEST_ANSWER,
+    StatusFailure,
+    StatusResult,
+    bearer,
+    page_url,
+    was_refused,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +54,11 @@ class Predecessor:
     address: str
     port: int
 
-    @property
-    def url(self) -> str:
-        """Its status page. Raises `WireError` if that is no address."""
-        return page_url(self.address, self.port)
-
     def __str__(self) -> str:
         return f"{self.incarnation}@{self.address}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing listens at that address: the process is gone."""
-
-
-Answer = ConsumerStatus | Refused | str
-"""What came of asking; text says why there is no answer."""
-Ask = Callable[[Predecessor], Answer]
+Ask = Callable[[Predecessor], StatusResult]
 
 
 def predecessors(registration: Registration, own: str) -> tuple[Predecessor, ...]:
@@ -84,10 +79,10 @@ def to_meta(waited_for: Iterable[Predecessor]) -> dict[str, str]:
     return {KEY: ",".join(names)} if names else {}
 
 
-def ask(older: Predecessor, token: SecretStr | None = None) -> Answer:
+def ask(older: Predecessor, token: SecretStr | None = None) -> StatusResult:
     """Ask for the status of an older process. `token` is the bearer token of status pages, if they have one."""
     try:
-        url = older.url
+        url = page_url(older.address, older.port)
         with (
             httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client,
             client.stream("GET", url) as response,
@@ -96,13 +91,11 @@ def ask(older: Predecessor, token: SecretStr | None = None) -> Answer:
             for part in response.iter_bytes():
                 body += part
                 if len(body) > LARGEST_ANSWER:
-                    return f"its status page {url} answered with more than {LARGEST_ANSWER} bytes"
+                    too_large = f"its status page {url} answered with more than {LARGEST_ANSWER} bytes"
+                    return StatusFailure(older.incarnation, too_large)
             return parse_status(bytes(body), url)
-    except httpx.ConnectError as error:
-        # A network that is cut is a connection error, too, but says nothing about the process.
-        return Refused() if _was_refused(error) else str(error)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, WireError) as error:
-        return str(error) or type(error).__name__
+        return StatusFailure(older.incarnation, str(error) or type(error).__name__, was_refused(error))
 
 
 @dataclass
@@ -118,7 +111,7 @@ class Waiting:
         self.older = [older for older in self.older if not self._gone(older, ask(older), now)]
         return not self.older
 
-    def _gone(self, older: Predecessor, answer: Answer, now: float) -> bool:
+    def _gone(self, older: Predecessor, answer: StatusResult, now: float) -> bool:
         why = ""
         match answer:
             case ConsumerStatus():
@@ -127,9 +120,9 @@ class Waiting:
                     why = "it is gone"
                 elif answer.leaving and not any(topic.held for topic in answer.topics.values()):
                     why = "it has closed everything"
-            case Refused():
+            case StatusFailure(refused=True):
                 why = "it is gone"
-            case problem:
+            case StatusFailure(reason=problem):
                 silent = now - self._heard.get(older.incarnation, self.began)
                 why = f"it does not answer ({problem})" if silent > SILENT else ""
         if why:
@@ -143,11 +136,3 @@ def _parse(text: str) -> Predecessor | None:
     if not at or not incarnation or not port.isascii() or not port.isdigit():
         return None
     return Predecessor(incarnation, address, int(port))
-
-
-def _was_refused(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ConnectionRefusedError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
-from muster.consumer.loop import Beat
+from muster.consumer.lifecycle import Beat
 from muster.consumer.source.datasource import FORMAT, MusterDataSource
 from muster.sinks import batch_of
 
@@ -174,12 +174,7 @@ class QuerySupervisor:
             if plan.empty:
                 self._rehearse(frame)
             else:
-                ranges = {
-                    (topic, partition): bounds
-                    for topic, partitions in plan.offsets.items()
-                    for partition, bounds in partitions.items()
-                }
-                with batch_of(ranges, plan.topic_ids):
+                with batch_of(plan.ranges, plan.topic_ids):
                     self._handler(frame, batch_id)
             processed = True
         except Exception as error:

@@ -35,9 +35,8 @@ from functools import partial
 
 import muster
 from muster.consumer import predecessor
-from muster.consumer.agent import Agent
-from muster.consumer.lifecycle import Ending
-from muster.consumer.loop import Beat
+from muster.consumer.agent import TAKING_OVER, Agent
+from muster.consumer.lifecycle import Beat, Ending
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
 from muster.edges.consul_jobs import read_generation
 from muster.edges.consul_members import GENERATION, LEAVING
@@ -46,7 +45,7 @@ from muster.settings.consumer import ConsumerSettings
 log = logging.getLogger(__name__)
 
 PROBLEM = "consul"
-ISOLATED, TAKING_OVER, JOINING = "isolated", "taking over", "not live yet"
+ISOLATED, JOINING = "isolated", "not live yet"
 PREDECESSOR = "predecessor"
 STOP_REQUEST = "stop request"
 LONGEST_WAIT = 60.0
@@ -197,10 +196,9 @@ class Registrar:
 
         Returns what was read, None if it has to be read again. Raises `ConsulError`.
         """
-        asked = self._agent.clock()
         own = self._heed(self._consul.catalog.own(self._settings.consumer))
         if self._asks_elsewhere():
-            self._look_elsewhere(asked)
+            self._look_elsewhere()
         return own
 
     def _heed(self, own: Own) -> Own | None:
@@ -367,7 +365,7 @@ class Registrar:
         return max(known, key=lambda other: other.generation).passing if known else False
 
     def _wait_for(self, others: Sequence[Registration]) -> None:
-        self._agent.block(TAKING_OVER, mute=True)
+        self._agent.block(TAKING_OVER)
         incarnation = self._settings.incarnation
         older: dict[str, predecessor.Predecessor] = {}
         for other in others:
@@ -375,8 +373,9 @@ class Registrar:
             older |= {str(found): found for found in predecessor.predecessors(other, incarnation)}
         self._waiting = predecessor.Waiting(tuple(older.values()), self._clock())
 
-    def _look_elsewhere(self, asked: float) -> None:
-        """See whether Consul's servers have this process as the newest of its id, by a question begun at `asked`."""
+    def _look_elsewhere(self) -> None:
+        """See whether Consul's servers have this process as the newest of its id."""
+        asked = self._agent.clock()
         known = self._consul.catalog.registered_as(self._settings.consumer)
         if known is not None and known.generation > self._generation:
             self._replaced_by(known)

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 import muster
 from muster.consumer.agent import STOPPING, Agent, View
 from muster.consumer.metrics import ConsumerMetrics
+from muster.core.model import TopicPartition
 from muster.settings.consumer import ConsumerSettings
 
 UNHEALTHY_AFTER = 10
@@ -60,7 +61,7 @@ def make_status_page(
             "batches": view.counters.batches,
             "refused_commits": view.counters.refused_commits,
             "query_failures": view.counters.query_failures,
-            "recreated": view.recreated,
+            "recreated": view.counters.recreated,
             "last_batch": _iso(view.counters.last_batch_at),
             "started": _iso(started),
             "uptime": round(time.time() - started, 1),
@@ -112,21 +113,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
     held = view.topics[topic]
     source = view.sources.get(topic)
     offsets = {
-        str(partition): {
-            "position": report.position,
-            "committed": report.committed,
-            "end": (end := view.ends.get((topic, partition))),
-            "lag": None if end is None or report.position is None else max(0, end - report.position),
-            "rate": None if (rate := view.rates.get((topic, partition))) is None else round(rate, 3),
-            **(
-                {"stalled": round(view.stalled[key], 1)}
-                if (key := (topic, partition)) in view.stalled
-                else {}
-            ),
-            **({"lost": sum(view.lost[key].values())} if key in view.lost else {}),
-        }
-        for (name, partition), report in view.held.items()
-        if name == topic
+        str(partition): _partition(view, (name, partition)) for name, partition in view.held if name == topic
     }
     return {
         "running": sorted(held.running),
@@ -144,6 +131,19 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
             if name == topic
         },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
+    }
+
+
+def _partition(view: View, tp: TopicPartition) -> dict[str, Any]:
+    held, lost = view.held[tp], view.counters.lost.get(tp)
+    return {
+        "position": held.position,
+        "committed": held.committed,
+        "end": held.end,
+        "lag": held.lag,
+        "rate": None if held.rate is None else round(held.rate, 3),
+        **({} if held.stalled is None else {"stalled": round(held.stalled, 1)}),
+        **({} if lost is None else {"lost": sum(lost.values())}),
     }
 
 

@@ -163,14 +163,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReport:
-    """Offsets of one partition for people and metrics; None is what this ownership has not shown yet."""
-
-    position: int | None
-    committed: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Topic:
     """What is known of one topic; without a `source` it is not assigned to any consumer."""
 
@@ -716,10 +708,6 @@ class Ownership:
                     standby=frozenset() if self.blocks else topic.standby,
                 )
         return statuses
-
-    def reports(self) -> dict[TopicPartition, PartitionReport]:
-        """Return the offsets of all that is not closed."""
-        return {tp: PartitionReport(held.position, held.committed) for tp, held in sorted(self.held.items())}
 
     @property
     def closed(self) -> bool:

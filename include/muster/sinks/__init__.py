@@ -5,10 +5,9 @@ the batch at hand holds, which name its place in the sink, together with `batch_
 """
 
 from muster.core.model import TopicPartition
-from muster.sinks.batch import batch_of, batch_ranges, batch_topic_ids
+from muster.sinks.batch import Range, batch_of, batch_ranges, batch_topic_ids
 from muster.sinks.parquet import ParquetSink
-from muster.sinks.partition_folder import SinkError
-from muster.sinks.ranges import Coverage, Range
+from muster.sinks.partition_folder import Coverage, SinkError
 
 __all__ = [
     "Coverage",

@@ -12,7 +12,9 @@ from contextvars import ContextVar
 from types import MappingProxyType
 
 from muster.core.model import TopicPartition
-from muster.sinks.ranges import Range
+
+Range = tuple[int, int]
+"""Offsets from the first up to, not including, the second."""
 
 NO_IDS: Mapping[str, str] = MappingProxyType({})
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muster.core.model import TopicPartition
-from muster.sinks.batch import batch_ranges, batch_topic_ids
-from muster.sinks.location import local_folder
+from muster.sinks.batch import Range, batch_ranges, batch_topic_ids
 from muster.sinks.partition_folder import (
     PartitionFolder,
     SinkError,
@@ -25,7 +26,6 @@ from muster.sinks.partition_folder import (
     sync,
     topic_folder,
 )
-from muster.sinks.ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,7 @@ SUFFIX = ".parquet"
 GROUP_ROWS = 64_000
 """Rows after which a file's next row group begins."""
 PUBLISHED_AT_ONCE = 8
-_WRITTEN = "topic string, partition int, begin long, end long, file string"
+_WRITTEN = "topic string, partition long, begin long, end long, file string"
 
 Pieces = Mapping[TopicPartition, list[Range]]
 Written = dict[tuple[TopicPartition, Range], list[Path]]
@@ -57,7 +57,7 @@ class ParquetSink:
     """
 
     def __init__(self, path: str, compression: str = "snappy") -> None:
-        self.path = local_folder(path)
+        self.path = _local_folder(path)
         self.compression = compression
         self._folders: dict[tuple[TopicPartition, str], PartitionFolder] = {}
 
@@ -140,6 +140,28 @@ class ParquetSink:
         return target
 
 
+def expand(path: str) -> str:
+    """Fill in each `${VAR}` from the environment. Raises ValueError for a variable that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        if found := os.environ.get(match[1]):
+            return found
+        raise ValueError(f"'path' needs the environment variable {match[1]}, which is not set")
+
+    return re.sub(r"\$\{(\w+)\}", value, path)
+
+
+def _local_folder(path: str) -> Path:
+    """The absolute path that `path`, with or without `file://`, names. Raises ValueError for another scheme."""
+    expanded = expand(path).removeprefix("file://")
+    if "://" in expanded:
+        raise ValueError(
+            f"'path' {path!r} is not on a file system that is mounted here; use a mounted one, or a table format "
+            "with commits of its own"
+        )
+    return Path(expanded).absolute()
+
+
 def _write_task(
     batches: Iterable[pa.RecordBatch],
     folders: Mapping[TopicPartition, str],
@@ -164,15 +186,9 @@ def _write_task(
         for writer in writers.values():
             writer.drop()
         raise
-    columns: list[list[Any]] = [[], [], [], [], []]
     for ((topic, partition), (begin, end)), writer in writers.items():
-        for column, value in zip(columns, (topic, partition, begin, end, str(writer.path)), strict=True):
-            column.append(value)
-    types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    names = [field.split()[0] for field in _WRITTEN.split(", ")]
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names
-    )
+        row = {"topic": topic, "partition": partition, "begin": begin, "end": end, "file": str(writer.path)}
+        yield pa.RecordBatch.from_pylist([row])
 
 
 class _Writer:

@@ -38,11 +38,12 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from muster.sinks.ranges import Coverage, Range
+from muster.sinks.batch import Range
 
 INCOMING, CLAIMS, TOPIC_ID = "_incoming", "_claims", "_topic_id"
 KEPT = 100
@@ -72,18 +73,23 @@ def topic_folder(folder: Path, topic_id: str) -> Path:
     marker = folder / TOPIC_ID
     if not marker.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{uuid.uuid4().hex}"
-        draft.write_text(topic_id)
-        sync(draft)
-        try:
-            os.link(draft, marker)
-        except FileExistsError:
-            pass  # another consumer was there first; what it wrote counts
-        else:
+        if _make_once(marker, topic_id):  # else another consumer was there first, and what it wrote counts
             sync(folder)
-        finally:
-            draft.unlink()
     return folder if marker.read_text() == topic_id else folder / f"id-{topic_id}"
+
+
+def _make_once(path: Path, text: str) -> bool:
+    """Make a file that holds `text`, on the disk, as one step; False if its name is taken. Raises OSError."""
+    draft = path.with_name(f".{uuid.uuid4().hex}")
+    draft.write_text(text)
+    sync(draft)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
 
 
 def incoming_file(folder: Path) -> Path:
@@ -160,15 +166,8 @@ class PartitionFolder:
 
     def _claim(self, number: int, held: Range, incoming: Path) -> bool:
         claim = self._claims / f"{number:020d}"
-        draft = self._claims / f".{uuid.uuid4().hex}"
-        draft.write_text(json.dumps({"from": held[0], "to": held[1], "file": incoming.name}))
-        sync(draft)
-        try:
-            os.link(draft, claim)
-        except FileExistsError:
+        if not _make_once(claim, json.dumps({"from": held[0], "to": held[1], "file": incoming.name})):
             return False
-        finally:
-            draft.unlink()
         if max(self._numbers()) > number:
             with suppress(FileNotFoundError):
                 claim.unlink()
@@ -205,3 +204,43 @@ class PartitionFolder:
             with suppress(FileNotFoundError):
                 if left.stat().st_mtime < limit:
                     left.unlink()
+
+
+class Coverage:
+    """Offsets that are there, as ranges that neither touch nor overlap, in order."""
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._ranges: list[Range] = []
+        for covered in sorted(ranges):
+            self.add(*covered)
+
+    def add(self, begin: int, end: int) -> None:
+        """Take `begin` up to `end` in, whatever of it was there before. Raises ValueError for an empty range."""
+        if begin >= end:
+            raise ValueError(f"offsets {begin} to {end} are no range")
+        first = bisect_left(self._ranges, begin, key=lambda r: r[1])
+        last = bisect_right(self._ranges, end, key=lambda r: r[0])
+        touched = self._ranges[first:last]
+        self._ranges[first:last] = [
+            (min([begin, *(r[0] for r in touched)]), max([end, *(r[1] for r in touched)]))
+        ]
+
+    def missing(self, begin: int, end: int) -> list[Range]:
+        """What of `begin` up to `end` is not there, in order."""
+        found: list[Range] = []
+        at = begin
+        for index in range(bisect_right(self._ranges, begin, key=lambda r: r[1]), len(self._ranges)):
+            covered = self._ranges[index]
+            if covered[0] >= end:
+                break
+            if covered[0] > at:
+                found.append((at, covered[0]))
+            at = max(at, covered[1])
+        if at < end:
+            found.append((at, end))
+        return found
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """All of it."""
+        return tuple(self._ranges)

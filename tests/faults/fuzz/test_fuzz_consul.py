@@ -21,6 +21,7 @@ from muster.core.wire import WireError
 from muster.edges.consul import ConsulError, UnreadableKeyError
 from muster.edges.consul_api import read_answer
 from muster.edges.consul_members import parse_agent_registration, parse_registrations
+from muster.edges.status import StatusFailure
 from muster.settings.connections import ConsulSettings
 from tests.faults.fuzz.cluster import Cluster
 from tests.faults.fuzz.error_text import explains
@@ -228,7 +229,13 @@ def test_malformed_stop_request_blocks_neither_registration_nor_isolation(stop: 
     count("Consul key")
     agent, ending = Agent("x"), Ending()
     registrar = Registrar(
-        SETTINGS, cluster.discovery, agent, ending, 80, ask=lambda _: "no answer", clock=lambda: 0.0
+        SETTINGS,
+        cluster.discovery,
+        agent,
+        ending,
+        80,
+        ask=lambda _: StatusFailure("i", "no answer"),
+        clock=lambda: 0.0,
     )
     registrar.open()
     registrar.look()

@@ -164,7 +164,8 @@ def test_strange_addresses_are_reported_and_not_asked(places: list[tuple[str, in
         assert isinstance(found, StatusFailure), consumer
         assert "registered" in found.reason
     for address, port in places:
-        assert isinstance(predecessor.ask(predecessor.Predecessor("i", address, port)), str)
+        asked = predecessor.ask(predecessor.Predecessor("i", address, port))
+        assert isinstance(asked, StatusFailure) and not asked.refused
 
 
 @examples(1000)

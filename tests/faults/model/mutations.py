@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from muster.consumer import predecessor
+from muster.consumer import agent, predecessor
 from muster.consumer.agent import Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.commits import GuardedCommits
@@ -33,6 +33,7 @@ from muster.edges import zookeeper_transitions
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
 from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import Outcome
+from muster.edges.status import StatusResult
 from muster.edges.zookeeper import TopicStore
 from tests.faults.model.commits import committer, fencing
 from tests.faults.model.process import ending
@@ -248,9 +249,9 @@ def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
     original = Agent.block
 
-    def block(self: Agent, reason: str, mute: bool = False) -> None:
+    def block(self: Agent, reason: str) -> None:
         if reason != JOINING:
-            original(self, reason, mute)
+            original(self, reason)
 
     patch.setattr(Agent, "block", block)
 
@@ -260,8 +261,7 @@ def do_not_wait_for_the_predecessor(patch: MonkeyPatch) -> None:
 
 
 def report_closed_for_the_predecessor(patch: MonkeyPatch) -> None:
-    original = Agent.block
-    patch.setattr(Agent, "block", lambda agent, reason, mute=False: original(agent, reason))
+    patch.setattr(agent, "TAKING_OVER", "")
 
 
 def lose_patience_with_the_predecessor(patch: MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def believe_a_predecessor_that_holds_nothing_now(patch: MonkeyPatch) -> None:
     original = predecessor.Waiting.look
 
     def look(self: predecessor.Waiting, ask: predecessor.Ask, now: float) -> bool:
-        def asked(older: predecessor.Predecessor) -> predecessor.Answer:
+        def asked(older: predecessor.Predecessor) -> StatusResult:
             answer = ask(older)
             return replace(answer, leaving=True) if isinstance(answer, ConsumerStatus) else answer
 

@@ -22,6 +22,7 @@ from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, Top
 from muster.core.ownership import Place, Plan, Source
 from muster.core.positions import Jump, Start
 from muster.edges.consul_api import ConsulError
+from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.consumer import ConsumerSettings
 from tests.faults.model.commits import SimulatedPlace
 from tests.faults.model.consul import Api, SimulatedConsul
@@ -267,7 +268,7 @@ class Process:
         job._agent = _WaitingAgent(self)
         job._registrar = self.registrar
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
-        job._loops = [SimpleNamespace(name="query", join=self._join_query)]
+        job._query = SimpleNamespace(join=self._join_query)
         job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
         job._committer = SimpleNamespace(stop=lambda: setattr(self, "commits", False))
         job._page = job._local_api = SimpleNamespace(stop=lambda: None)
@@ -353,7 +354,7 @@ class Process:
 
     def _end(self) -> None:
         spark = SimpleNamespace(stop=self.query.end)
-        code = self._job._end(spark, SimpleNamespace(stop=lambda: None))
+        code = self._job._end(spark, lambda: None)
         self.world.say(f"{self.incarnation} exits with {code}: {self.ending.reason}")
         self.die()
 
@@ -398,14 +399,16 @@ class Process:
         if self.alive:
             self.end()
 
-    def _ask(self, older: predecessor.Predecessor) -> predecessor.Answer:
+    def _ask(self, older: predecessor.Predecessor) -> StatusResult:
         there = self.world.at_port(older.port)
         host = older.address
         if host != self.host and (self.cut or self.world.consul.agents[host].cut):
-            return "no answer in time"
+            return StatusFailure(older.incarnation, "no answer in time")
         if there is None or not there.alive:
-            return predecessor.Refused()
-        return there.status() if there.runs and not there.faults.no_answer else "no answer in time"
+            return StatusFailure(older.incarnation, "refused", refused=True)
+        if not there.runs or there.faults.no_answer:
+            return StatusFailure(older.incarnation, "no answer in time")
+        return there.status()
 
 
 def _with_loads(topic: TopicStatus) -> TopicStatus:
