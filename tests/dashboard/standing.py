@@ -12,7 +12,7 @@ from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
 from muster.cluster.lag import Offsets
-from muster.core.decisions import Decisions
+from muster.core.decisions import Decisions, IsolationEntry
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
@@ -21,7 +21,7 @@ from muster.dashboard.access import Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.commands import OpenTarget, open_target
-from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
+from muster.edges.consul import ConsulError, Members, Registration
 from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
@@ -66,15 +66,12 @@ class SimulatedSources:
         }
         return replace(found, registered=registered)
 
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        self._read("isolated", "consul", ConsulError)
-        return {
-            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
-        }
-
     def decisions(self) -> Decisions:
         self._read("decisions", "consul", ConsulError)
-        return self.world.decisions()
+        isolated = {
+            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
+        }
+        return replace(self.world.decisions(), isolated=isolated)
 
     def poll(
         self,

@@ -30,7 +30,7 @@ class Pinning:
         return self._dashboard.sources.members()
 
     def isolated(self):  # type: ignore[no-untyped-def]
-        return self._dashboard.sources.isolated()
+        return self._dashboard.sources.decisions().isolated
 
     def decisions(self) -> Decisions:
         return self._dashboard.world.decided

@@ -14,7 +14,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
-from muster.edges.consul import IsolationEntry, Members
+from muster.edges.consul import Members
 from muster.edges.status import StatusResult
 from muster.settings.clusters import ClusterSettings
 
@@ -42,10 +42,6 @@ class StandIns:
 
     def members(self) -> Members:
         found: Members = self.discovery.members()
-        return found
-
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        found: Mapping[str, IsolationEntry] = self.discovery.isolated()
         return found
 
     def decisions(self) -> Decisions:

@@ -17,7 +17,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
-from muster.edges.consul import ConsulError, Discovery, IsolationEntry, Members
+from muster.edges.consul import ConsulError, Discovery, Members
 from muster.edges.consul_http import address
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.edges.kafka_groups import TopicGroups
@@ -59,10 +59,6 @@ class Sources:
     def members(self) -> Members:
         """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda discovery: discovery.members())
-
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        """Read from Consul which consumers a person isolated, and why."""
-        return self._consul(lambda discovery: discovery.isolated())
 
     def decisions(self) -> Decisions:
         """Read from Consul all that persons decided about the cluster."""

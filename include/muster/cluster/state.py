@@ -17,11 +17,11 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
-from muster.core.decisions import NOTHING_DECIDED, Decisions
+from muster.core.decisions import NOTHING_DECIDED, Decisions, IsolationEntry
 from muster.core.diagnosis import Waiting, overdue, stalled, stuck_message, waiting_for
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 from muster.core.readable import readable
-from muster.edges.consul import IsolationEntry, Registration
+from muster.edges.consul import Registration
 from muster.settings.clusters import ClusterSettings
 
 
@@ -100,7 +100,7 @@ class ClusterState:
     @property
     def isolated(self) -> Mapping[str, IsolationEntry]:
         """The consumers that a person isolated with a command, with who and why."""
-        return self.consul.isolated if self.consul is not None else {}
+        return self.decisions.isolated
 
     @property
     def decisions(self) -> Decisions:

@@ -34,7 +34,6 @@ from muster.dashboard.models import (
     SourceHealth,
     WaitingEntry,
 )
-from muster.edges.consul import IsolationEntry
 from muster.settings.assignor_choice import choosable, in_force
 
 AT_A_GLANCE = 5
@@ -76,7 +75,7 @@ def _said(entry: Decided | None) -> Said | None:
     return None if entry is None else said(entry)
 
 
-def said(entry: Decided | IsolationEntry) -> Said:
+def said(entry: Decided) -> Said:
     """Who decided it, when and why."""
     return Said(by=entry.by, at=entry.at or None, why=entry.why)
 
