@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import click
 
+from muster.cluster.planning import NothingReadError
 from muster.commands.refusal import CommandError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
@@ -48,7 +49,7 @@ def explained() -> Iterator[None]:
         yield
     except (SettingsError, ConnectionSettingsError, WhatIfError, WireError, CommandError) as error:
         raise WrongQuestionError(str(error)) from error
-    except (ZooKeeperError, ConsulError) as error:
+    except (ZooKeeperError, ConsulError, NothingReadError) as error:
         raise OutOfReachError(str(error)) from error
     except AssignorError as error:
         raise NoPlanError(str(error)) from error

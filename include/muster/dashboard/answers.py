@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from muster.cluster.cache import StateCache, Watched
+from muster.cluster.planning import NothingReadError
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, Outcome
 from muster.commands.table import COMMANDS
 from muster.dashboard.access import Visitor
-from muster.dashboard.apply import apply_plan
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
 from muster.dashboard.commands import VIA, OpenTarget, command_states, open_target, override_entries
 from muster.dashboard.models import (
@@ -30,7 +30,7 @@ from muster.dashboard.models import (
     WhatIfRequest,
 )
 from muster.dashboard.timeline import timeline
-from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, what_if_answer
+from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -150,9 +150,7 @@ class Answers:
     def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, state = self.state(name)
-        request = in_full(state, request)
-        previewed = plan_what_if(state, watched.sources, request)
-        return what_if_answer(state, request, previewed)
+        return plan_what_if(state, watched.sources, request).answer
 
     def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
         """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""
@@ -168,10 +166,7 @@ class Answers:
             state = watched.state()
             if state is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
-            body = body.model_copy(update={"what_if": in_full(state, body.what_if)})
-            previewed = plan_what_if(state, watched.sources, body.what_if)
-            answer = what_if_answer(state, body.what_if, previewed)
-            return apply_plan(target, body, previewed, answer, actor)
+            return apply_plan(target, body, plan_what_if(state, watched.sources, body.what_if), actor)
         finally:
             watched.expire()
 

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
+from muster.cluster.planning import NothingReadError
 from muster.commands.refusal import CommandError
 from muster.commands.table import COMMANDS
 from muster.core.assignors import AssignorError
@@ -23,7 +24,7 @@ from muster.dashboard.consumer_view import ConsumerSort, consumer_answer, consum
 from muster.dashboard.models import ApplyBody, CommandAnswer, CommandBody, WhatIfAnswer, WhatIfRequest
 from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
 from muster.dashboard.topic_view import TopicSort, topic_answer, topics_answer
-from muster.dashboard.what_if import BusyError, NothingReadError
+from muster.dashboard.what_if import BusyError
 from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
