@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, Literal
 
-from muster.cluster.problems import Problem as FoundProblem
+from muster.cluster.problems import Problem
 from muster.cluster.reading import Source
 from muster.cluster.state import ClusterState
 from muster.core.decided import Decided
@@ -26,10 +25,8 @@ from muster.dashboard.models import (
     Freshness,
     Health,
     Isolation,
-    LastRebalance,
     OverrideEntry,
     PinEntry,
-    Problem,
     Said,
     SourceHealth,
     WaitingEntry,
@@ -87,7 +84,6 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
         partition_states.update(cells.counts)
     phase, since = _phase(state)
     lag, rate = state.totals
-    last = state.last_rebalance
     return ClusterSummary(
         name=state.settings.name,
         health=_health(state.problems, phase),
@@ -106,19 +102,12 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
         lag_unknown=state.lag_unknown,
         rate=rate,
         consumed_rate=state.consumed_rate,
-        last_rebalance=LastRebalance(**asdict(last)) if last is not None else None,
+        last_rebalance=state.last_rebalance,
         assignor=in_force(state.settings, state.decisions.assignor).name,
-        problems=_problems(state, AT_A_GLANCE),
+        problems=state.problems[:AT_A_GLANCE],
         problem_count=len(state.problems),
         freshness=freshness(state, ttl),
     )
-
-
-def _problems(state: ClusterState, most: int) -> list[Problem]:
-    return [
-        Problem(level=each.level, what=each.what, topic=each.topic, consumer=each.consumer)
-        for each in state.problems[:most]
-    ]
 
 
 def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> ClusterSummary:
@@ -149,7 +138,7 @@ def cluster_answer(
     waiting = [each for of_topic in state.waiting.values() for each in of_topic]
     return ClusterAnswer(
         summary=summary(state, may_edit=may_edit, ttl=ttl),
-        problems=_problems(state, MOST),
+        problems=state.problems[:MOST],
         waiting=[waiting_entry(state, each) for each in waiting[:MOST]],
         waiting_count=len(waiting),
         isolated=[
@@ -260,7 +249,7 @@ def _since(snapshot: TopicSnapshot) -> float | None:
     return snapshot.state.since or None if snapshot.state is not None else None
 
 
-def _health(found: Sequence[FoundProblem], phase: Phase) -> Health:
+def _health(found: Sequence[Problem], phase: Phase) -> Health:
     if any(problem.level == "critical" for problem in found):
         return Health.CRITICAL
     if found:

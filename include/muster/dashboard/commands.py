@@ -11,7 +11,7 @@ from itertools import islice
 
 from pydantic import create_model
 
-from muster.commands.command import Command, Field, Kind, Standing
+from muster.commands.command import Command, Kind, Standing
 from muster.commands.offers import standing_on, why_not
 from muster.commands.table import COMMANDS, DID
 from muster.commands.target import Target
@@ -21,7 +21,6 @@ from muster.dashboard.models import (
     AssignorChoice,
     CommandBody,
     CommandEntry,
-    CommandField,
     CommandsAnswer,
     CommandState,
     OverrideEntry,
@@ -71,17 +70,13 @@ def _entry(command: Command) -> CommandEntry:
         label=command.label,
         question=command.question,
         happens=[command.summary, *filter(None, command.documentation.split("\n\n"))],
-        fields=[_field(each) for each in command.fields],
+        fields=list(command.fields),
         subject=command.subject,
         undo=command.undo,
         override=command.override,
         risky=command.risky,
         preview=None if command.preview is None else dict(command.preview),
     )
-
-
-def _field(each: Field) -> CommandField:
-    return CommandField(name=each.name, kind=each.kind.value, label=each.label, hint=each.hint)
 
 
 def command_states(decided: Decisions) -> list[CommandState]:
