@@ -1,4 +1,7 @@
-/** Asking the server: reading with entity tags, and giving commands. The contract is `muster.dashboard`'s docstring. */
+/**
+ * Asking the server: reading with entity tags, and giving commands. The contract is `muster.dashboard`'s docstring; types
+ * that no script defines (`ClusterAnswer`, `TopicRow`, ...) are the models of `muster.dashboard.models`.
+ */
 
 import { setServerClock } from "./ages.js";
 

@@ -14,8 +14,6 @@ import { current } from "./router.js";
 import { followTheme } from "./theme.js";
 import { viewOf } from "./views.js";
 
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
-
 /** Seconds between two questions where the server does not say, and the least there may be. */
 const USUAL = 2;
 const LEAST = 1;

@@ -11,11 +11,9 @@ import { moveSummary } from "./move_summary.js";
 import { button } from "./parts.js";
 import { say } from "./toasts.js";
 
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
-/** @typedef {import("./types.js").CommandEntry} CommandEntry */
 /** @typedef {Record<string, any>} Values by field */
 
-/** @type {import("./types.js").CommandsAnswer} */
+/** @type {CommandsAnswer} */
 let table = { commands: [], did: {} };
 
 /** Read the table, unless it is there, and let the page's buttons give its commands. */
@@ -41,7 +39,7 @@ export function isUndo(command) {
   return table.commands.some((one) => one.undo === command.name && one !== command);
 }
 
-/** An override in an adjective. @param {import("./types.js").OverrideEntry} entry */
+/** An override in an adjective. @param {OverrideEntry} entry */
 export function overrideOf(entry) {
   return commandOf(entry.command)?.override ?? entry.command;
 }
@@ -78,7 +76,7 @@ export function clusterButtons(known, kind = "plain") {
 
 /**
  * The buttons of a consumer, as its row offers them.
- * @param {import("./types.js").ConsumerRow} row @param {ClusterAnswer | null} known
+ * @param {ConsumerRow} row @param {ClusterAnswer | null} known
  * @param {boolean} all also those that need more than the consumer
  */
 export function consumerButtons(row, known, all) {
@@ -120,14 +118,14 @@ async function give(command, { fixed = {}, guess = {} }) {
   }, (values) => ({ ...fixed, ...Object.fromEntries(fields.map((one) => [one.name, valueOf(one, values)])) }));
 }
 
-/** @param {import("./types.js").CommandField} field @param {Values} guess @returns {import("./dialog.js").Field} */
+/** @param {CommandField} field @param {Values} guess @returns {import("./dialog.js").Field} */
 function fieldOf({ name: field, kind, label, hint }, guess) {
   const known = clusterInSight();
   const suggestions = kind === "consumer" ? guess.consumers : kind === "assignor" ? known?.assignors : [];
   return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "pattern", options: kind === "assignor" };
 }
 
-/** A field as the server takes it. @param {import("./types.js").CommandField} field @param {Record<string, string>} values */
+/** A field as the server takes it. @param {CommandField} field @param {Record<string, string>} values */
 function valueOf({ name: field, kind }, values) {
   if (kind === "pattern") return values[field] === "on";
   if (kind === "assignor") return { name: values[field], options: JSON.parse(values[`${field}-options`] || "{}") };

@@ -6,8 +6,6 @@ import { h } from "./dom.js";
 import { chip } from "./parts.js";
 import { href } from "./router.js";
 
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
-
 /** The pages of a cluster, in their order: name in the address, name for people. */
 export const PAGES = /** @type {[string, string][]} */ ([
   ["", "Overview"], ["topics", "Topics"], ["consumers", "Consumers"], ["timeline", "Timeline"],
@@ -75,7 +73,7 @@ function standing({ summary }) {
   );
 }
 
-/** "Stable for 3 min", or only "Stable". @param {import("./types.js").ClusterSummary} summary */
+/** "Stable for 3 min", or only "Stable". @param {ClusterSummary} summary */
 export function standsFor({ state, since }) {
   return since === null ? state : h("span", {}, `${state} for `, age(since, "for"));
 }

@@ -14,8 +14,6 @@ import { href } from "./router.js";
 import { look, word } from "./states.js";
 import { partitionRows } from "./topic_columns.js";
 
-/** @typedef {import("./types.js").TopicAnswer} TopicAnswer */
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
 
 const ORDER = ["R", "S", "C", "?", "U"];

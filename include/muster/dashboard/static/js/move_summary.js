@@ -3,8 +3,6 @@
 import { h } from "./dom.js";
 import { plural } from "./format.js";
 
-/** @typedef {import("./types.js").WhatIfAnswer} WhatIfAnswer */
-
 const NAMED = 5;
 
 /** @param {WhatIfAnswer} seen @returns {HTMLElement} */

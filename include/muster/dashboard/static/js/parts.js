@@ -122,7 +122,7 @@ export function pairText(pairs) {
   return pairs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
 }
 
-/** What a consumer is waited for. @param {import("./types.js").WaitingEntry} one @returns {string} "is to close partition 3" */
+/** What a consumer is waited for. @param {WaitingEntry} one @returns {string} "is to close partition 3" */
 export function lacking(one) {
   if (one.phase === "answer") return "is to say what it holds";
   return `is to ${one.phase === "progress" ? "make progress on" : one.phase} ${partitions(one.partitions)}`;

@@ -11,9 +11,6 @@ import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 import { sign } from "../states.js";
 
-/** @typedef {import("../types.js").ClusterSummary} ClusterSummary */
-/** @typedef {import("../types.js").ClustersAnswer} ClustersAnswer */
-
 const URGENCY = ["critical", "warning", "unknown", "rebalancing", "ok"];
 
 /** @returns {import("../views.js").View} */

@@ -11,9 +11,6 @@ import { href } from "../router.js";
 import { link, text, VirtualTable } from "../table.js";
 import { share } from "./consumers.js";
 
-/** @typedef {import("../types.js").ConsumerAnswer} ConsumerAnswer */
-/** @typedef {import("../types.js").ConsumerTopic} ConsumerTopic */
-
 /** @param {string} cluster @param {string} consumer @returns {import("../views.js").View} */
 export function consumerView(cluster, consumer) {
   const top = h("div", { class: "stack" });
@@ -60,7 +57,7 @@ function why({ row, subscribes }) {
   return subscribes ? `It takes only: ${subscribes.join(", ")}.` : "It gets some when the coordinator runs, if there are enough for all.";
 }
 
-/** @param {ConsumerAnswer} answer @param {string} cluster @param {import("../types.js").ClusterAnswer | null} known */
+/** @param {ConsumerAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
 function drawn(answer, cluster, known) {
   const { row } = answer;
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => (value === "" || value === null ? null : h("div", {}, h("dt", { text: label }), h("dd", {}, value)));

@@ -8,9 +8,6 @@ import { empty, pairText, panel, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
-/** @typedef {import("../types.js").CommandEntry} CommandEntry */
-
 /** @param {string} cluster @returns {import("../views.js").View} */
 export function decisionsView(cluster) {
   const element = h("div", { class: "stack" });

@@ -11,8 +11,6 @@ import { href, setQuery } from "../router.js";
 import { sign } from "../states.js";
 import { last } from "./clusters.js";
 
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
-
 /** So many topics, and partitions, the matrix of this page has; the topic pages have all of a topic. */
 const TOPICS = 8;
 const PARTITIONS = 4000;

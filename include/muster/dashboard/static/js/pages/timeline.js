@@ -11,8 +11,6 @@ import { href, setQuery } from "../router.js";
 import { look } from "../states.js";
 import { happenings } from "../timeline_groups.js";
 
-/** @typedef {import("../types.js").TimelineAnswer} TimelineAnswer */
-/** @typedef {import("../types.js").TimelineEntry} TimelineEntry */
 /** @typedef {import("../timeline_groups.js").Happening} Happening */
 
 /** Entries a page of it; older ones are a page further, so that what is shown stays small. */

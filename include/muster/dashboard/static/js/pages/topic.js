@@ -10,9 +10,6 @@ import { banner, chip, figure, figures, lacking, pairText, partitions, saidBy } 
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 
-/** @typedef {import("../types.js").TopicAnswer} TopicAnswer */
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
-
 /**
  * @param {string} cluster @param {string} topic
  * @returns {import("../views.js").View}
