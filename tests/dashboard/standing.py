@@ -17,7 +17,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.wire import WireError
 from muster.core.wire_racks import Racks
-from muster.dashboard.access import Visitor
+from muster.dashboard.access import Access, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.commands import OpenTarget, open_target
@@ -122,35 +122,27 @@ def _visitor(
     return Visitor(user, read.__contains__, write.__contains__)
 
 
-class ByHeader:
+RIGHTS: Mapping[str, tuple[set[str], set[str]]] = {
+    "admin": ({"c", "d"}, {"c", "d"}),
+    "viewer": ({"c", "d"}, set()),
+    "other": ({"d"}, {"d"}),
+}
+"""The clusters that a user may read, and edit."""
+
+
+def by_header(rights: Mapping[str, tuple[set[str], set[str]]] = RIGHTS) -> Access:
     """`X-User` says who it is: `admin` may do everything, `viewer` look, `other` look at cluster d only."""
 
-    rights: Mapping[str, tuple[set[str], set[str]]] = {
-        "admin": ({"c", "d"}, {"c", "d"}),
-        "viewer": ({"c", "d"}, set()),
-        "other": ({"d"}, {"d"}),
-    }
+    def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, None, edit=False)
 
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, None, edit=False)
+    def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, cluster, edit=False)
 
-        return visitor
+    def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, cluster, edit=True)
 
-    @property
-    def reader(self) -> Callable[..., Any]:
-        def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, cluster, edit=False)
-
-        return reader
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, cluster, edit=True)
-
-        return editor
+    return Access(visitor, reader, editor)
 
 
 OURS = {"X-Muster-Request": "1", "Content-Type": "application/json"}
@@ -175,7 +167,7 @@ class Dashboard:
         self.answers = Answers(
             lambda: self.clusters, lambda _: self.sources, target, clock=world.clock, monotonic=world.clock
         )
-        self.app = create_app(self.answers, ByHeader(), static)
+        self.app = create_app(self.answers, by_header(), static)
         self.http = TestClient(self.app)
 
     def look_again(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from muster.commands.target import Target
 from muster.core.decisions import Decisions, Pin
 from muster.core.history import Lever
+from muster.core.subscription import TopicDecision
 from muster.dashboard import what_if as planning
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
@@ -203,3 +204,16 @@ def test_a_plan_that_cannot_be_applied_so_says_why(dashboard: Dashboard) -> None
     asked = {"reason": "r", "what_if": {"more": 1}, "plan": shown["plan"], "way": "pins"}
     assert "only supposed to be there" in dashboard.post("/c/levers/apply", asked, status=409)["detail"]
     dashboard.post("/c/levers/apply", asked, user="viewer", status=403)
+
+
+def test_preview_leaves_out_topics_that_are_not_subscribed_any_more(dashboard: Dashboard) -> None:
+    """No run of the coordinator plans them either."""
+    said = {"by": "ann", "at": 1.0, "why": "r"}
+    gone = TopicDecision(**said, selector="u", pattern=False, subscribed=False)  # type: ignore[arg-type]
+    dashboard.world.decided = Decisions(subscriptions=(gone,))
+    dashboard.look_again()
+    found = what_if(dashboard, without=["b"])
+    assert {move["topic"] for move in found["moves"]} == {"t"}
+    assert found["after"]["partitions"] == 6
+    refused = dashboard.post("/c/what-if", {"partitions": {"u": 8}}, status=409)["detail"]
+    assert "there is no topic 'u'" in refused

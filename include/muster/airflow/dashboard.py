@@ -13,36 +13,17 @@ from fastapi import HTTPException, Request, status
 
 from muster.airflow.coordinator_runs import read_runs
 from muster.airflow.dashboard_mount import Application
-from muster.dashboard.access import Visitor
+from muster.dashboard.access import Access, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.cluster_view import coordinator_dag
 from muster.monitoring.routes import metrics_router
 
 
-class AirflowAccess:
-    """`muster.dashboard.access.Access`, by asking Airflow."""
-
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        """A user who is logged in and may read DAGs."""
-        return _visitor
-
-    @property
-    def reader(self) -> Callable[..., Any]:
-        """A user who may read the cluster's coordinator DAG."""
-        return _reader
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        """A user who may edit the cluster's coordinator DAG."""
-        return _editor
-
-
 def airflow_dashboard() -> Application:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
     answers = Answers()
-    app = create_app(answers, AirflowAccess())
+    app = create_app(answers, Access(_visitor, _reader, _editor))
     # With a token of its own instead of Airflow's permissions.
     app.include_router(metrics_router(read_runs=read_runs, cache=answers.shared))
     return app

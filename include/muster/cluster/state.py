@@ -203,22 +203,16 @@ class ClusterState:
     @cached_property
     def holdings(self) -> dict[str, Holding]:
         """What each consumer has, by id."""
-        return holdings(self.cells, self.measured)
+        return holdings(self.cells)
 
     def lag_of(self, topic: str) -> tuple[int | None, float | None]:
         """Lag and rate of a topic; None where nothing is known."""
-        measured, numbers = self.measured, self.cells[topic].numbers
-        lags = [lag for p in numbers if (lag := measured.lag.get((topic, p))) is not None]
-        rates = [rate for p in numbers if (rate := measured.rate.get((topic, p))) is not None]
-        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+        return self.measured.total([(topic, p) for p in self.cells[topic].numbers])
 
     @cached_property
     def totals(self) -> tuple[int | None, float | None]:
         """Lag and rate over all topics; None where nothing is known."""
-        of_topics = [self.lag_of(topic) for topic in self.cells]
-        lags = [lag for lag, _ in of_topics if lag is not None]
-        rates = [rate for _, rate in of_topics if rate is not None]
-        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+        return self.measured.total([(t, p) for t, cells in self.cells.items() for p in cells.numbers])
 
     @cached_property
     def lag_unknown(self) -> int:

@@ -16,7 +16,7 @@ from muster.commands.command import Actor, Outcome
 from muster.commands.table import COMMANDS
 from muster.dashboard.access import Visitor
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
-from muster.dashboard.commands import VIA, OpenTarget, command_states, open_target, override_entries
+from muster.dashboard.commands import VIA, OpenTarget, open_target
 from muster.dashboard.models import (
     ApplyBody,
     ClusterAnswer,
@@ -29,7 +29,7 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
-from muster.dashboard.timeline import timeline
+from muster.dashboard.timeline import Timeline, timeline
 from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
@@ -104,13 +104,7 @@ class Answers:
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
-        return cluster_answer(
-            state,
-            may_edit=visitor.may_edit(name),
-            ttl=watched.ttl,
-            levers=command_states(state.decisions),
-            overrides=override_entries(state.decisions),
-        )
+        return cluster_answer(state, may_edit=visitor.may_edit(name), ttl=watched.ttl)
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
         """The newest state of a cluster. Raises as `cluster`."""
@@ -127,6 +121,7 @@ class Answers:
     ) -> TimelineAnswer:
         """What happened. With ZooKeeper out of reach, nothing and why. Raises `UnknownError`."""
         watched = self.shared.watched(self._cluster(name))
+        found, health = Timeline([], None), SourceHealth(source="history", reachable=True)
         now = self.clock()
         try:
             found = timeline(
@@ -137,13 +132,7 @@ class Answers:
                 consumer=consumer,
             )
         except (ZooKeeperError, ConnectionSettingsError) as error:
-            health = SourceHealth(source="history", reachable=False, error=str(error), unreachable_since=None)
-            return TimelineAnswer(
-                entries=[],
-                next_before=None,
-                freshness=Freshness(read_at=now, ttl=watched.ttl, sources=[health]),
-            )
-        health = SourceHealth(source="history", reachable=True)
+            health = SourceHealth(source="history", reachable=False, error=str(error))
         fresh = Freshness(read_at=now, ttl=watched.ttl, sources=[health])
         return TimelineAnswer(entries=found.entries, next_before=found.next_before, freshness=fresh)
 

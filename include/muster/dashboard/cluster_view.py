@@ -15,17 +15,16 @@ from muster.core.decisions import Exclusion, Pin
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
 from muster.core.partition_list import ranges
+from muster.dashboard.commands import command_states, override_entries
 from muster.dashboard.models import (
     AssignorInForce,
     ClusterAnswer,
     ClusterSummary,
-    CommandState,
     ConsumerCounts,
     ExclusionEntry,
     Freshness,
     Health,
     Isolation,
-    OverrideEntry,
     PinEntry,
     Said,
     SourceHealth,
@@ -69,12 +68,7 @@ def coordinator_dag(cluster: str) -> str:
 
 
 def _said(entry: Decided | None) -> Said | None:
-    return None if entry is None else said(entry)
-
-
-def said(entry: Decided) -> Said:
-    """Who decided it, when and why."""
-    return Said(by=entry.by, at=entry.at or None, why=entry.why)
+    return None if entry is None else Said.of(entry)
 
 
 def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummary:
@@ -124,14 +118,7 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
     )
 
 
-def cluster_answer(
-    state: ClusterState,
-    *,
-    may_edit: bool,
-    ttl: float,
-    levers: Sequence[CommandState],
-    overrides: Sequence[OverrideEntry],
-) -> ClusterAnswer:
+def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterAnswer:
     """The cluster's page, but for topics and consumers."""
     settings = state.settings
     pins = pin_entries(state)
@@ -142,7 +129,7 @@ def cluster_answer(
         waiting=[waiting_entry(state, each) for each in waiting[:MOST]],
         waiting_count=len(waiting),
         isolated=[
-            Isolation(consumer=c, said=said(e)) for c, e in islice(sorted(state.isolated.items()), MOST)
+            Isolation(consumer=c, said=Said.of(e)) for c, e in islice(sorted(state.isolated.items()), MOST)
         ],
         pins=pins[:MOST],
         pin_count=len(pins),
@@ -154,8 +141,8 @@ def cluster_answer(
         tick=settings.tick,
         group_id=settings.group_id,
         consul_service=settings.consul_service,
-        levers=list(levers),
-        overrides=list(overrides),
+        levers=command_states(state.decisions),
+        overrides=override_entries(state.decisions),
     )
 
 
@@ -195,7 +182,7 @@ def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]
             topic=of,
             partitions=ranges(pin.partition for pin in pins),
             consumer=consumer,
-            said=said(pins[0]),
+            said=Said.of(pins[0]),
             obstacle=_obstacle(state, of, consumer),
         )
         for (of, consumer, *_), pins in grouped.items()
@@ -221,7 +208,7 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
 def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
     """Exclusions, by consumer and topic."""
     ordered = sorted(exclusions, key=lambda e: (e.consumer, e.topic))
-    return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=said(e)) for e in ordered]
+    return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=Said.of(e)) for e in ordered]
 
 
 def _topics_by_state(state: ClusterState) -> dict[str, int]:

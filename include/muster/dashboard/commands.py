@@ -16,7 +16,6 @@ from muster.commands.offers import standing_on, why_not
 from muster.commands.table import COMMANDS, DID
 from muster.commands.target import Target
 from muster.core.decisions import Decisions
-from muster.dashboard.cluster_view import said
 from muster.dashboard.models import (
     AssignorChoice,
     CommandBody,
@@ -24,6 +23,7 @@ from muster.dashboard.models import (
     CommandsAnswer,
     CommandState,
     OverrideEntry,
+    Said,
 )
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import CONNECTIONS
@@ -107,4 +107,4 @@ def overrides_on(decided: Decisions, consumer: str) -> list[OverrideEntry]:
 
 
 def _override(command: Command, standing: Standing) -> OverrideEntry:
-    return OverrideEntry(command=command.name, on=dict(standing.on), said=said(standing.override))
+    return OverrideEntry(command=command.name, on=dict(standing.on), said=Said.of(standing.override))

@@ -8,13 +8,14 @@ same is the same.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from muster.cluster.last_rebalance import LastRebalance
 from muster.cluster.problems import Problem
 from muster.commands.command import Field as CommandField
+from muster.core.decided import Decided
 from muster.core.preview import Share
 
 Moment = float
@@ -71,6 +72,11 @@ class Said(_Answer):
     by: str
     at: Moment | None = None
     why: str
+
+    @classmethod
+    def of(cls, entry: Decided) -> Self:
+        """Who decided `entry`."""
+        return cls(by=entry.by, at=entry.at or None, why=entry.why)
 
 
 class ConsumerCounts(_Answer):
@@ -250,16 +256,16 @@ class TopicAnswer(_Answer):
     """
 
     row: TopicRow
-    partitions: Ranges
-    consumers: list[str]
-    state: str
-    owner: list[int]
-    source: list[int]
-    target: list[int]
-    lag: list[int | None]
-    rate: list[float | None]
-    committed: list[int | None]  # the group's offset
-    end: list[int | None]  # the offset after the last record
+    partitions: Ranges = []
+    consumers: list[str] = []
+    state: str = ""
+    owner: list[int] = []
+    source: list[int] = []
+    target: list[int] = []
+    lag: list[int | None] = []
+    rate: list[float | None] = []
+    committed: list[int | None] = []  # the group's offset
+    end: list[int | None] = []  # the offset after the last record
     pins: list[PinEntry]
     standbys: dict[int, list[str]] = {}  # by partition number
     waiting: list[WaitingEntry] = []

@@ -7,11 +7,15 @@ import { on } from "./actions.js";
 import { ApiError, of, read, send } from "./api.js";
 import { clusterInSight, refresh, whyNot } from "./context.js";
 import { ask } from "./dialog.js";
-import { moveSummary } from "./move_summary.js";
+import { h } from "./dom.js";
+import { plural } from "./format.js";
 import { button } from "./parts.js";
 import { say } from "./toasts.js";
 
 /** @typedef {Record<string, any>} Values by field */
+
+/** Consumers and topics that a foreseen plan names. */
+const NAMED = 5;
 
 /** @type {CommandsAnswer} */
 let table = { commands: [], did: {} };
@@ -171,4 +175,20 @@ async function pull(path, question, body) {
 /** What would move under `whatIf`, in a few lines. @param {object} whatIf */
 async function foresee(whatIf) {
   return moveSummary(await send(of(name(), "what-if"), whatIf));
+}
+
+/** What a plan would move, in a few lines. @param {WhatIfAnswer} seen @returns {HTMLElement} */
+function moveSummary(seen) {
+  if (seen.held) return h("p", { text: `Nothing would move: ${seen.held}.` });
+  if (!seen.moved) return h("p", { text: "Nothing would move as things stand." });
+  const gains = seen.shares.filter((share) => share.after > share.before);
+  const named = gains.slice(0, NAMED).map((share) => `${share.consumer} +${share.after - share.before}`);
+  const more = gains.length - named.length;
+  return h(
+    "div", {},
+    h("p", {}, h("b", { text: `${plural(seen.moved, "partition")} would move` }),
+      named.length ? `: ${named.join(", ")}${more > 0 ? ` and ${plural(more, "more consumer")}` : ""}.` : "."),
+    seen.after.unowned ? h("p", { class: "error", text: `${plural(seen.after.unowned, "partition")} would have no owner.` }) : null,
+    seen.under_way.length ? h("p", { class: "muted", text: `What is under way is finished first: ${seen.under_way.slice(0, NAMED).join(", ")}${seen.under_way.length > NAMED ? " …" : ""}.` }) : null,
+  );
 }

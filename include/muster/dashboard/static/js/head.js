@@ -3,7 +3,7 @@
 import { age } from "./ages.js";
 import { clusterButtons } from "./commands.js";
 import { h } from "./dom.js";
-import { chip } from "./parts.js";
+import { chip, mark } from "./parts.js";
 import { href } from "./router.js";
 
 /** The pages of a cluster, in their order: name in the address, name for people. */
@@ -80,7 +80,7 @@ export function standsFor({ state, since }) {
 
 /** That nothing is planned. */
 export function pausedChip() {
-  return h("span", { class: "chip paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), "Coordination paused");
+  return h("span", { class: "chip paused" }, mark("‖"), "Coordination paused");
 }
 
 /** That a person asked for a rebalance now, and it is not carried out yet. */

@@ -75,9 +75,9 @@ export class RemoteList {
     for (const name of ["search", "state"]) if (this.query.get(name)) asked.set(name, String(this.query.get(name)));
     asked.set("sort", this.table.sort.column);
     asked.set("order", this.table.sort.down ? "desc" : "asc");
-    const { body, readAt } = await read(`${this.options.path}?${asked}`);
-    this.answer = body;
-    return { readAt, ttl: body.freshness.ttl };
+    const got = await read(`${this.options.path}?${asked}`);
+    this.answer = got.body;
+    return got;
   }
 
   /** Draw what was read. @param {ClusterAnswer | null} cluster */
