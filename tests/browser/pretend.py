@@ -35,7 +35,7 @@ from muster.dashboard.models import (
     PinEntry,
     Problem,
     Said,
-    ShareEntry,
+    Share,
     SourceHealth,
     TimelineEntry,
     TopicAnswer,
@@ -365,7 +365,7 @@ class Cluster:
             reasons=reasons,
             shares=sorted(
                 (
-                    ShareEntry(consumer=c, before=before[c], after=after[c], weight=1, zone=None)
+                    Share(consumer=c, before=before[c], after=after[c], weight=1, zone=None)
                     for c in {*live, *stay}
                     if before[c] != after[c]
                 ),

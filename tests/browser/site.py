@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 import muster
 from devstack.ports import free_port
 from muster.dashboard.commands import commands_answer
+from muster.dashboard.conditional import conditional
 from muster.dashboard.models import (
     ClustersAnswer,
     CommandAnswer,
@@ -258,18 +258,7 @@ class Site:
         return None if good else JSONResponse({"detail": "not from the page"}, 403)
 
     def _answer(self, request: Request, answer: BaseModel) -> Response:
-        """As the real server: with an entity tag over what is not `read_at`."""
-        body = answer.model_dump_json()
-        plain = answer.model_dump_json(
-            exclude={
-                "freshness": {"read_at"},
-                "summary": {"freshness": {"read_at"}},
-                "clusters": {"__all__": {"freshness": {"read_at"}}},
-            }
-        )
-        tag = f'"{hashlib.sha1(plain.encode(), usedforsecurity=False).hexdigest()}"'
-        headers = {"ETag": tag, "Muster-Read-At": str(time.time()), "Muster-Now": str(time.time())}
-        if request.headers.get("If-None-Match") == tag:
-            self.not_modified += 1
-            return Response(status_code=304, headers=headers)
-        return Response(body, media_type="application/json", headers=headers)
+        """As the real server, counting what has not changed."""
+        response = conditional(request, answer)
+        self.not_modified += response.status_code == 304
+        return response

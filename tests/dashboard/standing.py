@@ -14,13 +14,13 @@ from fastapi.testclient import TestClient
 from muster.cluster.lag import Offsets
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
-from muster.core.overrides import Overrides
+from muster.core.overrides import IsolationEntry, Overrides
 from muster.core.wire import Racks, WireError
-from muster.dashboard.access import Visitor
+from muster.dashboard.access import Access, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.commands import OpenTarget, open_target
-from muster.edges.consul import ConsulError, IsolationEntry, Members, Registration
+from muster.edges.consul import ConsulError, Members, Registration
 from muster.edges.kafka import KafkaError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
@@ -65,15 +65,12 @@ class SimulatedSources:
         }
         return replace(found, registered=registered)
 
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        self._read("isolated", "consul", ConsulError)
-        return {
-            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
-        }
-
     def decisions(self) -> Overrides:
         self._read("decisions", "consul", ConsulError)
-        return self.world.decisions()
+        isolated = {
+            c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
+        }
+        return replace(self.world.decisions(), isolated=isolated)
 
     def poll(
         self,
@@ -124,35 +121,27 @@ def _visitor(
     return Visitor(user, read.__contains__, write.__contains__)
 
 
-class ByHeader:
+RIGHTS: Mapping[str, tuple[set[str], set[str]]] = {
+    "admin": ({"c", "d"}, {"c", "d"}),
+    "viewer": ({"c", "d"}, set()),
+    "other": ({"d"}, {"d"}),
+}
+"""The clusters that a user may read, and edit."""
+
+
+def by_header(rights: Mapping[str, tuple[set[str], set[str]]] = RIGHTS) -> Access:
     """`X-User` says who it is: `admin` may do everything, `viewer` look, `other` look at cluster d only."""
 
-    rights: Mapping[str, tuple[set[str], set[str]]] = {
-        "admin": ({"c", "d"}, {"c", "d"}),
-        "viewer": ({"c", "d"}, set()),
-        "other": ({"d"}, {"d"}),
-    }
+    def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, None, edit=False)
 
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, None, edit=False)
+    def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, cluster, edit=False)
 
-        return visitor
+    def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
+        return _visitor(x_user, rights, cluster, edit=True)
 
-    @property
-    def reader(self) -> Callable[..., Any]:
-        def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, cluster, edit=False)
-
-        return reader
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-            return _visitor(x_user, self.rights, cluster, edit=True)
-
-        return editor
+    return Access(visitor, reader, editor)
 
 
 OURS = {"X-Muster-Request": "1", "Content-Type": "application/json"}
@@ -177,7 +166,7 @@ class Dashboard:
         self.answers = Answers(
             lambda: self.clusters, lambda _: self.sources, target, clock=world.clock, monotonic=world.clock
         )
-        self.app = create_app(self.answers, ByHeader(), static)
+        self.app = create_app(self.answers, by_header(), static)
         self.http = TestClient(self.app)
 
     def look_again(self) -> None:

@@ -22,7 +22,7 @@ from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.dashboard.standing import OURS, ByHeader
+from tests.dashboard.standing import OURS, by_header
 
 pytestmark = pytest.mark.airflow
 
@@ -115,7 +115,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
 
 def routes(folder: Path) -> list[tuple[str, str]]:
     """Every method and path of the application, filled in."""
-    app = create_app(Answers(), ByHeader(), str(folder))
+    app = create_app(Answers(), by_header(), str(folder))
     found = []
     for route in app.routes:
         # What is no APIRoute has no dependencies, and so could not ask for anything.

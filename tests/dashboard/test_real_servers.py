@@ -14,7 +14,7 @@ from muster.dashboard.app import create_app
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.dashboard.standing import OURS, ByHeader
+from tests.dashboard.standing import OURS, by_header
 from tests.integration.obedient import coordinator, owners
 from tests.support.kafka_topics import make_topic, produce
 from tests.support.site import Site, site
@@ -30,8 +30,7 @@ class Looking:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        access = ByHeader()
-        access.rights = {"ann": ({site.name}, {site.name})}
+        access = by_header({"ann": ({site.name}, {site.name})})
         self.answers = Answers()
         self.http = TestClient(create_app(self.answers, access))
 

@@ -11,6 +11,7 @@ import pytest
 from muster.commands.target import Target
 from muster.core.history import CommandEntry
 from muster.core.overrides import Overrides, Pin
+from muster.core.subscription import TopicOverride
 from muster.dashboard import what_if as planning
 from muster.settings.clusters import ClusterSettings
 from tests.dashboard.standing import Dashboard
@@ -36,7 +37,7 @@ class Pinning:
         return self._dashboard.sources.members()
 
     def isolated(self):  # type: ignore[no-untyped-def]
-        return self._dashboard.sources.isolated()
+        return self._dashboard.sources.decisions().isolated
 
     def decisions(self) -> Overrides:
         return self._dashboard.world.decided
@@ -209,3 +210,16 @@ def test_a_plan_that_cannot_be_applied_so_says_why(dashboard: Dashboard) -> None
     asked = {"reason": "r", "what_if": {"more": 1}, "plan": shown["plan"], "way": "pins"}
     assert "only supposed to be there" in dashboard.post("/c/levers/apply", asked, status=409)["detail"]
     dashboard.post("/c/levers/apply", asked, user="viewer", status=403)
+
+
+def test_preview_leaves_out_topics_that_are_not_subscribed_any_more(dashboard: Dashboard) -> None:
+    """No run of the coordinator plans them either."""
+    said = {"by": "ann", "at": 1.0, "why": "r"}
+    gone = TopicOverride(**said, selector="u", pattern=False, subscribed=False)  # type: ignore[arg-type]
+    dashboard.world.decided = Overrides(subscriptions=(gone,))
+    dashboard.look_again()
+    found = what_if(dashboard, without=["b"])
+    assert {move["topic"] for move in found["moves"]} == {"t"}
+    assert found["after"]["partitions"] == 6
+    refused = dashboard.post("/c/what-if", {"partitions": {"u": 8}}, status=409)["detail"]
+    assert "there is no topic 'u'" in refused

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
 from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
+from muster.doctor import kafka as doctor
 from muster.doctor.findings import Outcome, Part
-from muster.doctor.kafka import check_group
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.settings.clusters import ClusterSettings
@@ -113,12 +113,13 @@ def test_the_consumers_rights_are_enough_to_read_and_to_commit(of, group_of) -> 
 def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
     text = {"consul_service": CLUSTER, "group_id": GROUP, "topics": [TOPIC], "consumers": {"handler": "a.b"}}
     cluster = ClusterSettings.model_validate({"name": CLUSTER, **text})
-    members = {check.name: check for check in check_group(Part("kafka"), of(STRANGER), cluster)}["members"]
+    (_, members) = doctor.check_kafka(Part("kafka"), of(STRANGER), cluster, doctor.GROUP)
     assert members.outcome is Outcome.WARNING
     assert members.found.startswith("whether the group has members is unknown: ")
     assert "docs/security.md" in members.step
-    allowed = {check.name: check for check in check_group(Part("kafka"), of(CONSUMER), cluster)}
-    assert allowed["members"].outcome is Outcome.OK
+    (_, members) = doctor.check_kafka(Part("kafka"), of(CONSUMER), cluster, doctor.GROUP)
+    assert members.name == "members"
+    assert members.outcome is Outcome.OK
 
 
 def transact(settings: KafkaSettings, transactional_id: str) -> None:

@@ -22,9 +22,8 @@ from muster.cluster.state import ClusterState
 from muster.core.model import State
 from muster.edges.consul import ConsulError
 from muster.monitoring.exporter import Exporter
-from muster.monitoring.exposition import Runs, Scraped, exposition
+from muster.monitoring.exposition import Runs, Scraped, TargetsUnknownError, exposition, targets
 from muster.monitoring.routes import metrics_router
-from muster.monitoring.targets import TargetsUnknownError, targets
 from muster.settings.clusters import Clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 from tests.support.scraped import CLUSTER, NOW, OFFSETS, doubted, live, topic

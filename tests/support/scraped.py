@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from muster.cluster.lag import Offsets
 from muster.cluster.reading import InConsul
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
-from muster.edges.consul import IsolationEntry, Members, Registration
+from muster.core.overrides import IsolationEntry, Overrides
+from muster.edges.consul import Members, Registration
 from muster.settings.clusters import ClusterSettings
 
 NOW = 1_000_000.0
@@ -43,7 +44,7 @@ def live(*names: str, registered: tuple[str, ...] = (), isolated: tuple[str, ...
     }
     membership = Membership({name: Consumer(name) for name in names}, frozenset(isolated))
     by = {name: IsolationEntry(consumer=name, by="ann", at=1.0, why="r") for name in isolated}
-    return InConsul(Members(membership, there), by)
+    return InConsul(Members(membership, there), Overrides(isolated=by))
 
 
 def doubted(why: str) -> InConsul:

@@ -13,7 +13,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicSnapshot
 from muster.core.overrides import Overrides
 from muster.core.wire import Racks, WireError
-from muster.edges.consul import IsolationEntry, Members
+from muster.edges.consul import Members
 from muster.edges.status import StatusResult
 from muster.settings.clusters import ClusterSettings
 
@@ -41,10 +41,6 @@ class StandIns:
 
     def members(self) -> Members:
         found: Members = self.consul.catalog.members()
-        return found
-
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        found: Mapping[str, IsolationEntry] = self.consul.overrides.isolated()
         return found
 
     def decisions(self) -> Overrides:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from muster.cli.main import main
-from muster.core.overrides import Overrides
-from muster.edges.consul import IsolationEntry, Members, Registration
+from muster.core.overrides import IsolationEntry, Overrides
+from muster.edges.consul import Members, Registration
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import Node, World
 from tests.support.sources import opener
@@ -39,12 +39,10 @@ class Consul:
         return Members(found.membership, registered, found.doubt)
 
     def decisions(self) -> Overrides:
-        return self.world.decisions()
-
-    def isolated(self) -> dict[str, IsolationEntry]:
-        return {
+        isolated = {
             c: IsolationEntry(consumer=c, by="ann", at=0.0, why="it is slow") for c in self.world.isolated
         }
+        return replace(self.world.decisions(), isolated=isolated)
 
 
 @pytest.fixture

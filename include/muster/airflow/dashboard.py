@@ -16,7 +16,7 @@ from airflow.utils.state import DagRunState
 from fastapi import FastAPI, HTTPException, Request, status
 from sqlalchemy import select
 
-from muster.dashboard.access import Visitor
+from muster.dashboard.access import Access, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.cluster_view import coordinator_dag
@@ -27,7 +27,7 @@ from muster.monitoring.routes import metrics_router
 def airflow_dashboard() -> FastAPI:
     """The application, as `plugins/muster_dashboard.py` has it mounted."""
     answers = Answers()
-    app = create_app(answers, AirflowAccess())
+    app = create_app(answers, Access(_visitor, _reader, _editor))
     # With a token of its own instead of Airflow's permissions.
     app.include_router(metrics_router(read_runs=read_runs, cache=answers.shared))
     return app
@@ -83,11 +83,3 @@ def _known(request: Request, user: GetUserDep) -> Visitor:
         return may
 
     return Visitor(user.get_name(), may_read=allowed("GET"), may_edit=allowed("PUT"))
-
-
-class AirflowAccess:
-    """`muster.dashboard.access.Access`, by asking Airflow about DAGs, and about the cluster's coordinator DAG."""
-
-    visitor = staticmethod(_visitor)
-    reader = staticmethod(_reader)
-    editor = staticmethod(_editor)

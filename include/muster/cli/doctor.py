@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from muster.cli.errors import WrongQuestionError
+from muster.cli.errors import end
 from muster.cli.tables import console, table
 from muster.doctor.examination import examine
 from muster.doctor.findings import Check, Outcome, Part, counts, explained, failed
@@ -42,7 +42,7 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
     Exit codes: 0 all is well or only warnings, 2 unknown cluster, 5 something failed.
     """
     if cluster is not None and all_clusters:
-        raise WrongQuestionError("--cluster and --all-clusters exclude each other; give one of them")
+        end("--cluster and --all-clusters exclude each other; give one of them", 2)
     general = list(check_packages(Part("packages")))
     found: dict[str, list[Check]] = {}
     settings = Part("settings")
@@ -80,9 +80,7 @@ def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
     if cluster is None:
         return known
     if cluster not in known:
-        raise WrongQuestionError(
-            f"{clusters_path()}: no cluster {cluster!r}; there are: {', '.join(known) or 'none'}"
-        )
+        end(f"{clusters_path()}: no cluster {cluster!r}; there are: {', '.join(known) or 'none'}", 2)
     return [cluster]
 
 

@@ -8,11 +8,13 @@ something, or a check of `doctor` failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NoReturn
 
 import click
 
+from muster.cluster.planning import NothingReadError
 from muster.commands.command import CommandError
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
@@ -22,23 +24,17 @@ from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_parsing import ConnectionSettingsError
 
-
-class WrongQuestionError(click.ClickException):
-    """What was asked does not fit what there is."""
-
-    exit_code = 2
-
-
-class OutOfReachError(click.ClickException):
-    """A server that is needed does not answer, or not in a way that can be trusted."""
-
-    exit_code = 3
-
-
-class NoPlanError(click.ClickException):
-    """The assignor has no plan to show."""
-
-    exit_code = 4
+_CODES: Mapping[type[Exception], int] = {
+    SettingsError: 2,
+    ConnectionSettingsError: 2,
+    WhatIfError: 2,
+    WireError: 2,
+    CommandError: 2,
+    ZooKeeperError: 3,
+    ConsulError: 3,
+    NothingReadError: 3,
+    AssignorError: 4,
+}
 
 
 @contextmanager
@@ -46,9 +42,12 @@ def explained() -> Iterator[None]:
     """Turn the errors that Muster's parts raise into ends of a command."""
     try:
         yield
-    except (SettingsError, ConnectionSettingsError, WhatIfError, WireError, CommandError) as error:
-        raise WrongQuestionError(str(error)) from error
-    except (ZooKeeperError, ConsulError) as error:
-        raise OutOfReachError(str(error)) from error
-    except AssignorError as error:
-        raise NoPlanError(str(error)) from error
+    except tuple(_CODES) as error:
+        code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+        end(str(error), code)
+
+
+def end(message: str, code: int) -> NoReturn:
+    """End the command with an error on stderr and this exit code."""
+    click.echo(f"Error: {message}", err=True)
+    raise click.exceptions.Exit(code)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from muster.cli.errors import OutOfReachError, explained
-from muster.cli.plan_output import PlanResult, as_json, show
+from muster.cli.plan_output import as_json, show
+from muster.cli.status import read_cluster
 from muster.cli.what_if import JoiningType, PairType
-from muster.cluster.sources import Opener, Sources
-from muster.coordinator.planning_context import ContextReader
-from muster.coordinator.shadow import shadow_report
+from muster.cluster.planning import Planning, Previewed
+from muster.cluster.reading import Place
+from muster.cluster.sources import Opener
+from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.model import TopicSnapshot
-from muster.core.overrides import Overrides
 from muster.core.planner import plan as plan_assignment
-from muster.core.preview import Joining, preview, suppose, what_if
-from muster.core.wire import WireError, readable
-from muster.settings.assignor_choice import in_force, load_in_force
-from muster.settings.clusters import AssignorSettings, ClusterSettings, load_clusters
+from muster.core.preview import Joining, suppose
+from muster.settings.assignor_choice import in_force
+from muster.settings.clusters import AssignorSettings
 
 
 @click.command()
@@ -68,17 +65,15 @@ def plan(
     Without further options: what the next coordinator run would begin. Exit codes: 0 shown, 2 unknown cluster,
     consumer, topic or option, or unusable settings, 3 ZooKeeper or Consul out of reach, 4 the assignor failed.
     """
-    with explained():
-        settings = load_clusters()[cluster]
-        with opener(settings) as sources:
-            topics, decisions = sources.snapshots(), sources.decisions()
-            own = load_in_force(settings, decisions)
-            other = _other(in_force(settings, decisions.assignor), assignor, dict(assignor_options))
-            result = _planned(settings, sources, topics, decisions, own, other, without, joining, partitions)
+    with read_cluster(opener, cluster, (Place.ZOOKEEPER, Place.CONSUL)) as (sources, state):
+        planning = Planning(state, sources, sources.poll)
+        other = _other(in_force(state.settings, state.decisions.assignor), assignor, dict(assignor_options))
+        previewed = planning.preview(planning.suppose(without, joining, partitions, other))
+        shadow = _shadow(planning, previewed)
     if as_text:
-        click.echo(as_json(result))
+        click.echo(as_json(state, previewed, shadow))
     else:
-        show(result, everything=everything)
+        show(state, previewed, shadow, everything=everything)
 
 
 def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> Assignor | None:
@@ -88,49 +83,13 @@ def _other(own: AssignorSettings, name: str | None, options: dict[str, Any]) -> 
     return load_assignor(own.name, own.options | options) if options else None
 
 
-def _planned(
-    settings: ClusterSettings,
-    sources: Sources,
-    topics: Mapping[str, TopicSnapshot | WireError],
-    decisions: Overrides,
-    own: Assignor,
-    other: Assignor | None,
-    without: Sequence[str],
-    joining: Sequence[Joining],
-    partitions: Sequence[tuple[str, int]],
-) -> PlanResult:
-    standing, left_alone = readable(topics)
-    reads = settings.topics.read_with(decisions.subscriptions, decisions.topics_in_doubt)
-    leaving = reads.leaving(standing)
-    snapshots = {topic: snapshot for topic, snapshot in standing.items() if topic not in leaving}
-    members = sources.members()
-    membership = members.membership
-    if membership is None:
-        raise OutOfReachError(f"Consul's answer is not to be trusted now: {members.doubt}")
-    supposed_if = what_if(without, joining, partitions, other, membership, left_alone)
-    assignor = other or own
-    reader = ContextReader(sources, sources.poll, time.time, settings.status_timeout)
-    context, warnings = reader.read(snapshots, membership.live, assignor, decisions)
-    found = preview(snapshots.values(), membership, own, context, supposed_if)
-    shadow = None
-    if settings.shadow_assignor is not None and not found.held:
-        supposed, members_then = suppose(supposed_if, snapshots.values(), membership)
-        live = members_then.live
-        shadow = shadow_report(
-            settings.shadow_assignor,
-            supposed.values(),
-            live,
-            plan_assignment(supposed.values(), live, assignor, context).owners,
-            lambda candidate: reader.read(snapshots, membership.live, candidate, decisions)[0],
-        )
-    return PlanResult(
-        settings.name,
-        supposed_if,
-        found,
-        left_alone,
-        warnings,
-        shadow,
-        leaving,
-        paused=str(decisions.paused or ""),
-        chosen=str(decisions.assignor or ""),
-    )
+def _shadow(planning: Planning, previewed: Previewed) -> ShadowReport | None:
+    """What the shadow assignor would do under the same suppositions."""
+    settings = planning.state.settings.shadow_assignor
+    if settings is None or previewed.preview.held:
+        return None
+    supposed, membership = suppose(previewed.what_if, planning.snapshots.values(), planning.membership)
+    snapshots, live = supposed.values(), membership.live
+    assignor = previewed.what_if.assignor or planning.own
+    planned = plan_assignment(snapshots, live, assignor, previewed.context).owners
+    return shadow_report(settings, snapshots, live, planned, lambda other: planning.context(other)[0])

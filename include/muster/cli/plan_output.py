@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
+from muster.cli.status import topics_outside
 from muster.cli.tables import console, cut, listed, table
+from muster.cluster.planning import Previewed
+from muster.cluster.state import ClusterState
 from muster.coordinator.shadow import ShadowReport
 from muster.core.preview import AS_IT_IS, Preview, WhatIf
 
@@ -19,33 +21,11 @@ SHOWN = 30
 SHOWN_REASONS = 10
 
 
-@dataclass(frozen=True)
-class PlanResult:
-    """What `muster plan` found. `left_alone` maps topics that cannot be read to the reason, `leaving` those that are
-    not subscribed any more. `paused` and `chosen` (an assignor instead of clusters.yaml's) say who decided so."""
-
-    cluster: str
-    what_if: WhatIf
-    preview: Preview
-    left_alone: Mapping[str, str]
-    warnings: Sequence[str]
-    shadow: ShadowReport | None
-    leaving: Mapping[str, str] = field(default_factory=dict)
-    paused: str = ""
-    chosen: str = ""
-
-    @property
-    def reasons(self) -> list[tuple[str, int]]:
-        """Each reason in words with the number of moves, the most frequent first."""
-        counts = Counter(move.reason for move in self.preview.moves)
-        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def as_json(result: PlanResult) -> str:
+def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | None) -> str:
     """All of it, never cut."""
-    found, supposed = result.preview, result.what_if
+    found, supposed = previewed.preview, previewed.what_if
     value: dict[str, Any] = {
-        "cluster": result.cluster,
+        "cluster": state.settings.name,
         "assignor": found.assignor,
         "what_if": {
             "without": sorted(supposed.without),
@@ -61,8 +41,8 @@ def as_json(result: PlanResult) -> str:
             "partitions": dict(supposed.partitions),
             "assignor": supposed.assignor.name if supposed.assignor else None,
         },
-        "assignor_chosen": result.chosen,
-        "paused": result.paused,
+        "assignor_chosen": str(state.decisions.assignor or ""),
+        "paused": str(state.decisions.paused or ""),
         "held": found.held,
         "moves": [
             {
@@ -78,29 +58,31 @@ def as_json(result: PlanResult) -> str:
         "consumers": [asdict(share) for share in found.shares],
         "summary": {
             "moves": len(found.moves),
-            "reasons": dict(result.reasons),
+            "reasons": dict(previewed.reasons),
             "before": asdict(found.before),
             "after": asdict(found.after),
         },
         "impossible_pins": list(found.impossible_pins),
-        "left_alone": dict(result.left_alone),
-        "leaving": dict(result.leaving),
+        "left_alone": state.unreadable,
+        "leaving": state.leaving,
         "under_way": {topic: str(state) for topic, state in found.under_way.items()},
-        "warnings": list(result.warnings),
-        "shadow": asdict(result.shadow) if result.shadow else None,
+        "warnings": list(previewed.warnings),
+        "shadow": asdict(shadow) if shadow else None,
     }
     return json.dumps(value, indent=2)
 
 
-def show(result: PlanResult, *, everything: bool = False) -> None:
+def show(state: ClusterState, previewed: Previewed, shadow: ShadowReport | None, *, everything: bool) -> None:
     """Print tables and summary to stdout; tables of more than `SHOWN` rows are cut unless `everything` is wanted."""
     out = console()
     limit = None if everything else SHOWN
-    if result.preview.moves:
-        _moves(out, result.preview, limit)
-        _shares(out, result.preview, limit)
-    for line in summary(result, limit):
+    if previewed.preview.moves:
+        _moves(out, previewed.preview, limit)
+        _shares(out, previewed.preview, limit)
+    for line in _summary(state, previewed, limit):
         out.print(line, soft_wrap=True)
+    if shadow is not None:
+        out.print(str(shadow), soft_wrap=True)
 
 
 def _moves(out: Console, found: Preview, limit: int | None) -> None:
@@ -123,19 +105,19 @@ def _shares(out: Console, found: Preview, limit: int | None) -> None:
         cut(out, len(changed), limit)
 
 
-def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
+def _summary(state: ClusterState, previewed: Previewed, limit: int | None) -> Iterator[str]:
     """The lines below the tables; `limit` cuts lists of topics and pins."""
-    found = result.preview
-    yield f"plan: cluster {result.cluster}, assignor {found.assignor}{_supposed(result.what_if)}"
-    if result.paused:
-        yield f"{result.paused}; the coordinator begins none of this until a person resumes it"
-    if result.chosen:
-        yield f"{result.chosen}; it overrides clusters.yaml"
+    found, decisions = previewed.preview, state.decisions
+    yield f"plan: cluster {state.settings.name}, assignor {found.assignor}{_supposed(previewed.what_if)}"
+    if decisions.paused:
+        yield f"{decisions.paused}; the coordinator begins none of this until a person resumes it"
+    if decisions.assignor:
+        yield f"{decisions.assignor}; it overrides clusters.yaml"
     if found.held:
         yield f"held: {found.held}"
     partitions = sum(len(of_topic) for of_topic in found.topics.values())
     yield f"moves: {len(found.moves)} of {partitions} partitions"
-    reasons = result.reasons
+    reasons = previewed.reasons
     for reason, count in reasons[:SHOWN_REASONS]:
         yield f"  {count}: {reason}"
     if len(reasons) > SHOWN_REASONS:
@@ -143,16 +125,13 @@ def summary(result: PlanResult, limit: int | None = SHOWN) -> Iterator[str]:
     yield f"balance before: {found.before.consumers} consumers, {found.before}"
     yield f"balance after:  {found.after.consumers} consumers, {found.after}"
     yield from listed("impossible pin: ", found.impossible_pins, limit)
-    yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in result.left_alone.items()], limit)
-    yield from listed("leaving: ", [f"topic {t}: {why}" for t, why in result.leaving.items()], limit)
+    yield from topics_outside(state, limit)
     under_way = [
         f"topic {topic} is {state}: what is under way is finished first"
         for topic, state in sorted(found.under_way.items())
     ]
     yield from listed("under way: ", under_way, limit)
-    yield from listed("warning: ", result.warnings, limit)
-    if result.shadow is not None:
-        yield str(result.shadow)
+    yield from listed("warning: ", previewed.warnings, limit)
 
 
 def _supposed(what_if: WhatIf) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +17,7 @@ from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
-from muster.cluster.sources import Opener
+from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core.model import State
 from muster.settings.clusters import load_clusters
@@ -41,20 +42,35 @@ def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text:
     Exit codes: 0 shown, 2 unknown cluster or unusable settings, 3 ZooKeeper or Consul out of reach, 5 with --check if
     something needs a look.
     """
-    with explained():
-        settings = load_clusters()[cluster]
-        with opener(settings) as sources:
-            reading = read_once(settings, sources, _PLACES)
-        for needed in (reading.zookeeper, reading.consul):
-            if needed.error is not None:
-                raise needed.error
-    found = ClusterState(settings, reading, time.time())
+    with read_cluster(opener, cluster, _PLACES) as (_, found):
+        pass
     if as_text:
         click.echo(json.dumps(_plain(found), indent=2))
     else:
         _show(found, None if everything else SHOWN)
     if check and not found.well:
         sys.exit(NOT_WELL)
+
+
+@contextmanager
+def read_cluster(
+    opener: Opener, cluster: str, places: Sequence[Place]
+) -> Iterator[tuple[Sources, ClusterState]]:
+    """Read a cluster's `places`; its servers stay open for the block. ZooKeeper and Consul have to answer."""
+    with explained():
+        settings = load_clusters()[cluster]
+        with opener(settings) as sources:
+            reading = read_once(settings, sources, places)
+            for needed in (reading.zookeeper, reading.consul):
+                if needed.error is not None:
+                    raise needed.error
+            yield sources, ClusterState(settings, reading, time.time())
+
+
+def topics_outside(state: ClusterState, limit: int | None) -> Iterator[str]:
+    """Name the topics that no plan is made for, with the reason."""
+    for label, topics in (("left alone: ", state.unreadable), ("leaving: ", state.leaving)):
+        yield from listed(label, [f"topic {topic}: {why}" for topic, why in topics.items()], limit)
 
 
 def _consumers(found: ClusterState) -> list[ConsumerState]:
@@ -149,8 +165,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"
-    yield from listed("leaving: ", [f"topic {t}: {why}" for t, why in found.leaving.items()], limit)
-    yield from listed("left alone: ", [f"topic {t}: {why}" for t, why in found.unreadable.items()], limit)
+    yield from topics_outside(found, limit)
     isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
     drained = [f"{c} {_drained(found, c)}" for c in sorted(found.decisions.drained)]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from muster.cluster.latest import Latest
-from muster.cluster.reader import Begun, Reader
-from muster.cluster.reading import Place, Reading
+from muster.cluster.reader import Reader
+from muster.cluster.reading import Place
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.settings.clusters import ClusterSettings
@@ -48,28 +48,22 @@ class Watched:
     ) -> None:
         self.settings = settings
         self.sources = sources
+        self.reader = Reader(settings, sources, reading, clock, monotonic)
+        self.asked = monotonic()
+        """When it was asked for last."""
         self._clock = clock
-        self._monotonic = monotonic
         self._making = making
-        self._reader = Reader(settings, sources, reading, clock, monotonic)
         self._state: Latest[ClusterState] = Latest(
             f"cluster {settings.name}", self._make, making, clock, monotonic
         )
-        self._asked = monotonic()
 
     @property
     def ttl(self) -> float:
         """Seconds for which the newest state is used again."""
         return round(max(SHORTEST, SHARE * self._state.newest.seconds), 1)
 
-    @property
-    def idle(self) -> float:
-        """Seconds since the last request."""
-        return self._monotonic() - self._asked
-
     def begin(self) -> None:
         """Begin a new reading if the newest state is too old, and do not wait for it."""
-        self._asked = self._monotonic()
         self._state.begin(SHORTEST, 1.0 + SHARE)
 
     def state(self) -> ClusterState | None:
@@ -81,18 +75,9 @@ class Watched:
             raise newest.error
         return newest.value
 
-    def begin_places(self, places: Collection[Place]) -> Begun:
-        """Begin to read what of `places` is not fresh, and do not wait for it."""
-        self._asked = self._monotonic()
-        return self._reader.begin(places)
-
-    def reading(self, begun: Begun) -> Reading:
-        """What was read; a source whose reading is still under way has a `LateError`."""
-        return self._reader.result(begun)
-
     def expire(self) -> None:
         """Have the next request start a new reading: something was changed."""
-        self._reader.expire()
+        self.reader.expire()
         self._state.expire()
 
     def close(self) -> None:
@@ -101,12 +86,12 @@ class Watched:
 
     def _make(self) -> ClusterState:
         at = self._clock()
-        state = ClusterState(self.settings, self._reader.read(list(Place), sparing=True), at)
+        state = ClusterState(self.settings, self.reader.read(list(Place), sparing=True), at)
         state.prepare()
         return state
 
     def _close(self) -> None:
-        self._reader.wait()
+        self.reader.wait()
         self.sources.close()
 
 
@@ -142,8 +127,9 @@ class StateCache:
                     self._clock,
                     self._monotonic,
                 )
+            found.asked = now = self._monotonic()
             for name, other in list(self._watched.items()):
-                if other is not found and other.idle > IDLE:
+                if now - other.asked > IDLE:
                     other.close()
                     del self._watched[name]
             return found

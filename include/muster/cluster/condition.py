@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.edges.consul import IsolationEntry
+from muster.core.overrides import IsolationEntry
 
 
 class Condition(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.core.model import ConsumerStatus, TopicPartition
@@ -88,6 +88,12 @@ class Measured:
 
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     rate: Mapping[TopicPartition, float] = field(default_factory=dict)
+
+    def total(self, tps: Sequence[TopicPartition]) -> tuple[int | None, float | None]:
+        """Lag and rate over `tps`; None where nothing is known of any."""
+        lags = [lag for tp in tps if (lag := self.lag.get(tp)) is not None]
+        rates = [rate for tp in tps if (rate := self.rate.get(tp)) is not None]
+        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
 
 
 def measure(offsets: Offsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from muster.cluster.lag import Measured
 from muster.core.model import ConsumerStatus, TopicSnapshot, TopicStatus, by_partition
 
 
@@ -47,21 +46,8 @@ class TopicCells:
         return dict(Counter(self.states))
 
 
-@dataclass
-class Holding:
-    """What one consumer has over all topics. Partitions by topic; the sums are None where nothing is known."""
-
-    running: dict[str, list[int]] = field(default_factory=dict)
-    starting: dict[str, list[int]] = field(default_factory=dict)
-    closing: dict[str, list[int]] = field(default_factory=dict)
-    unknown: dict[str, list[int]] = field(default_factory=dict)
-    lag: int | None = None
-    rate: float | None = None
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics of which it has something."""
-        return self.running.keys() | self.starting.keys() | self.closing.keys() | self.unknown.keys()
+Holding = dict[tuple[str, str], list[int]]
+"""What one consumer has: partitions, ascending, by `PartitionState` and topic."""
 
 
 def topic_cells(
@@ -100,30 +86,13 @@ def topic_cells(
     )
 
 
-def holdings(cells: Mapping[str, TopicCells], measured: Measured) -> dict[str, Holding]:
+def holdings(cells: Mapping[str, TopicCells]) -> dict[str, Holding]:
     """What each consumer has, by id; `cells` are by topic."""
     found: dict[str, Holding] = {}
     for topic, of_topic in cells.items():
         for partition, state in zip(of_topic.numbers, of_topic.states, strict=True):
             held_by = of_topic.source if state == PartitionState.CLOSING else of_topic.owner
             consumer = held_by.get(partition)
-            if consumer is None:
-                continue
-            holding = found.get(consumer)
-            if holding is None:
-                holding = found[consumer] = Holding()
-            getattr(holding, _KIND[state]).setdefault(topic, []).append(partition)
-            tp = (topic, partition)
-            if (lag := measured.lag.get(tp)) is not None:
-                holding.lag = (holding.lag or 0) + lag
-            if (rate := measured.rate.get(tp)) is not None:
-                holding.rate = (holding.rate or 0.0) + rate
+            if consumer is not None:
+                found.setdefault(consumer, {}).setdefault((state, topic), []).append(partition)
     return found
-
-
-_KIND = {
-    PartitionState.RUNNING.value: "running",
-    PartitionState.STARTING.value: "starting",
-    PartitionState.CLOSING.value: "closing",
-    PartitionState.UNKNOWN.value: "unknown",
-}

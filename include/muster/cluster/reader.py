@@ -107,7 +107,7 @@ class Reader:
             latest.wait()
 
     def _read_consul(self) -> InConsul:
-        return InConsul(self._sources.members(), self._sources.isolated(), self._sources.decisions())
+        return InConsul(self._sources.members(), self._sources.decisions())
 
     def _read_consumers(self) -> Statuses:
         """Ask the consumers that are live, or were when Consul was last trusted."""

@@ -12,7 +12,7 @@ from muster.core.history import Record
 from muster.core.model import ConsumerStatus, TopicSnapshot
 from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.wire import WireError
-from muster.edges.consul import ConsulError, IsolationEntry, Members
+from muster.edges.consul import ConsulError, Members
 from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -94,7 +94,6 @@ class InConsul:
     """What Consul holds on a cluster."""
 
     members: Members
-    isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
     decisions: Overrides = NO_OVERRIDES
 
 

@@ -16,7 +16,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, TopicPartition, TopicSnapshot
 from muster.core.overrides import Overrides
 from muster.core.wire import Racks, WireError
-from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Members
+from muster.edges.consul import ConsulCluster, ConsulError, Members
 from muster.edges.consul_api import address
 from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
 from muster.edges.status import StatusResult, poll_statuses
@@ -58,10 +58,6 @@ class Sources:
         """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda consul: consul.catalog.members())
 
-    def isolated(self) -> Mapping[str, IsolationEntry]:
-        """Read from Consul which consumers a person isolated, and why."""
-        return self._consul(lambda consul: consul.overrides.isolated())
-
     def decisions(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""
         return self._consul(lambda consul: consul.overrides.decisions())
@@ -73,7 +69,7 @@ class Sources:
         *,
         topics: Mapping[str, Collection[str]] | None = None,
     ) -> Mapping[str, StatusResult]:
-        """Ask consumers for their status, as `muster.coordinator.ports.StatusPoller`."""
+        """Ask consumers for their status, as `muster.coordinator.asking.StatusPoller`."""
         return poll_statuses(consumers, timeout, self._connections.token(self._cluster.status), topics)
 
     def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:

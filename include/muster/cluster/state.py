@@ -19,9 +19,9 @@ from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
 from muster.core.diagnosis import Waiting, held_up, overdue, stuck
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
-from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
 from muster.core.wire import readable
-from muster.edges.consul import IsolationEntry, Registration
+from muster.edges.consul import Registration
 from muster.settings.clusters import ClusterSettings
 
 
@@ -100,7 +100,7 @@ class ClusterState:
     @property
     def isolated(self) -> Mapping[str, IsolationEntry]:
         """The consumers that a person isolated with a command, with who and why."""
-        return self.consul.isolated if self.consul is not None else {}
+        return self.decisions.isolated
 
     @property
     def decisions(self) -> Overrides:
@@ -191,22 +191,16 @@ class ClusterState:
     @cached_property
     def holdings(self) -> dict[str, Holding]:
         """What each consumer has, by id."""
-        return holdings(self.cells, self.measured)
+        return holdings(self.cells)
 
     def lag_of(self, topic: str) -> tuple[int | None, float | None]:
         """Lag and rate of a topic; None where nothing is known."""
-        measured, numbers = self.measured, self.cells[topic].numbers
-        lags = [lag for p in numbers if (lag := measured.lag.get((topic, p))) is not None]
-        rates = [rate for p in numbers if (rate := measured.rate.get((topic, p))) is not None]
-        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+        return self.measured.total([(topic, p) for p in self.cells[topic].numbers])
 
     @cached_property
     def totals(self) -> tuple[int | None, float | None]:
         """Lag and rate over all topics; None where nothing is known."""
-        of_topics = [self.lag_of(topic) for topic in self.cells]
-        lags = [lag for lag, _ in of_topics if lag is not None]
-        rates = [rate for _, rate in of_topics if rate is not None]
-        return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
+        return self.measured.total([(t, p) for t, cells in self.cells.items() for p in cells.numbers])
 
     @cached_property
     def lag_unknown(self) -> int:

@@ -26,11 +26,11 @@ Commands (right to edit the cluster's coordinator DAG); each answers `CommandAns
 Every POST has to be JSON (`Content-Type: application/json`) with the header `X-Muster-Request: 1`, and must not come
 from another site; otherwise it is refused with 403 (415 for another content type).
 
-Errors are `ErrorAnswer` with the status 401 (not logged in), 403 (not allowed), 404 (no such cluster, topic or
-consumer), 409 (the command cannot be carried out, or the plan is no longer the one that was shown), 422 (the request
-is not understood) or 503 (a command or preview needs a server that is out of reach, or the very first reading takes
-long). Otherwise reading never ends in an error because a server is out of reach: the answer then says which, since
-when, and how old what it shows is (`Freshness`).
+Errors have a `detail` for people to read, and the status 401 (not logged in), 403 (not allowed), 404 (no such
+cluster, topic or consumer), 409 (the command cannot be carried out, or the plan is no longer the one that was shown),
+422 (the request is not understood) or 503 (a command or preview needs a server that is out of reach, or the very
+first reading takes long). Otherwise reading never ends in an error because a server is out of reach: the answer then
+says which, since when, and how old what it shows is (`Freshness`).
 
 Live updates are by asking again, with `If-None-Match`: an answer whose content has not changed is a 304 without
 a body. Every answer, 304 too, has `Muster-Read-At` and `Muster-Now` (both seconds since the epoch, by the server's

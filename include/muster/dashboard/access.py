@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -19,18 +18,15 @@ class Visitor:
     may_edit: Callable[[str], bool]
 
 
-class Access(Protocol):
+@dataclass(frozen=True)
+class Access:
     """Three dependencies of FastAPI. Each gives a `Visitor`, or raises 401 for a user who is not logged in, and 403
-    for one who may not."""
+    for one who may not.
 
-    @property
-    def visitor(self) -> Callable[..., Any]:
-        """A user who may read DAGs at all."""
+    `visitor` lets in who may read DAGs at all; `reader` and `editor` those who may read, or edit, the coordinator DAG
+    of the cluster in the path (`cluster`).
+    """
 
-    @property
-    def reader(self) -> Callable[..., Any]:
-        """A user who may read the coordinator DAG of the cluster in the path (`cluster`)."""
-
-    @property
-    def editor(self) -> Callable[..., Any]:
-        """A user who may edit it."""
+    visitor: Callable[..., Visitor]
+    reader: Callable[..., Visitor]
+    editor: Callable[..., Visitor]

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from muster.cluster.cache import StateCache, Watched
+from muster.cluster.planning import NothingReadError
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, Outcome
 from muster.commands.table import COMMANDS
 from muster.dashboard.access import Visitor
-from muster.dashboard.apply import apply_plan
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
-from muster.dashboard.commands import VIA, OpenTarget, command_states, open_target, override_entries
+from muster.dashboard.commands import VIA, OpenTarget, open_target
 from muster.dashboard.models import (
     ApplyBody,
     ClusterAnswer,
@@ -29,8 +29,8 @@ from muster.dashboard.models import (
     WhatIfAnswer,
     WhatIfRequest,
 )
-from muster.dashboard.timeline import timeline
-from muster.dashboard.what_if import NothingReadError, in_full, plan_what_if, what_if_answer
+from muster.dashboard.timeline import Timeline, timeline
+from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -104,13 +104,7 @@ class Answers:
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
-        return cluster_answer(
-            state,
-            may_edit=visitor.may_edit(name),
-            ttl=watched.ttl,
-            levers=command_states(state.decisions),
-            overrides=override_entries(state.decisions),
-        )
+        return cluster_answer(state, may_edit=visitor.may_edit(name), ttl=watched.ttl)
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
         """The newest state of a cluster. Raises as `cluster`."""
@@ -127,6 +121,7 @@ class Answers:
     ) -> TimelineAnswer:
         """What happened. With ZooKeeper out of reach, nothing and why. Raises `UnknownError`."""
         watched = self.shared.watched(self._cluster(name))
+        found, health = Timeline([], None), SourceHealth(source="history", reachable=True)
         now = self.clock()
         try:
             found = timeline(
@@ -137,22 +132,14 @@ class Answers:
                 consumer=consumer,
             )
         except (ZooKeeperError, ConnectionSettingsError) as error:
-            health = SourceHealth(source="history", reachable=False, error=str(error), unreachable_since=None)
-            return TimelineAnswer(
-                entries=[],
-                next_before=None,
-                freshness=Freshness(read_at=now, ttl=watched.ttl, sources=[health]),
-            )
-        health = SourceHealth(source="history", reachable=True)
+            health = SourceHealth(source="history", reachable=False, error=str(error))
         fresh = Freshness(read_at=now, ttl=watched.ttl, sources=[health])
         return TimelineAnswer(entries=found.entries, next_before=found.next_before, freshness=fresh)
 
     def what_if(self, name: str, request: WhatIfRequest) -> WhatIfAnswer:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, state = self.state(name)
-        request = in_full(state, request)
-        previewed = plan_what_if(state, watched.sources, request)
-        return what_if_answer(state, request, previewed)
+        return plan_what_if(state, watched.sources, request).answer
 
     def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
         """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""
@@ -168,10 +155,7 @@ class Answers:
             state = watched.state()
             if state is None:
                 raise NothingReadError(f"cluster {name!r} cannot be read now; try again")
-            body = body.model_copy(update={"what_if": in_full(state, body.what_if)})
-            previewed = plan_what_if(state, watched.sources, body.what_if)
-            answer = what_if_answer(state, body.what_if, previewed)
-            return apply_plan(target, body, previewed, answer, actor)
+            return apply_plan(target, body, plan_what_if(state, watched.sources, body.what_if), actor)
         finally:
             watched.expire()
 

@@ -8,8 +8,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request, Response, status
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.staticfiles import StaticFiles
 
+from muster.cluster.planning import NothingReadError
 from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.core.assignors import AssignorError
@@ -21,9 +23,9 @@ from muster.dashboard.commands import body_of, commands_answer
 from muster.dashboard.conditional import conditional
 from muster.dashboard.consumer_view import ConsumerSort, consumer_answer, consumers_answer
 from muster.dashboard.models import ApplyBody, CommandAnswer, CommandBody, WhatIfAnswer, WhatIfRequest
-from muster.dashboard.site_guard import SecurityHeaders, from_our_own_page
+from muster.dashboard.site_guard import from_our_own_page, with_security_headers
 from muster.dashboard.topic_view import TopicSort, topic_answer, topics_answer
-from muster.dashboard.what_if import BusyError, NothingReadError
+from muster.dashboard.what_if import BusyError
 from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
@@ -53,7 +55,7 @@ def create_app(answers: Answers, access: Access, static: str | None = None) -> F
     app.include_router(_reading(answers, access), prefix="/api/clusters/{cluster}")
     app.include_router(_commands(answers, access), prefix="/api/clusters/{cluster}/levers")
     _explain_errors(app)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=with_security_headers)
     return app
 
 

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, Literal
 
-from muster.cluster.problems import Problem as FoundProblem
+from muster.cluster.problems import Problem
 from muster.cluster.reading import Source
 from muster.cluster.state import ClusterState
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
 from muster.core.overrides import Exclusion, Override, Pin
 from muster.core.partition_list import ranges
+from muster.dashboard.commands import command_states, override_entries
 from muster.dashboard.models import (
     AssignorInForce,
     ClusterAnswer,
     ClusterSummary,
-    CommandState,
     ConsumerCounts,
     ExclusionEntry,
     Freshness,
     Health,
     Isolation,
-    LastRebalance,
-    OverrideEntry,
     PinEntry,
-    Problem,
     Said,
     SourceHealth,
     WaitingEntry,
 )
-from muster.edges.consul import IsolationEntry
 from muster.settings.assignor_choice import choosable, in_force
 
 AT_A_GLANCE = 5
@@ -72,12 +67,7 @@ def coordinator_dag(cluster: str) -> str:
 
 
 def _said(entry: Override | None) -> Said | None:
-    return None if entry is None else said(entry)
-
-
-def said(entry: Override | IsolationEntry) -> Said:
-    """Who decided it, when and why."""
-    return Said(by=entry.by, at=entry.at or None, why=entry.why)
+    return None if entry is None else Said.of(entry)
 
 
 def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummary:
@@ -87,7 +77,6 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
         partition_states.update(cells.counts)
     phase, since = _phase(state)
     lag, rate = state.totals
-    last = state.last_rebalance
     return ClusterSummary(
         name=state.settings.name,
         health=_health(state.problems, phase),
@@ -106,19 +95,12 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
         lag_unknown=state.lag_unknown,
         rate=rate,
         consumed_rate=state.consumed_rate,
-        last_rebalance=LastRebalance(**asdict(last)) if last is not None else None,
+        last_rebalance=state.last_rebalance,
         assignor=in_force(state.settings, state.decisions.assignor).name,
-        problems=_problems(state, AT_A_GLANCE),
+        problems=state.problems[:AT_A_GLANCE],
         problem_count=len(state.problems),
         freshness=freshness(state, ttl),
     )
-
-
-def _problems(state: ClusterState, most: int) -> list[Problem]:
-    return [
-        Problem(level=each.level, what=each.what, topic=each.topic, consumer=each.consumer)
-        for each in state.problems[:most]
-    ]
 
 
 def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> ClusterSummary:
@@ -135,25 +117,18 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
     )
 
 
-def cluster_answer(
-    state: ClusterState,
-    *,
-    may_edit: bool,
-    ttl: float,
-    levers: Sequence[CommandState],
-    overrides: Sequence[OverrideEntry],
-) -> ClusterAnswer:
+def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterAnswer:
     """The cluster's page, but for topics and consumers."""
     settings = state.settings
     pins = pin_entries(state)
     waiting = [each for of_topic in state.waiting.values() for each in of_topic]
     return ClusterAnswer(
         summary=summary(state, may_edit=may_edit, ttl=ttl),
-        problems=_problems(state, MOST),
+        problems=state.problems[:MOST],
         waiting=[waiting_entry(state, each) for each in waiting[:MOST]],
         waiting_count=len(waiting),
         isolated=[
-            Isolation(consumer=c, said=said(e)) for c, e in islice(sorted(state.isolated.items()), MOST)
+            Isolation(consumer=c, said=Said.of(e)) for c, e in islice(sorted(state.isolated.items()), MOST)
         ],
         pins=pins[:MOST],
         pin_count=len(pins),
@@ -165,8 +140,8 @@ def cluster_answer(
         tick=settings.long_poll_timeout,
         group_id=settings.group_id,
         consul_service=settings.consul_service,
-        levers=list(levers),
-        overrides=list(overrides),
+        levers=command_states(state.decisions),
+        overrides=override_entries(state.decisions),
     )
 
 
@@ -206,7 +181,7 @@ def pin_entries(state: ClusterState, topic: str | None = None) -> list[PinEntry]
             topic=of,
             partitions=ranges(pin.partition for pin in pins),
             consumer=consumer,
-            said=said(pins[0]),
+            said=Said.of(pins[0]),
             obstacle=_obstacle(state, of, consumer),
         )
         for (of, consumer, *_), pins in grouped.items()
@@ -232,7 +207,7 @@ def _obstacle(state: ClusterState, topic: str, consumer: str) -> str:
 def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
     """Exclusions, by consumer and topic."""
     ordered = sorted(exclusions, key=lambda e: (e.consumer, e.topic))
-    return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=said(e)) for e in ordered]
+    return [ExclusionEntry(consumer=e.consumer, topic=e.topic, said=Said.of(e)) for e in ordered]
 
 
 def _topics_by_state(state: ClusterState) -> dict[str, int]:
@@ -260,7 +235,7 @@ def _since(snapshot: TopicSnapshot) -> float | None:
     return snapshot.state.since or None if snapshot.state is not None else None
 
 
-def _health(found: Sequence[FoundProblem], phase: Phase) -> Health:
+def _health(found: Sequence[Problem], phase: Phase) -> Health:
     if any(problem.level == "critical" for problem in found):
         return Health.CRITICAL
     if found:

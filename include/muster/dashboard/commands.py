@@ -11,19 +11,18 @@ from itertools import islice
 
 from pydantic import create_model
 
-from muster.commands.command import Command, Field, Kind, Standing
+from muster.commands.command import Command, Kind, Standing
 from muster.commands.table import COMMANDS, DID, standing_on, why_not
 from muster.commands.target import Target
 from muster.core.overrides import Overrides
-from muster.dashboard.cluster_view import said
 from muster.dashboard.models import (
     AssignorChoice,
     CommandBody,
     CommandEntry,
-    CommandField,
     CommandsAnswer,
     CommandState,
     OverrideEntry,
+    Said,
 )
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import CONNECTIONS
@@ -70,17 +69,13 @@ def _entry(command: Command) -> CommandEntry:
         label=command.label,
         question=command.question,
         happens=[command.summary, *filter(None, command.documentation.split("\n\n"))],
-        fields=[_field(each) for each in command.fields],
+        fields=list(command.fields),
         subject=command.subject,
         undo=command.undo,
         override=command.override,
         risky=command.risky,
         preview=None if command.preview is None else dict(command.preview),
     )
-
-
-def _field(each: Field) -> CommandField:
-    return CommandField(name=each.name, kind=each.kind.value, label=each.label, hint=each.hint)
 
 
 def command_states(decided: Overrides) -> list[CommandState]:
@@ -111,4 +106,4 @@ def overrides_on(decided: Overrides, consumer: str) -> list[OverrideEntry]:
 
 
 def _override(command: Command, standing: Standing) -> OverrideEntry:
-    return OverrideEntry(command=command.name, on=dict(standing.on), said=said(standing.override))
+    return OverrideEntry(command=command.name, on=dict(standing.on), said=Said.of(standing.override))

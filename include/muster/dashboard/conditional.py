@@ -15,12 +15,20 @@ from pydantic import BaseModel
 
 from muster.dashboard.models import Freshness
 
+_WHEN = {"read_at", "ttl"}
+_TIMES: dict[str, Any] = {
+    "freshness": _WHEN,
+    "summary": {"freshness": _WHEN},
+    "clusters": {"__all__": {"freshness": _WHEN}},
+}
+"""Where answers say when they were read."""
+
 
 def conditional(request: Request, answer: BaseModel) -> Response:
     """`answer` as JSON, or a 304 if the caller has it already."""
     read_at = _read_at(answer)
     # Ages are in the headers: a client that asks again only wants the body when it differs.
-    tag = f'"{hashlib.sha256(_timeless(answer)).hexdigest()[:32]}"'
+    tag = f'"{hashlib.sha256(answer.model_dump_json(exclude=_TIMES).encode()).hexdigest()[:32]}"'
     headers = {
         "ETag": tag,
         "Cache-Control": "private, no-cache",
@@ -33,20 +41,6 @@ def conditional(request: Request, answer: BaseModel) -> Response:
     if tag in known:
         return Response(status_code=status.HTTP_304_NOT_MODIFIED, headers=headers)
     return Response(answer.model_dump_json(), media_type="application/json", headers=headers)
-
-
-_WHEN = {"read_at", "ttl"}
-
-
-def _timeless(answer: BaseModel) -> bytes:
-    """The answer without when it was read."""
-    exclude: dict[str, Any] = {
-        "freshness": _WHEN,
-        "summary": {"freshness": _WHEN},
-        "clusters": {"__all__": {"freshness": _WHEN}},
-    }
-    mine = {key: value for key, value in exclude.items() if key in type(answer).model_fields}
-    return answer.model_dump_json(exclude=mine).encode()
 
 
 def _read_at(answer: BaseModel) -> float | None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from muster.cluster.condition import Condition
-from muster.cluster.partitions import Holding
+from muster.cluster.partitions import PartitionState
 from muster.cluster.state import ClusterState
 from muster.commands.table import on_consumer
 from muster.core.model import ConsumerDetails
 from muster.core.partition_list import ranges
-from muster.dashboard.cluster_view import exclusion_entries, freshness, said
+from muster.dashboard.cluster_view import exclusion_entries, freshness
 from muster.dashboard.commands import overrides_on
 from muster.dashboard.models import (
     ConsumerAnswer,
     ConsumerRow,
     ConsumersAnswer,
     ConsumerTopic,
+    Said,
 )
-from muster.dashboard.window import Asked, Key, window
+from muster.dashboard.window import Asked, Key, once_a_state, window
 
 ConsumerSort = Literal["consumer", "state", "partitions", "lag", "rate", "started_at", "host"]
 _WORST_FIRST = [Condition.ABSENT, Condition.FAILING, Condition.UNKNOWN, Condition.ISOLATED, Condition.LIVE]
@@ -31,12 +33,17 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
     each, status = state.consumers[consumer], state.statuses.get(consumer)
     details = status.details if status is not None else ConsumerDetails()
     registration = state.registered.get(consumer)
-    holding = state.holdings.get(consumer, Holding())
+    holding = state.holdings.get(consumer, {})
+    lag, rate = state.measured.total([(topic, p) for (_, topic), held in holding.items() for p in held])
+
+    def count(of: PartitionState) -> int:
+        return sum(len(held) for (each, _), held in holding.items() if each == of)
+
     return ConsumerRow(
         consumer=consumer,
         state=each.condition.value,
         expected=each.expected,
-        said=said(each.isolation) if each.isolation is not None else None,
+        said=Said.of(each.isolation) if each.isolation is not None else None,
         error=each.failure or "; ".join(details.errors) or each.output,
         doing=details.doing,
         host=details.host,
@@ -47,15 +54,15 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         or "",
         started_at=_whole(details.started_at),
         partitions=each.partitions,
-        running=_count(holding.running),
-        starting=_count(holding.starting),
-        closing=_count(holding.closing),
+        running=count(PartitionState.RUNNING),
+        starting=count(PartitionState.STARTING),
+        closing=count(PartitionState.CLOSING),
         pinned=state.pinned_to.get(consumer, 0),
-        topics=len(holding.topics),
+        topics=len({topic for _, topic in holding}),
         commands=on_consumer(state.decisions, consumer),
         overrides=overrides_on(state.decisions, consumer),
-        lag=holding.lag,
-        rate=None if holding.rate is None else round(holding.rate, 1),
+        lag=lag,
+        rate=rate,
         share=round(each.partitions / each.weight / average, 2) if average and each.weight else None,
         weight=each.weight,
         priority=each.priority,
@@ -65,33 +72,23 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
 
 def consumers_answer(state: ClusterState, sort: ConsumerSort, asked: Asked, ttl: float) -> ConsumersAnswer:
     """A page of consumers; what is searched for may be in the id, the host or the zone."""
-    rows, total = window(
-        _rows(state), asked, _KEYS[sort], lambda row: (row.consumer, row.host, row.zone or "")
-    )
+    key = _KEYS.get(sort, attrgetter(sort))
+    rows, total = window(_rows(state), asked, key, lambda row: (row.consumer, row.host, row.zone or ""))
     return ConsumersAnswer(consumers=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
 
 
-_made: WeakKeyDictionary[ClusterState, list[ConsumerRow]] = WeakKeyDictionary()
-
-
+@once_a_state
 def _rows(state: ClusterState) -> list[ConsumerRow]:
-    """All consumers; made once a state."""
-    found = _made.get(state)
-    if found is None:
-        average = _average(state)
-        found = _made[state] = [consumer_row(state, consumer, average) for consumer in state.consumers]
-    return found
+    """All consumers."""
+    average = _average(state)
+    return [consumer_row(state, consumer, average) for consumer in state.consumers]
 
 
-_KEYS: dict[str, Key[ConsumerRow]] = {
-    "consumer": lambda row: row.consumer,
+_KEYS: Mapping[str, Key[ConsumerRow]] = {
     "state": lambda row: _WORST_FIRST.index(Condition(row.state)) - (0.5 if row.error else 0.0),
-    "partitions": lambda row: row.partitions,
-    "lag": lambda row: row.lag,
-    "rate": lambda row: row.rate,
-    "started_at": lambda row: row.started_at,
     "host": lambda row: row.host or None,
 }
+"""What is sorted by something else than its own value."""
 
 
 def consumer_answer(state: ClusterState, consumer: str, ttl: float) -> ConsumerAnswer:
@@ -115,30 +112,24 @@ def consumer_answer(state: ClusterState, consumer: str, ttl: float) -> ConsumerA
 
 
 def _topics(state: ClusterState, consumer: str) -> list[ConsumerTopic]:
-    holding = state.holdings.get(consumer, Holding())
+    holding = state.holdings.get(consumer, {})
     status = state.statuses.get(consumer)
     standing_by = {t: s.standby for t, s in status.topics.items() if s.standby} if status is not None else {}
-    measured = state.measured
     found = []
-    for topic in sorted(holding.topics | standing_by.keys())[:MOST_TOPICS]:
-        held = [
-            p
-            for kind in (holding.running, holding.starting, holding.closing, holding.unknown)
-            for p in kind.get(topic, ())
-        ]
-        lags = [lag for p in held if (lag := measured.lag.get((topic, p))) is not None]
-        rates = [rate for p in held if (rate := measured.rate.get((topic, p))) is not None]
+    for topic in sorted({topic for _, topic in holding} | standing_by.keys())[:MOST_TOPICS]:
+        held = {of: holding.get((of, topic), []) for of in PartitionState}
+        lag, rate = state.measured.total([(topic, p) for partitions in held.values() for p in partitions])
         found.append(
             ConsumerTopic(
                 topic=topic,
-                running=ranges(holding.running.get(topic, ())),
-                starting=ranges(holding.starting.get(topic, ())),
-                closing=ranges(holding.closing.get(topic, ())),
-                unknown=ranges(holding.unknown.get(topic, ())),
+                running=ranges(held[PartitionState.RUNNING]),
+                starting=ranges(held[PartitionState.STARTING]),
+                closing=ranges(held[PartitionState.CLOSING]),
+                unknown=ranges(held[PartitionState.UNKNOWN]),
                 standby=ranges(standing_by.get(topic, ())),
                 pinned=ranges(p for p, to in state.pins.get(topic, {}).items() if to == consumer),
-                lag=sum(lags) if lags else None,
-                rate=round(sum(rates), 1) if rates else None,
+                lag=lag,
+                rate=rate,
             )
         )
     return found
@@ -149,10 +140,6 @@ def _average(state: ClusterState) -> float | None:
     live = [c for c in state.consumers.values() if c.condition is Condition.LIVE and c.weight]
     weight = sum(each.weight or 0.0 for each in live)
     return sum(each.partitions for each in live) / weight if weight else None
-
-
-def _count(partitions: dict[str, list[int]]) -> int:
-    return sum(map(len, partitions.values()))
 
 
 def _whole(moment: float | None) -> float | None:

@@ -8,11 +8,10 @@ from (`Sec-Fetch-Site`, `Origin`) must not be elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import HTTPException, Request, status
+from fastapi import HTTPException, Request, Response, status
+from starlette.middleware.base import RequestResponseEndpoint
 
 HEADER = "X-Muster-Request"
 
@@ -32,18 +31,21 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 """No script or style but from our own files, none in the HTML; framed only by Airflow itself."""
 
-_HEADERS = (
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"SAMEORIGIN"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""What keeps a browser from doing more than it should."""
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+async def with_security_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Hand on, and add the headers to the answer."""
+    response = await call_next(request)
+    response.headers.update(SECURITY_HEADERS)
+    return response
 
 
 def from_our_own_page(request: Request) -> None:
@@ -69,20 +71,3 @@ def from_our_own_page(request: Request) -> None:
             status.HTTP_403_FORBIDDEN,
             f"the request comes from another site ({origin or site}); use Airflow's own page",
         )
-
-
-class SecurityHeaders:
-    """An application whose every answer has the headers that keep a browser from doing more than it should."""
-
-    def __init__(self, app: Application) -> None:
-        self._app = app
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Hand on, and add the headers."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
-            await send(message)
-
-        await self._app(scope, receive, with_headers)

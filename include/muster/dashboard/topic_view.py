@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 from muster.cluster.partitions import TopicCells
 from muster.cluster.state import ClusterState
@@ -17,7 +17,7 @@ from muster.dashboard.cluster_view import (
     waiting_entry,
 )
 from muster.dashboard.models import TopicAnswer, TopicRow, TopicsAnswer
-from muster.dashboard.window import Asked, Key, window
+from muster.dashboard.window import Asked, Key, once_a_state, window
 
 T = TypeVar("T")
 TopicSort = Literal["topic", "state", "lag", "rate", "partitions", "since"]
@@ -48,52 +48,27 @@ def topic_row(state: ClusterState, topic: str) -> TopicRow:
 
 def topics_answer(state: ClusterState, sort: TopicSort, asked: Asked, ttl: float) -> TopicsAnswer:
     """A page of topics."""
-    rows, total = window(_rows(state), asked, _KEYS[sort], lambda row: (row.topic,))
+    key: Key[TopicRow] = _worst_first if sort == "state" else attrgetter(sort)
+    rows, total = window(_rows(state), asked, key, lambda row: (row.topic,))
     return TopicsAnswer(topics=rows, total=total, offset=asked.offset, freshness=freshness(state, ttl))
 
 
-_made: WeakKeyDictionary[ClusterState, list[TopicRow]] = WeakKeyDictionary()
-
-
+@once_a_state
 def _rows(state: ClusterState) -> list[TopicRow]:
-    """All topics; made once a state."""
-    found = _made.get(state)
-    if found is None:
-        names = sorted(state.snapshots.keys() | state.unreadable.keys())
-        found = _made[state] = [topic_row(state, topic) for topic in names]
-    return found
+    """All topics."""
+    return [topic_row(state, topic) for topic in sorted(state.snapshots.keys() | state.unreadable.keys())]
 
 
-_KEYS: dict[str, Key[TopicRow]] = {
-    "topic": lambda row: row.topic,
-    "state": lambda row: _WORST_FIRST.index(row.state) - (0.5 if row.stuck else 0.0),
-    "lag": lambda row: row.lag,
-    "rate": lambda row: row.rate,
-    "partitions": lambda row: row.partitions,
-    "since": lambda row: row.since,
-}
+def _worst_first(row: TopicRow) -> float:
+    return _WORST_FIRST.index(row.state) - (0.5 if row.stuck else 0.0)
 
 
 def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
     """The matrix of one topic. Raises `KeyError` if there is no such topic."""
-    row = topic_row(state, topic)
+    row, fresh = topic_row(state, topic), freshness(state, ttl)
     snapshot = state.snapshots.get(topic)
     if snapshot is None:
-        return TopicAnswer(
-            row=row,
-            partitions=[],
-            consumers=[],
-            state="",
-            owner=[],
-            source=[],
-            target=[],
-            lag=[],
-            rate=[],
-            committed=[],
-            end=[],
-            pins=pin_entries(state, topic),
-            freshness=freshness(state, ttl),
-        )
+        return TopicAnswer(row=row, pins=pin_entries(state, topic), freshness=fresh)
     cells, measured, offsets = state.cells[topic], state.measured, state.offsets
     consumers = sorted({*cells.owner.values(), *cells.source.values(), *cells.target.values()})
     index = {consumer: i for i, consumer in enumerate(consumers)}
@@ -118,7 +93,7 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         exclusions=exclusion_entries(e for e in state.decisions.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
         group_id=assignment.group_id if assignment is not None else "",
-        freshness=freshness(state, ttl),
+        freshness=fresh,
     )
 
 

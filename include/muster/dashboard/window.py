@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from muster.cluster.state import ClusterState
 
 Order = Literal["asc", "desc"]
 
@@ -16,6 +19,18 @@ class _Row(Protocol):
 
 R = TypeVar("R", bound=_Row)
 Key = Callable[[R], float | str | None]
+
+
+def once_a_state(make: Callable[[ClusterState], list[R]]) -> Callable[[ClusterState], list[R]]:
+    """Make the rows of a state once, however many ask for a part of them."""
+    made: WeakKeyDictionary[ClusterState, list[R]] = WeakKeyDictionary()
+
+    def rows(state: ClusterState) -> list[R]:
+        if state not in made:
+            made[state] = make(state)
+        return made[state]
+
+    return rows
 
 
 @dataclass(frozen=True)

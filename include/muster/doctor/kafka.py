@@ -14,60 +14,49 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaException
 
 from muster.core.model import TopicPartition
-from muster.doctor.findings import Check, Outcome, Part, explained, named
+from muster.doctor.findings import Check, Part, explained, named
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
-
-def check_brokers(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """That Kafka answers and has the cluster's topics. Each takes at most `operation_timeout` seconds and a grace."""
-    try:
-        lister = TopicLister(settings)
-    except KafkaError as error:
-        yield part.refused("reachable", error)
-        yield part.skipped("topics", "Kafka is out of reach")
-        return
-    try:
-        listing = lister.list_topics()
-    except KafkaError as error:
-        yield part.refused("reachable", error)
-        yield part.skipped("topics", "Kafka is out of reach")
-        return
-    finally:
-        lister.close()
-    yield part.ok(
-        "reachable",
-        f"{settings.bootstrap_servers}, {_who(settings)}, {_brokers(settings)}, version unknown (Kafka's client "
-        "does not tell it)",
-    )
-    yield _topics(part, settings, cluster, listing)
+BROKERS = ("reachable", "topics")
+"""What those are asked that list topics."""
+GROUP = ("group", "members")
+"""What those are asked that read and commit: the jobs. Members of the group, which are consumers with
+`group.subscribe`, commit offsets of the same partitions as Muster's consumers, and so rewind one another."""
 
 
-def check_kafka(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """All checks, where the jobs have the same connection; the group is not asked for if Kafka is out of reach."""
-    checks = list(check_brokers(part, settings, cluster))
-    yield from checks
-    if checks[0].outcome is Outcome.FAILED:
-        yield part.skipped("group", "Kafka is out of reach")
-        yield part.skipped("members", "Kafka is out of reach")
-    else:
-        yield from check_group(part, settings, cluster)
-
-
-def check_group(part: Part, settings: KafkaSettings, cluster: ClusterSettings) -> Iterator[Check]:
-    """That the group's committed offsets can be read by those that read and commit: the jobs. And that it has no
-    members: what consumers with `group.subscribe` commit and what Muster's consumers commit rewinds one another."""
+def check_kafka(
+    part: Part, settings: KafkaSettings, cluster: ClusterSettings, names: tuple[str, ...]
+) -> Iterator[Check]:
+    """The checks of `BROKERS`, `GROUP` or both. Each takes at most `operation_timeout` seconds and a grace."""
     try:
         lister = TopicLister(settings)
         try:
-            partitions = lister.list_topics().partitions
+            listing = lister.list_topics()
         finally:
             lister.close()
-        ours = [
-            (topic, p) for topic, there in partitions.items() if cluster.topics.includes(topic) for p in there
-        ]
+    except KafkaError as error:
+        yield part.refused(names[0], error)
+        yield from (part.skipped(name, "Kafka is out of reach") for name in names[1:])
+        return
+    if "reachable" in names:
+        yield part.ok(
+            "reachable",
+            f"{settings.bootstrap_servers}, {_who(settings)}, {_brokers(settings)}, version unknown (Kafka's client "
+            "does not tell it)",
+        )
+        yield _topics(part, settings, cluster, listing)
+    if "group" in names:
+        yield from _check_group(part, settings, cluster, listing)
+
+
+def _check_group(
+    part: Part, settings: KafkaSettings, cluster: ClusterSettings, listing: TopicListing
+) -> Iterator[Check]:
+    ours = [(t, p) for t, there in listing.partitions.items() if cluster.topics.includes(t) for p in there]
+    try:
         group = GroupOffsets(settings, cluster.group_id)
         try:
             committed = group.committed(ours)

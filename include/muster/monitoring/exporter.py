@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -53,9 +53,7 @@ class Exporter:
         Only of `clusters`, or of all if that is empty. Without `partitions` there are no series by partition. Raises
         `SettingsError` if `clusters.yaml` cannot be read.
         """
-        registry = CollectorRegistry()
-        registry.register(_Exposed(list(self._collect(clusters, partitions, within))))
-        return generate_latest(registry)
+        return generate_latest(_Exposed(list(self._collect(clusters, partitions, within))))
 
     def states(
         self,
@@ -73,11 +71,11 @@ class Exporter:
             for name, settings in self._settings().clusters.items()
             if not clusters or name in clusters
         }
-        begun = {name: each.begin_places(places) for name, each in watched.items()}
+        begun = {name: each.reader.begin(places) for name, each in watched.items()}
         wait([*beside, *(future for of in begun.values() for future in of.values())], timeout=within)
         now = time.time()
         return {
-            name: ClusterState(each.settings, each.reading(begun[name]).current(), now)
+            name: ClusterState(each.settings, each.reader.result(begun[name]).current(), now)
             for name, each in watched.items()
         }
 

@@ -1,4 +1,4 @@
-"""A cluster's state as Prometheus metrics. Pure: states go in, metric families come out.
+"""A cluster's state as Prometheus wants it: metrics and targets. Pure: states go in, families and groups come out.
 
 Lag has the names and labels of kafka-lag-exporter (https://github.com/seglo/kafka-lag-exporter). There is one series
 a partition, whether or not it is consumed; `consumer_id`, `client_id` and `member_host` are empty where none
@@ -231,3 +231,29 @@ def _owner(state: ClusterState, tp: TopicPartition) -> tuple[str, str]:
     owner = snapshot.assignment.owners.get(partition, "")
     registration = state.registered.get(owner)
     return owner, registration.meta.get("host", registration.address) if registration is not None else ""
+
+
+class TargetsUnknownError(RuntimeError):
+    """Consul could not be asked for all clusters, so Prometheus is to go on with the targets that it has."""
+
+
+def targets(states: Mapping[str, ClusterState]) -> list[dict[str, Any]]:
+    """The consumers' status pages for HTTP service discovery (`http_sd_configs`): one group a consumer that is
+    registered, live or not, with the labels `cluster_name` and `consumer_id`.
+
+    Debian's Prometheus, for one, is built without the discovery of Consul, which would not give `cluster_name`.
+    Raises `TargetsUnknownError` if Consul could not be read for a cluster, or its answer is not to be trusted.
+    """
+    groups = []
+    for name, state in sorted(states.items()):
+        if state.membership is None:
+            why = state.reading.consul.why or state.doubt
+            raise TargetsUnknownError(
+                f"cluster {name}, Consul service {state.settings.consul_service}: {why}"
+            )
+        for consumer, page in sorted(state.registered.items()):
+            if page.address and page.port:
+                host = f"[{page.address}]" if ":" in page.address else page.address
+                labels = {"cluster_name": name, "consumer_id": consumer}
+                groups.append({"targets": [f"{host}:{page.port}"], "labels": labels})
+    return groups

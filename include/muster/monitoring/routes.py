@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from muster.cluster.cache import StateCache
 from muster.cluster.reading import Place
 from muster.monitoring.exporter import Exporter, RunsReader
-from muster.monitoring.targets import TargetsUnknownError, targets
+from muster.monitoring.exposition import TargetsUnknownError, targets
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_lookup import CONNECTIONS
 from muster.settings.connection_parsing import ConnectionSettingsError

@@ -1,4 +1,7 @@
-/** Asking the server: reading with entity tags, and giving commands. The contract is `muster.dashboard`'s docstring. */
+/**
+ * Asking the server: reading with entity tags, and giving commands. The contract is `muster.dashboard`'s docstring; types
+ * that no script defines (`ClusterAnswer`, `TopicRow`, ...) are the models of `muster.dashboard.models`.
+ */
 
 import { setServerClock } from "./ages.js";
 
@@ -27,19 +30,20 @@ const seen = new Map();
  * Read `path`. An answer that is the same as before is the same object as before.
  * @template T
  * @param {string} path relative to `api/`
- * @returns {Promise<{body: T, readAt: number | null, changed: boolean}>} `readAt`: when the servers were last asked
+ * @returns {Promise<{body: T, readAt: number | null, ttl: number | null}>} `readAt`: when the servers were last asked;
+ *   `ttl`: seconds for which the answer may be shown
  */
 export async function read(path) {
   const before = seen.get(path);
   const answer = await ask(path, { headers: before ? { "If-None-Match": before.tag } : {} });
   const readAt = moment(answer, "Muster-Read-At");
-  if (answer.status === 304 && before) return { body: before.body, readAt, changed: false };
+  if (answer.status === 304 && before) return { body: before.body, readAt, ttl: before.body.freshness?.ttl ?? null };
   const body = await answer.json();
   const tag = answer.headers.get("ETag");
   seen.delete(path);
   if (tag) seen.set(path, { tag, body });
   for (const old of [...seen.keys()].slice(0, Math.max(0, seen.size - KEPT))) seen.delete(old);
-  return { body, readAt: readAt ?? body.freshness?.read_at ?? null, changed: true };
+  return { body, readAt: readAt ?? body.freshness?.read_at ?? null, ttl: body.freshness?.ttl ?? null };
 }
 
 /**

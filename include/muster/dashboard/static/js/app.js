@@ -7,14 +7,11 @@ import { banners } from "./banners.js";
 import { loadCommands, registerApply } from "./commands.js";
 import { setContext } from "./context.js";
 import { fill } from "./dom.js";
-import { followFrame } from "./frame.js";
+import { followFrame, followTheme } from "./frame.js";
 import { clusterHead, freshLine, trail } from "./head.js";
 import { patchInside } from "./patch.js";
 import { current } from "./router.js";
-import { followTheme } from "./theme.js";
 import { viewOf } from "./views.js";
-
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
 
 /** Seconds between two questions where the server does not say, and the least there may be. */
 const USUAL = 2;

@@ -6,14 +6,12 @@ import { h } from "./dom.js";
 import { moment } from "./format.js";
 import { banner, button, saidBy } from "./parts.js";
 
-/** @typedef {import("./types.js").SourceHealth} SourceHealth */
-
 /** @type {Record<string, string>} */
 const NAMES = { zookeeper: "ZooKeeper", consul: "Consul", kafka: "Kafka", consumers: "The consumers' status pages", history: "The history" };
 
 /**
  * @param {object} known
- * @param {import("./types.js").ClusterAnswer | null} known.cluster
+ * @param {ClusterAnswer | null} known.cluster
  * @param {{message: string, status: number, since: number} | null} known.failure of the last question
  * @param {number | null} known.readAt when what is shown was read
  * @param {SourceHealth[]} known.sources of the view, where there is no cluster
@@ -62,7 +60,7 @@ function failed(failure, readAt) {
   );
 }
 
-/** @param {import("./types.js").Said} said @param {string} name */
+/** @param {Said} said @param {string} name */
 function asked(said, name) {
   return banner(
     "info", "rebalance",
@@ -71,7 +69,7 @@ function asked(said, name) {
   );
 }
 
-/** @param {import("./types.js").ClusterAnswer} cluster */
+/** @param {ClusterAnswer} cluster */
 function paused(cluster) {
   const { paused: said, name } = cluster.summary;
   const why = whyNot(cluster, "resume");

@@ -7,15 +7,17 @@ import { on } from "./actions.js";
 import { ApiError, of, read, send } from "./api.js";
 import { clusterInSight, refresh, whyNot } from "./context.js";
 import { ask } from "./dialog.js";
-import { moveSummary } from "./move_summary.js";
+import { h } from "./dom.js";
+import { plural } from "./format.js";
 import { button } from "./parts.js";
 import { say } from "./toasts.js";
 
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
-/** @typedef {import("./types.js").CommandEntry} CommandEntry */
 /** @typedef {Record<string, any>} Values by field */
 
-/** @type {import("./types.js").CommandsAnswer} */
+/** Consumers and topics that a foreseen plan names. */
+const NAMED = 5;
+
+/** @type {CommandsAnswer} */
 let table = { commands: [], did: {} };
 
 /** Read the table, unless it is there, and let the page's buttons give its commands. */
@@ -41,7 +43,7 @@ export function isUndo(command) {
   return table.commands.some((one) => one.undo === command.name && one !== command);
 }
 
-/** An override in an adjective. @param {import("./types.js").OverrideEntry} entry */
+/** An override in an adjective. @param {OverrideEntry} entry */
 export function overrideOf(entry) {
   return commandOf(entry.command)?.override ?? entry.command;
 }
@@ -78,7 +80,7 @@ export function clusterButtons(known, kind = "plain") {
 
 /**
  * The buttons of a consumer, as its row offers them.
- * @param {import("./types.js").ConsumerRow} row @param {ClusterAnswer | null} known
+ * @param {ConsumerRow} row @param {ClusterAnswer | null} known
  * @param {boolean} all also those that need more than the consumer
  */
 export function consumerButtons(row, known, all) {
@@ -120,14 +122,14 @@ async function give(command, { fixed = {}, guess = {} }) {
   }, (values) => ({ ...fixed, ...Object.fromEntries(fields.map((one) => [one.name, valueOf(one, values)])) }));
 }
 
-/** @param {import("./types.js").CommandField} field @param {Values} guess @returns {import("./dialog.js").Field} */
+/** @param {CommandField} field @param {Values} guess @returns {import("./dialog.js").Field} */
 function fieldOf({ name: field, kind, label, hint }, guess) {
   const known = clusterInSight();
   const suggestions = kind === "consumer" ? guess.consumers : kind === "assignor" ? known?.assignors : [];
   return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "pattern", options: kind === "assignor" };
 }
 
-/** A field as the server takes it. @param {import("./types.js").CommandField} field @param {Record<string, string>} values */
+/** A field as the server takes it. @param {CommandField} field @param {Record<string, string>} values */
 function valueOf({ name: field, kind }, values) {
   if (kind === "pattern") return values[field] === "on";
   if (kind === "assignor") return { name: values[field], options: JSON.parse(values[`${field}-options`] || "{}") };
@@ -173,4 +175,20 @@ async function pull(path, question, body) {
 /** What would move under `whatIf`, in a few lines. @param {object} whatIf */
 async function foresee(whatIf) {
   return moveSummary(await send(of(name(), "what-if"), whatIf));
+}
+
+/** What a plan would move, in a few lines. @param {WhatIfAnswer} seen @returns {HTMLElement} */
+function moveSummary(seen) {
+  if (seen.held) return h("p", { text: `Nothing would move: ${seen.held}.` });
+  if (!seen.moved) return h("p", { text: "Nothing would move as things stand." });
+  const gains = seen.shares.filter((share) => share.after > share.before);
+  const named = gains.slice(0, NAMED).map((share) => `${share.consumer} +${share.after - share.before}`);
+  const more = gains.length - named.length;
+  return h(
+    "div", {},
+    h("p", {}, h("b", { text: `${plural(seen.moved, "partition")} would move` }),
+      named.length ? `: ${named.join(", ")}${more > 0 ? ` and ${plural(more, "more consumer")}` : ""}.` : "."),
+    seen.after.unowned ? h("p", { class: "error", text: `${plural(seen.after.unowned, "partition")} would have no owner.` }) : null,
+    seen.under_way.length ? h("p", { class: "muted", text: `What is under way is finished first: ${seen.under_way.slice(0, NAMED).join(", ")}${seen.under_way.length > NAMED ? " …" : ""}.` }) : null,
+  );
 }

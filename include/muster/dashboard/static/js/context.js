@@ -1,7 +1,5 @@
 /** The cluster in sight, for what is done from anywhere on the page. */
 
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
-
 /** @type {{cluster: ClusterAnswer | null, refresh: () => void}} */
 const context = { cluster: null, refresh: () => {} };
 

@@ -1,11 +1,49 @@
 /**
- * Life inside Airflow's frame: the address bar follows, and links to Airflow's own pages lead there.
+ * Life inside Airflow's frame: the address bar follows, links to Airflow's own pages lead there, and the page is light
+ * or dark as Airflow is; outside a frame as chosen in Airflow last, else as the system is.
  *
  * Airflow shows the page in a frame of the same origin that may not navigate the window around it. Airflow's router
- * listens to the history of that window, so that is what is sent.
+ * listens to the history of that window, so that is what is sent. Airflow (3.x, next-themes) keeps 'light' or 'dark' as
+ * a class of its <html> and the choice under 'theme' in the local storage of the same origin.
  */
 
-import { outerDocument } from "./theme.js";
+const system = globalThis.matchMedia("(prefers-color-scheme: dark)");
+
+/** Choose light or dark now, and again whenever Airflow's or the system's choice changes. */
+export function followTheme() {
+  apply();
+  system.addEventListener("change", apply);
+  globalThis.addEventListener("storage", apply);
+  const outer = outerDocument();
+  if (outer) {
+    new MutationObserver(apply).observe(outer.documentElement, { attributes: true, attributeFilter: ["class"] });
+  }
+}
+
+function apply() {
+  const outer = outerDocument()?.documentElement.classList;
+  const dark = outer?.contains("dark") || (!outer?.contains("light") && (stored() ?? system.matches));
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+}
+
+/** The document around the frame, null if there is none or it is not ours to read. */
+function outerDocument() {
+  try {
+    return globalThis.parent === globalThis.self ? null : globalThis.parent.document;
+  } catch {
+    return null;
+  }
+}
+
+/** Whether Airflow's stored choice is dark; null if there is none. @returns {boolean | null} */
+function stored() {
+  try {
+    const theme = globalThis.localStorage.getItem("theme");
+    return theme === "dark" ? true : theme === "light" ? false : null;
+  } catch {
+    return null; // storage is forbidden
+  }
+}
 
 /** Keep the address bar in step, and let links marked `data-airflow` lead out of the frame. */
 export function followFrame() {

@@ -3,10 +3,8 @@
 import { age } from "./ages.js";
 import { clusterButtons } from "./commands.js";
 import { h } from "./dom.js";
-import { chip } from "./parts.js";
+import { chip, mark } from "./parts.js";
 import { href } from "./router.js";
-
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
 
 /** The pages of a cluster, in their order: name in the address, name for people. */
 export const PAGES = /** @type {[string, string][]} */ ([
@@ -75,14 +73,14 @@ function standing({ summary }) {
   );
 }
 
-/** "Stable for 3 min", or only "Stable". @param {import("./types.js").ClusterSummary} summary */
+/** "Stable for 3 min", or only "Stable". @param {ClusterSummary} summary */
 export function standsFor({ state, since }) {
   return since === null ? state : h("span", {}, `${state} for `, age(since, "for"));
 }
 
 /** That nothing is planned. */
 export function pausedChip() {
-  return h("span", { class: "chip paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), "Coordination paused");
+  return h("span", { class: "chip paused" }, mark("‖"), "Coordination paused");
 }
 
 /** That a person asked for a rebalance now, and it is not carried out yet. */

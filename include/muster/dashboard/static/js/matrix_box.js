@@ -8,14 +8,12 @@ import { h } from "./dom.js";
 import { number, rate } from "./format.js";
 import { age } from "./ages.js";
 import { Matrix } from "./matrix.js";
-import { empty, legend, saidBy } from "./parts.js";
+import { consumerLink, empty, legend, saidBy, topicLink } from "./parts.js";
 import { patchInside } from "./patch.js";
 import { href } from "./router.js";
 import { look, word } from "./states.js";
 import { partitionRows } from "./topic_columns.js";
 
-/** @typedef {import("./types.js").TopicAnswer} TopicAnswer */
-/** @typedef {import("./types.js").ClusterAnswer} ClusterAnswer */
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
 
 const ORDER = ["R", "S", "C", "?", "U"];
@@ -97,19 +95,18 @@ export class MatrixBox {
 
 /** @param {PartitionRow} row @param {string} name @param {ClusterAnswer | null} cluster @param {string[]} consumers */
 function detail(row, name, cluster, consumers) {
-  const who = (/** @type {string | null} */ id) => (id === null ? "no consumer" : h("a", { href: href(name, "consumers", id), text: id }));
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => h("div", {}, h("dt", { text: label }), h("dd", {}, value));
   return [
-    h("h3", {}, h("a", { href: href(name, "topics", row.topic), text: row.topic }), ` partition ${row.partition}: `, h("span", { class: `chip ${look(row.state)}`, text: word(row.state) })),
+    h("h3", {}, topicLink(name, row.topic), ` partition ${row.partition}: `, h("span", { class: `chip ${look(row.state)}`, text: word(row.state) })),
     h(
       "dl", { class: "facts" },
-      fact("Owner", who(row.owner)),
-      row.source ? fact("To close it", who(row.source)) : null,
-      row.target ? fact("To have it next", who(row.target)) : null,
+      fact("Owner", consumerLink(name, row.owner)),
+      row.source ? fact("To close it", consumerLink(name, row.source)) : null,
+      row.target ? fact("To have it next", consumerLink(name, row.target)) : null,
       fact("Lag", number(row.lag)), fact("Arriving", rate(row.rate)),
       fact("Committed", number(row.committed)), fact("End", number(row.end)),
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,
-      row.pin ? fact("Pinned to", h("span", {}, who(row.pin.consumer), " ", saidBy(row.pin.said, age(row.pin.said.at)))) : null,
+      row.pin ? fact("Pinned to", h("span", {}, consumerLink(name, row.pin.consumer), " ", saidBy(row.pin.said, age(row.pin.said.at)))) : null,
       row.pin?.obstacle ? fact("Not obeyed", row.pin.obstacle) : null,
     ),
     h(

@@ -2,16 +2,32 @@
 
 import { h } from "./dom.js";
 import { number } from "./format.js";
+import { href } from "./router.js";
 import { look, PARTITION_STATES, sign, word } from "./states.js";
 
 /** @typedef {import("./dom.js").Child} Child */
+
+/** A sign beside words, for the eye. @param {string} text */
+export function mark(text) {
+  return h("span", { class: "sign", "aria-hidden": "true", text });
+}
+
+/** @param {string} cluster @param {string | null} consumer @returns {HTMLElement | string} */
+export function consumerLink(cluster, consumer) {
+  return consumer === null ? "no consumer" : h("a", { href: href(cluster, "consumers", consumer), text: consumer });
+}
+
+/** @param {string} cluster @param {string} topic */
+export function topicLink(cluster, topic) {
+  return h("a", { href: href(cluster, "topics", topic), text: topic });
+}
 
 /**
  * A state as a chip: colour, sign and word.
  * @param {string} state @param {string} [text] instead of the state's own word
  */
 export function chip(state, text = word(state)) {
-  return h("span", { class: `chip ${look(state)}` }, h("span", { class: "sign", "aria-hidden": "true", text: sign(state) }), text);
+  return h("span", { class: `chip ${look(state)}` }, mark(sign(state)), text);
 }
 
 /**
@@ -107,7 +123,7 @@ export function banner(level, key, ...children) {
   const signs = { critical: "✕", warning: "▲", info: "i", paused: "‖" };
   return h(
     "div", { class: `banner ${level}`, data: { key } },
-    h("span", { class: "sign", "aria-hidden": "true", text: signs[level] }), h("div", {}, ...children),
+    mark(signs[level]), h("div", {}, ...children),
   );
 }
 
@@ -122,7 +138,7 @@ export function pairText(pairs) {
   return pairs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
 }
 
-/** What a consumer is waited for. @param {import("./types.js").WaitingEntry} one @returns {string} "is to close partition 3" */
+/** What a consumer is waited for. @param {WaitingEntry} one @returns {string} "is to close partition 3" */
 export function lacking(one) {
   if (one.phase === "answer") return "is to say what it holds";
   return `is to ${one.phase === "progress" ? "make progress on" : one.phase} ${partitions(one.partitions)}`;

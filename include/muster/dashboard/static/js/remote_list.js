@@ -24,7 +24,7 @@ const STEP = 50;
  * @property {(row: R) => string} key
  * @property {[string, string][]} states value and name of what can be filtered by
  * @property {import("./table.js").Sort} sort where the address names none
- * @property {(filtered: boolean, cluster: import("./types.js").ClusterAnswer | null) => HTMLElement} none
+ * @property {(filtered: boolean, cluster: ClusterAnswer | null) => HTMLElement} none
  *   what to show when there is nothing
  */
 
@@ -75,12 +75,12 @@ export class RemoteList {
     for (const name of ["search", "state"]) if (this.query.get(name)) asked.set(name, String(this.query.get(name)));
     asked.set("sort", this.table.sort.column);
     asked.set("order", this.table.sort.down ? "desc" : "asc");
-    const { body, readAt } = await read(`${this.options.path}?${asked}`);
-    this.answer = body;
-    return { readAt, ttl: body.freshness.ttl };
+    const got = await read(`${this.options.path}?${asked}`);
+    this.answer = got.body;
+    return got;
   }
 
-  /** Draw what was read. @param {import("./types.js").ClusterAnswer | null} cluster */
+  /** Draw what was read. @param {ClusterAnswer | null} cluster */
   draw(cluster) {
     const { total, offset } = this.answer;
     const filtered = Boolean(this.query.get("search") || this.query.get("state"));

@@ -1,7 +1,5 @@
 /** Putting the steps of topics together into rebalances, as people speak of them. Pure. */
 
-/** @typedef {import("./types.js").TimelineEntry} TimelineEntry */
-
 /**
  * One rebalance, of one or more topics that began it together for the same reason; or what a person did.
  * @typedef {object} Happening

@@ -1,7 +1,5 @@
 /** A topic's answer, which is in columns, as rows of the matrix. Pure. */
 
-/** @typedef {import("./types.js").TopicAnswer} TopicAnswer */
-
 /**
  * One partition.
  * @typedef {object} PartitionRow
@@ -15,7 +13,7 @@
  * @property {number | null} rate
  * @property {number | null} committed
  * @property {number | null} end
- * @property {import("./types.js").PinEntry | null} pin
+ * @property {PinEntry | null} pin
  * @property {string[]} standbys
  */
 
@@ -44,7 +42,7 @@ export function numbers(pairs) {
   return pairs.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_, i) => first + i));
 }
 
-/** @param {import("./types.js").PinEntry[]} pins */
+/** @param {PinEntry[]} pins */
 function pinsByPartition(pins) {
   return new Map(pins.flatMap((pin) => numbers(pin.partitions).map((partition) => /** @type {const} */ ([partition, pin]))));
 }

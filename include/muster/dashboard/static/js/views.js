@@ -18,9 +18,9 @@ import { href } from "./router.js";
  * @property {string[]} title from the whole to the part
  * @property {HTMLElement} element
  * @property {() => Promise<{readAt: number | null, ttl: number | null} | null>} load asks the server
- * @property {(cluster: import("./types.js").ClusterAnswer | null) => void} draw shows what was asked
+ * @property {(cluster: ClusterAnswer | null) => void} draw shows what was asked
  * @property {(query: URLSearchParams) => void} [query] the query in the address has changed
- * @property {() => import("./types.js").SourceHealth[]} [sources] for the banners, where there is no cluster
+ * @property {() => SourceHealth[]} [sources] for the banners, where there is no cluster
  * @property {() => void} [leave]
  */
 

@@ -6,13 +6,10 @@ import { outOfReach } from "../banners.js";
 import { h } from "../dom.js";
 import { duration, number, plural, rate, short } from "../format.js";
 import { askedChip, pausedChip, standsFor } from "../head.js";
-import { chip, empty, figure, figures, saidBy, stateBar, stateWords } from "../parts.js";
+import { chip, empty, figure, figures, mark, saidBy, stateBar, stateWords } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 import { sign } from "../states.js";
-
-/** @typedef {import("../types.js").ClusterSummary} ClusterSummary */
-/** @typedef {import("../types.js").ClustersAnswer} ClustersAnswer */
 
 const URGENCY = ["critical", "warning", "unknown", "rebalancing", "ok"];
 
@@ -38,7 +35,7 @@ function drawn({ clusters, error }) {
   const sorted = [...clusters].sort((a, b) => URGENCY.indexOf(a.health) - URGENCY.indexOf(b.health) || a.name.localeCompare(b.name));
   return [
     h("h1", { text: "Clusters" }),
-    error ? h("div", { class: "banner critical" }, h("span", { class: "sign", "aria-hidden": "true", text: "✕" }), h("div", {}, h("p", {}, h("b", { text: "clusters.yaml cannot be read. " }), error))) : h("span", { hidden: true }),
+    error ? h("div", { class: "banner critical" }, mark("✕"), h("div", {}, h("p", {}, h("b", { text: "clusters.yaml cannot be read. " }), error))) : h("span", { hidden: true }),
     sorted.length ? h("ul", { class: "cluster-list" }, sorted.map(card)) : empty(
       "There is no cluster that you may read.",
       error ? "Mend clusters.yaml first." : "Add one to include/clusters.yaml, or ask for the right to read its coordinator's DAG.",
@@ -100,9 +97,9 @@ function troubles(one) {
   const shown = one.problems.slice(0, 3);
   return h(
     "ul", { class: "problems" },
-    one.paused ? h("li", { class: "paused" }, h("span", { class: "sign", "aria-hidden": "true", text: "‖" }), h("span", {}, "Coordination is paused: ", saidBy(one.paused, age(one.paused.at)))) : null,
-    one.rebalance_asked ? h("li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }), h("span", {}, "A rebalance was asked for: ", saidBy(one.rebalance_asked, age(one.rebalance_asked.at)))) : null,
-    shown.map((problem) => h("li", { class: problem.level }, h("span", { class: "sign", "aria-hidden": "true", text: sign(problem.level) }), h("span", { text: problem.what }))),
+    one.paused ? h("li", { class: "paused" }, mark("‖"), h("span", {}, "Coordination is paused: ", saidBy(one.paused, age(one.paused.at)))) : null,
+    one.rebalance_asked ? h("li", { class: "waiting" }, mark("↻"), h("span", {}, "A rebalance was asked for: ", saidBy(one.rebalance_asked, age(one.rebalance_asked.at)))) : null,
+    shown.map((problem) => h("li", { class: problem.level }, mark(sign(problem.level)), h("span", { text: problem.what }))),
     one.problem_count > shown.length ? h("li", { class: "muted" }, h("a", { href: href(one.name), text: `and ${plural(one.problem_count - shown.length, "more")}`.replace(/mores$/, "more") })) : null,
   );
 }

@@ -5,14 +5,11 @@ import { of, read } from "../api.js";
 import { commandButton, consumerButtons, overrideOf } from "../commands.js";
 import { h } from "../dom.js";
 import { number, rate, short } from "../format.js";
-import { banner, chip, empty, figure, figures, pairText, panel, saidBy } from "../parts.js";
+import { banner, chip, empty, figure, figures, mark, pairText, panel, saidBy, topicLink } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
 import { link, text, VirtualTable } from "../table.js";
 import { share } from "./consumers.js";
-
-/** @typedef {import("../types.js").ConsumerAnswer} ConsumerAnswer */
-/** @typedef {import("../types.js").ConsumerTopic} ConsumerTopic */
 
 /** @param {string} cluster @param {string} consumer @returns {import("../views.js").View} */
 export function consumerView(cluster, consumer) {
@@ -36,7 +33,7 @@ export function consumerView(cluster, consumer) {
     load: async () => {
       const got = await read(of(cluster, "consumers", consumer));
       answer = got.body;
-      return { readAt: got.readAt, ttl: got.body.freshness.ttl };
+      return got;
     },
     draw: (known) => {
       if (!answer) return;
@@ -60,7 +57,7 @@ function why({ row, subscribes }) {
   return subscribes ? `It takes only: ${subscribes.join(", ")}.` : "It gets some when the coordinator runs, if there are enough for all.";
 }
 
-/** @param {ConsumerAnswer} answer @param {string} cluster @param {import("../types.js").ClusterAnswer | null} known */
+/** @param {ConsumerAnswer} answer @param {string} cluster @param {ClusterAnswer | null} known */
 function drawn(answer, cluster, known) {
   const { row } = answer;
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => (value === "" || value === null ? null : h("div", {}, h("dt", { text: label }), h("dd", {}, value)));
@@ -93,7 +90,7 @@ function drawn(answer, cluster, known) {
       ),
     ),
     answer.exclusions.length ? panel("Kept from", { key: "exclusions" }, h("ul", { class: "problems decisions" }, answer.exclusions.map((one) => h(
-      "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "⊘" }), h("span", {}, h("a", { href: href(cluster, "topics", one.topic), text: one.topic }), ": ", saidBy(one.said, age(one.said.at))),
+      "li", {}, mark("⊘"), h("span", {}, topicLink(cluster, one.topic), ": ", saidBy(one.said, age(one.said.at))),
       commandButton("include", known, { consumer: one.consumer, topic: one.topic }),
     )))) : null,
   ].filter((one) => one !== null);

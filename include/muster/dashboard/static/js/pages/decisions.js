@@ -4,12 +4,9 @@ import { age } from "../ages.js";
 import { clusterButtons, commandButton, commandOf, commandsOn } from "../commands.js";
 import { h } from "../dom.js";
 import { number } from "../format.js";
-import { empty, pairText, panel, partitions, saidBy } from "../parts.js";
+import { consumerLink, empty, pairText, panel, partitions, saidBy, topicLink } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
-
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
-/** @typedef {import("../types.js").CommandEntry} CommandEntry */
 
 /** @param {string} cluster @returns {import("../views.js").View} */
 export function decisionsView(cluster) {
@@ -26,8 +23,6 @@ export function decisionsView(cluster) {
 function drawn(known) {
   const { assignor, summary, pins } = known;
   const { name } = summary;
-  const consumer = (/** @type {string} */ id) => h("a", { href: href(name, "consumers", id), text: id });
-  const topic = (/** @type {string} */ id) => h("a", { href: href(name, "topics", id), text: id });
   const row = (/** @type {string} */ key, /** @type {any[]} */ what, /** @type {any} */ said, /** @type {any} */ action, extra = "") => h(
     "li", { data: { key } }, h("span", { class: "what" }, what), h("span", { class: "why" }, said ? saidBy(said, age(said.at)) : "", extra ? h("b", { class: "error", text: ` ${extra}` }) : ""), action,
   );
@@ -37,8 +32,8 @@ function drawn(known) {
   const overrides = (command) => {
     const found = known.overrides.filter((one) => one.command === command.name);
     const about = (/** @type {Record<string, any>} */ on) => [
-      on.consumer ? consumer(on.consumer) : "", on.consumer && on.topic ? " from " : "",
-      on.pattern ? h("code", { text: on.topic }) : on.topic ? topic(on.topic) : "",
+      on.consumer ? consumerLink(name, on.consumer) : "", on.consumer && on.topic ? " from " : "",
+      on.pattern ? h("code", { text: on.topic }) : on.topic ? topicLink(name, on.topic) : "",
     ];
     const title = `${command.override[0].toUpperCase()}${command.override.slice(1)} ${command.subject}s`;
     return panel(title, { note: number(found.length), actions: [commandButton(command.name, known)] }, list(
@@ -55,7 +50,7 @@ function drawn(known) {
       assignor.from_settings ? h("a", { class: "button small", href: href(name, "what-if"), text: "Try another…" }) : commandButton("assignor", known, { assignor: null }),
     ))),
     panel("Pinned partitions", { note: known.pin_count > pins.length ? `${number(pins.length)} of ${number(known.pin_count)}` : number(known.pin_count), actions: [commandButton("pin", known)] }, list(
-      pins.map((one) => row(`${one.topic} ${pairText(one.partitions)}`, [topic(one.topic), ` ${partitions(one.partitions)} → `, consumer(one.consumer)], one.said,
+      pins.map((one) => row(`${one.topic} ${pairText(one.partitions)}`, [topicLink(name, one.topic), ` ${partitions(one.partitions)} → `, consumerLink(name, one.consumer)], one.said,
         commandButton("unpin", known, { topic: one.topic }, { partitions: pairText(one.partitions).replaceAll(" ", "") }), one.obstacle ? `Not obeyed now: ${one.obstacle}` : "")),
       commandOf("pin"),
     )),

@@ -5,13 +5,11 @@ import { of, read } from "../api.js";
 import { h } from "../dom.js";
 import { duration, number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { empty, figure, figures, lacking, panel, stateWords } from "../parts.js";
+import { consumerLink, empty, figure, figures, lacking, mark, panel, stateWords, topicLink } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
 import { sign } from "../states.js";
 import { last } from "./clusters.js";
-
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
 
 /** So many topics, and partitions, the matrix of this page has; the topic pages have all of a topic. */
 const TOPICS = 8;
@@ -53,7 +51,7 @@ export function overviewView(cluster, query) {
       state.topics = answers.filter(Boolean).map((/** @type {any} */ one) => one.body);
       state.total = list.body.total;
       state.consumers = consumers.body;
-      return { readAt: list.readAt, ttl: list.body.freshness.ttl };
+      return list;
     },
     draw: (known) => {
       if (!known) return;
@@ -121,15 +119,15 @@ function troubles(known) {
     h(
       "ul", { class: "problems" },
       problems.map((one) => h(
-        "li", { class: one.level }, h("span", { class: "sign", "aria-hidden": "true", text: sign(one.level) }),
+        "li", { class: one.level }, mark(sign(one.level)),
         h("span", {}, one.what, " ",
-          one.topic ? h("a", { href: href(summary.name, "topics", one.topic), text: one.topic }) : null, one.topic && one.consumer ? ", " : "",
-          one.consumer ? h("a", { href: href(summary.name, "consumers", one.consumer), text: one.consumer }) : null),
+          one.topic ? topicLink(summary.name, one.topic) : null, one.topic && one.consumer ? ", " : "",
+          one.consumer ? consumerLink(summary.name, one.consumer) : null),
       )),
       waiting.slice(0, 10).map((one) => h(
-        "li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }),
-        h("span", {}, h("a", { href: href(summary.name, "consumers", one.consumer), text: one.consumer }), ` ${lacking(one)} of `,
-          h("a", { href: href(summary.name, "topics", one.topic), text: one.topic }), `: ${one.why}`,
+        "li", { class: "waiting" }, mark("↻"),
+        h("span", {}, consumerLink(summary.name, one.consumer), ` ${lacking(one)} of `,
+          topicLink(summary.name, one.topic), `: ${one.why}`,
           one.since === null ? null : h("span", { class: "muted" }, " (", age(one.since, "for"), ")")),
       )),
       known.waiting_count > 10 ? h("li", { class: "muted", text: `and ${number(known.waiting_count - 10)} more that wait` }) : null,

@@ -5,14 +5,12 @@ import { of, read } from "../api.js";
 import { did } from "../commands.js";
 import { h } from "../dom.js";
 import { clock, duration, moment, number, plural } from "../format.js";
-import { empty, partitions } from "../parts.js";
+import { consumerLink, empty, partitions, topicLink } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
 import { look } from "../states.js";
 import { happenings } from "../timeline_groups.js";
 
-/** @typedef {import("../types.js").TimelineAnswer} TimelineAnswer */
-/** @typedef {import("../types.js").TimelineEntry} TimelineEntry */
 /** @typedef {import("../timeline_groups.js").Happening} Happening */
 
 /** Entries a page of it; older ones are a page further, so that what is shown stays small. */
@@ -43,7 +41,7 @@ export function timelineView(cluster, query) {
       for (const name of ["topic", "consumer", "before"]) if (query.get(name)) asked.set(name, String(query.get(name)));
       const got = await read(`${of(cluster, "timeline")}?${asked}`);
       answer = got.body;
-      return { readAt: got.readAt, ttl: got.body.freshness.ttl };
+      return got;
     },
     draw: (known) => {
       if (!answer) return;
@@ -103,11 +101,11 @@ function command(one, cluster) {
   }
   const { consumer, topic, pattern, partitions: numbers } = /** @type {Record<string, any>} */ (entry.details);
   const on = [
-    topic ? h("a", { href: href(cluster, "topics", String(topic)), text: String(topic) }) : null,
+    topic ? topicLink(cluster, String(topic)) : null,
     pattern ? h("code", { text: String(pattern) }) : null,
     numbers ? ` partitions ${Array.isArray(numbers) ? numbers.join(", ") : numbers}` : null,
     topic && consumer ? (entry.lever === "pin" ? " to " : " · ") : null,
-    consumer ? h("a", { href: href(cluster, "consumers", String(consumer)), text: String(consumer) }) : null,
+    consumer ? consumerLink(cluster, String(consumer)) : null,
   ];
   return h(
     "li", { class: "happening command", data: { key: one.id } }, when(one.began), h("span", { class: "mark", "aria-hidden": "true", text: "◆" }),
@@ -147,7 +145,7 @@ function when(at) {
 /** @param {string[]} topics @param {string} cluster @param {string} before */
 function topicLinks(topics, cluster, before) {
   if (!topics.length) return [];
-  const links = topics.slice(0, NAMED).flatMap((topic, i) => [i ? ", " : "", h("a", { href: href(cluster, "topics", topic), text: topic })]);
+  const links = topics.slice(0, NAMED).flatMap((topic, i) => [i ? ", " : "", topicLink(cluster, topic)]);
   return [before, ...links, topics.length > NAMED ? ` and ${plural(topics.length - NAMED, "more topic")}` : ""];
 }
 
@@ -165,7 +163,6 @@ function phaseBar(one) {
 /** @param {TimelineEntry} entry @param {boolean} named whether its topic has to be said @param {string} cluster */
 function step(entry, named, cluster) {
   const shown = entry.moves.slice(0, MOVES);
-  const who = (/** @type {string | null} */ id) => (id === null ? "no consumer" : h("a", { href: href(cluster, "consumers", id), text: id }));
   return h(
     "li", { data: { key: entry.id } },
     h("p", {}, h("span", { class: "mono", text: clock(entry.at) }), " ", named ? h("b", { text: `${entry.topic} ` }) : null,
@@ -173,7 +170,7 @@ function step(entry, named, cluster) {
       entry.lasted === null || entry.before === "Stable" ? "" : h("span", { class: "muted", text: ` after ${duration(entry.lasted)}` }),
       h("span", { class: "muted", text: `: ${entry.reason}${entry.epoch === null ? "" : ` (epoch ${entry.epoch})`}` })),
     shown.length ? h("ul", { class: "moves" }, shown.map((move) => h(
-      "li", {}, `${partitions(move.partitions)} `, h("span", { class: "way" }, who(move.source), " → ", who(move.target)), h("span", { class: "muted", text: ` ${move.why}` }),
+      "li", {}, `${partitions(move.partitions)} `, h("span", { class: "way" }, consumerLink(cluster, move.source), " → ", consumerLink(cluster, move.target)), h("span", { class: "muted", text: ` ${move.why}` }),
     ))) : null,
     entry.moves.length > shown.length ? h("p", { class: "muted", text: `and ${number(entry.moves.length - shown.length)} more` }) : null,
   );

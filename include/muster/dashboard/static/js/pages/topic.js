@@ -6,12 +6,9 @@ import { commandButton, commandsOn, isUndo } from "../commands.js";
 import { h } from "../dom.js";
 import { number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
-import { banner, chip, figure, figures, lacking, pairText, partitions, saidBy } from "../parts.js";
+import { banner, chip, consumerLink, figure, figures, lacking, mark, pairText, partitions, saidBy } from "../parts.js";
 import { patchInside } from "../patch.js";
 import { href } from "../router.js";
-
-/** @typedef {import("../types.js").TopicAnswer} TopicAnswer */
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
 
 /**
  * @param {string} cluster @param {string} topic
@@ -33,7 +30,7 @@ export function topicView(cluster, topic) {
     load: async () => {
       const got = await read(of(cluster, "topics", topic));
       answer = got.body;
-      return { readAt: got.readAt, ttl: got.body.freshness.ttl };
+      return got;
     },
     draw: (known) => {
       if (!answer) return;
@@ -71,8 +68,8 @@ function drawn(answer, cluster, known) {
       ),
       row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
       answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
-        "li", { class: "waiting" }, h("span", { class: "sign", "aria-hidden": "true", text: "↻" }),
-        h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ` ${lacking(one)}: ${one.why}`),
+        "li", { class: "waiting" }, mark("↻"),
+        h("span", {}, consumerLink(cluster, one.consumer), ` ${lacking(one)}: ${one.why}`),
       ))) : null,
       decisions(answer, cluster, known),
     ),
@@ -85,14 +82,14 @@ function decisions(answer, cluster, known) {
   return h(
     "ul", { class: "problems decisions" },
     answer.pins.map((one) => h(
-      "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "◆" }),
-      h("span", {}, `${partitions(one.partitions)} pinned to `, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), ": ", saidBy(one.said, age(one.said.at)),
+      "li", {}, mark("◆"),
+      h("span", {}, `${partitions(one.partitions)} pinned to `, consumerLink(cluster, one.consumer), ": ", saidBy(one.said, age(one.said.at)),
         one.obstacle ? h("b", { class: "error", text: ` Not obeyed now: ${one.obstacle}` }) : ""),
       commandButton("unpin", known, { topic: one.topic }, { partitions: pairText(one.partitions).replaceAll(" ", "") }),
     )),
     answer.exclusions.map((one) => h(
-      "li", {}, h("span", { class: "sign", "aria-hidden": "true", text: "⊘" }),
-      h("span", {}, h("a", { href: href(cluster, "consumers", one.consumer), text: one.consumer }), " is kept from this topic: ", saidBy(one.said, age(one.said.at))),
+      "li", {}, mark("⊘"),
+      h("span", {}, consumerLink(cluster, one.consumer), " is kept from this topic: ", saidBy(one.said, age(one.said.at))),
       commandButton("include", known, { consumer: one.consumer, topic: one.topic }),
     )),
   );

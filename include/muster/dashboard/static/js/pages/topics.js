@@ -11,8 +11,6 @@ import { RemoteList } from "../remote_list.js";
 import { href } from "../router.js";
 import { link, text } from "../table.js";
 
-/** @typedef {import("../types.js").TopicRow} TopicRow */
-
 /**
  * @param {string} cluster @param {URLSearchParams} query @param {() => void} refresh
  * @returns {import("../views.js").View}

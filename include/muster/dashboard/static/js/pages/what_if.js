@@ -9,10 +9,6 @@ import { patchInside } from "../patch.js";
 import { href, setQuery } from "../router.js";
 import { link, text, VirtualTable } from "../table.js";
 
-/** @typedef {import("../types.js").WhatIfAnswer} WhatIfAnswer */
-/** @typedef {import("../types.js").ClusterAnswer} ClusterAnswer */
-/** @typedef {import("../types.js").MoveEntry} MoveEntry */
-
 /** Consumers that the form suggests at most. */
 const SUGGESTED = 200;
 const SHARES = 24;
