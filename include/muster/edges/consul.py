@@ -70,10 +70,6 @@ class ConsulCluster:
     Every call ends within the connection's `timeout` (a wait: plus its own) or raises `ConsulError`.
     """
 
-    catalog: ConsulCatalog
-    overrides: OverrideStore
-    jobs: JobMailbox
-
     def __init__(
         self,
         settings: ConsulSettings,
@@ -82,10 +78,10 @@ class ConsulCluster:
         pause: Callable[[float], None] = time.sleep,
         prefix: str = PREFIX,
     ) -> None:
-        keys = Keys(ConsulApi(settings), cluster, prefix)
-        self.overrides = OverrideStore(keys)
-        self.jobs = JobMailbox(keys)
-        self.catalog = ConsulCatalog(keys, self.overrides, service, pause)
+        self.keys = Keys(ConsulApi(settings), cluster, prefix)
+        self.overrides = OverrideStore(self.keys)
+        self.jobs = JobMailbox(self.keys)
+        self.catalog = ConsulCatalog(self.keys, self.overrides, service, pause)
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:

@@ -322,8 +322,8 @@ class SimulatedConsul(ConsulCluster):
     catalog: SimulatedCatalog
 
     def __init__(self, api: Api, moment: Callable[[], int] = lambda: 0) -> None:
-        keys = Keys(api, "c")  # type: ignore[arg-type]
+        self.keys = Keys(api, "c")  # type: ignore[arg-type]
         self.api = api
-        self.overrides = OverrideStore(keys)
-        self.jobs = JobMailbox(keys)
-        self.catalog = SimulatedCatalog(api, keys, self.overrides, moment)
+        self.overrides = OverrideStore(self.keys)
+        self.jobs = JobMailbox(self.keys)
+        self.catalog = SimulatedCatalog(api, self.keys, self.overrides, moment)
