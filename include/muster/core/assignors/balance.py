@@ -14,7 +14,7 @@ with single hand-overs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar
 
@@ -75,6 +75,17 @@ class CheapestFirst(Generic[_Taker, _Cost]):
         while heap[0][0] != (now := cost(heap[0][1])):
             heapreplace(heap, (now, heap[0][1]))
         return heap[0]
+
+    def first_but(self, passed_over: Collection[_Taker]) -> tuple[_Cost, _Taker] | None:
+        """Return the taker that costs least and is not to be `passed_over`, None if there is none."""
+        passed = []
+        found = None
+        while self._heap and (found := self.first())[1] in passed_over:
+            passed.append(heappop(self._heap))
+            found = None
+        for entry in passed:
+            heappush(self._heap, entry)
+        return found
 
     def push(self, taker: _Taker) -> None:
         """Enter `taker` with what it costs now."""
