@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor, validate
+from muster.core.assignors import AssignorError, load_assignor, run_assignor, validate
 from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.subscriptions import audiences
@@ -334,12 +333,6 @@ class TestValidation:
     def test_an_assignor_that_raises_is_named(self) -> None:
         with pytest.raises(AssignorError, match=r"assignor 'wanting' failed \(ZeroDivisionError: no luck\)"):
             run_assignor(Wanting(), self.TOPICS, self.LIVE, {})
-
-
-def test_former_names_of_the_planning_context_can_be_imported() -> None:
-    former = import_module("muster.core.assignors.circumstances")
-    assert former.Circumstances is PlanningContext
-    assert PlanningContext() == former.NOTHING_FURTHER
 
 
 class TestDocumentation:
