@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
-from muster.core.assignors.load_aware.partition_loads import partition_loads
+from muster.core.assignors.load_aware import partition_loads
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     Case,

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import load_assignor, run_assignor
-from muster.core.assignors.balance import weight_of
+from muster.core.assignors.balance import fair_shares, weight_of
 from muster.core.assignors.quota import Quota
-from muster.core.assignors.sticky.shares import fair_shares
 from muster.core.model import Assignment
 from tests.property.assignor_cases import (
     Case,

@@ -13,8 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
-from muster.core.assignors.balance import cost_of_next
-from muster.core.assignors.sticky.shares import shares_above
+from muster.core.assignors.balance import cost_of_next, shares_above
 from muster.core.model import Assignment, Consumer
 from tests.property.assignor_cases import (
     Case,

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor, validate
+from muster.core.assignors import AssignorError, load_assignor, run_assignor, validate
 from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.subscriptions import audiences
@@ -151,13 +150,10 @@ class TestSticky:
         }
         pools = [Pool.of(audience, count, before) for audience in audiences(count, live)]
         weights = dict.fromkeys(live, 1)
-        none, every = (
-            mixed_shares(pools, weights, chain_budget=0, cycle_budget=0),
-            mixed_shares(pools, weights),
-        )
+        none, every = mixed_shares(pools, weights, budget=0), mixed_shares(pools, weights)
         assert none != every
-        for budget in range(200):
-            assert mixed_shares(pools, weights, chain_budget=budget, cycle_budget=0) in (none, every)
+        for budget in range(0, 400_000, 2_500):
+            assert mixed_shares(pools, weights, budget=budget) in (none, every)
 
     def test_gives_back_what_moved_needlessly(self) -> None:
         """Loads are even either way, so nothing may move although another division is as good."""
@@ -334,12 +330,6 @@ class TestValidation:
     def test_an_assignor_that_raises_is_named(self) -> None:
         with pytest.raises(AssignorError, match=r"assignor 'wanting' failed \(ZeroDivisionError: no luck\)"):
             run_assignor(Wanting(), self.TOPICS, self.LIVE, {})
-
-
-def test_former_names_of_the_planning_context_can_be_imported() -> None:
-    former = import_module("muster.core.assignors.circumstances")
-    assert former.Circumstances is PlanningContext
-    assert PlanningContext() == former.NOTHING_FURTHER
 
 
 class TestDocumentation:

@@ -10,8 +10,9 @@ import pytest
 
 from muster.core.assignors import AssignorError, PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.api import Standbys
-from muster.core.assignors.co_partitioned.tasks import Group, Grouping
+from muster.core.assignors.co_partitioned.tasks import Grouping
 from muster.core.assignors.run import run_standbys
+from muster.core.assignors.subscriptions import Audience
 from muster.core.model import Assignment, Consumer
 
 
@@ -56,9 +57,9 @@ class TestGroups:
         consumers = live("a b") | {"c": Consumer("c", topics=frozenset({"x"}))}
         found = Grouping().of(topics(orders=4, payments=4, clicks=8, x=4, empty=0), consumers)
         assert found == (
-            Group(("clicks",), ("a", "b")),
-            Group(("orders", "payments"), ("a", "b")),
-            Group(("x",), ("a", "b", "c")),
+            Audience(("clicks",), ("a", "b")),
+            Audience(("orders", "payments"), ("a", "b")),
+            Audience(("x",), ("a", "b", "c")),
         )
 
     def test_named_groups_and_the_rest_by_themselves(self) -> None:
@@ -73,13 +74,13 @@ class TestGroups:
 
     def test_consumer_without_the_whole_group_takes_nothing_of_it(self) -> None:
         consumers = live("a b") | {"c": Consumer("c", topics=frozenset({"t"}))}
-        assert Grouping([["t", "u"]]).of(topics(t=2, u=2), consumers) == (Group(("t", "u"), ("a", "b")),)
+        assert Grouping([["t", "u"]]).of(topics(t=2, u=2), consumers) == (Audience(("t", "u"), ("a", "b")),)
 
     def test_group_that_no_consumer_takes_as_a_whole_falls_apart(self) -> None:
         consumers = {n: Consumer(n, topics=frozenset(t.split())) for n, t in {"a": "t v", "b": "u"}.items()}
         assert Grouping([["t", "u", "v"]]).of(topics(t=2, u=2, v=2), consumers) == (
-            Group(("t", "v"), ("a",)),
-            Group(("u",), ("b",)),
+            Audience(("t", "v"), ("a",)),
+            Audience(("u",), ("b",)),
         )
 
     @pytest.mark.parametrize(

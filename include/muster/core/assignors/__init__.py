@@ -14,17 +14,11 @@ from muster.core.assignors.pins import ImpossiblePin, impossible_pins
 from muster.core.assignors.run import run_assignor, run_standbys
 from muster.core.assignors.validation import validate
 
-Circumstances = PlanningContext
-NOTHING_FURTHER = EMPTY_CONTEXT
-"""The former names of `PlanningContext` and `EMPTY_CONTEXT`; they go with the next version."""
-
 __all__ = [
     "BUILT_IN",
     "EMPTY_CONTEXT",
-    "NOTHING_FURTHER",
     "Assignor",
     "AssignorError",
-    "Circumstances",
     "HasStandbys",
     "ImpossiblePin",
     "PlanningContext",

@@ -19,13 +19,13 @@ A pin is obeyed whatever the level of its consumer. What stays at a lower level,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from muster.core.assignors.api import NOTHING, Pins, Racks
 from muster.core.assignors.pins import with_pinned, without_pinned
 from muster.core.assignors.sticky import Sticky
-from muster.core.assignors.subscriptions import Audience, audiences
+from muster.core.assignors.subscriptions import audiences
 from muster.core.model import Assignment, Consumer
 
 
@@ -54,9 +54,12 @@ class Failover:
         rebalance_now: bool = False,
     ) -> Assignment:
         """See `Assignor.assign`; `pins` are those that can be obeyed, the rest is as in `PlanningContext`."""
-        active = _active(topics, consumers)
+        active, lower = _levels(topics, consumers)
         pinned_above: dict[str, dict[int, str]] = {}
-        kept = {} if self._give_back or rebalance_now else _held_by_lower_levels(topics, consumers, previous)
+        kept: dict[str, dict[int, str]] = {}
+        for topic in () if self._give_back or rebalance_now else lower:
+            owners = previous.get(topic, {})
+            kept[topic] = {p: c for p, c in owners.items() if c in lower[topic] and p in topics[topic]}
         for topic, owners in pins.items():
             for partition, consumer in owners.items():
                 of_level = pinned_above if active[consumer].subscribes(topic) else kept
@@ -69,30 +72,15 @@ class Failover:
 
 def _levels(
     topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
-) -> Iterator[tuple[Audience, set[str]]]:
-    """Yield each audience with its consumers of the highest priority, its active level."""
+) -> tuple[dict[str, Consumer], dict[str, set[str]]]:
+    """Return the consumers, each subscribed only to topics in whose active level it is, and by topic those below."""
+    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
+    lower: dict[str, set[str]] = {}
     for audience in audiences(topics, consumers):
         highest = max(consumers[consumer].priority for consumer in audience.consumers)
-        yield audience, {c for c in audience.consumers if consumers[c].priority == highest}
-
-
-def _active(topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]) -> dict[str, Consumer]:
-    """Return the consumers, each subscribed only to the topics in whose active level it is."""
-    active: dict[str, set[str]] = {consumer: set() for consumer in consumers}
-    for audience, level in _levels(topics, consumers):
-        for consumer in level:
-            active[consumer].update(audience.topics)
-    return {name: replace(consumers[name], topics=frozenset(active[name])) for name in consumers}
-
-
-def _held_by_lower_levels(
-    topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer], previous: Assignment
-) -> dict[str, dict[int, str]]:
-    """Return what live, subscribed consumers below the active level hold."""
-    held: dict[str, dict[int, str]] = {}
-    for audience, level in _levels(topics, consumers):
-        lower = set(audience.consumers) - level
-        for topic in audience.topics if lower else ():
-            owners = previous.get(topic, {})
-            held[topic] = {p: c for p, c in owners.items() if c in lower and p in topics[topic]}
-    return held
+        below = {c for c in audience.consumers if consumers[c].priority < highest}
+        for consumer in audience.consumers:
+            if consumer not in below:
+                active[consumer].update(audience.topics)
+        lower.update(dict.fromkeys(audience.topics if below else (), below))
+    return {name: replace(consumers[name], topics=frozenset(active[name])) for name in consumers}, lower

@@ -62,14 +62,12 @@ def _problems(
         yield f"expected a mapping of topic to owners, found {type(assignment).__name__}"
     if unknown := assignment.keys() - topics.keys():
         yield f"unknown topic {_listed(unknown)}"
-    covered: set[str] = set()
+    subscribers = dict.fromkeys(topics, frozenset[str]())
     for audience in audiences(topics, consumers):
-        subscribers = frozenset(audience.consumers)
-        covered.update(audience.topics)
-        for topic in audience.topics:
-            yield from _problems_of(topic, assignment.get(topic, {}), topics[topic], subscribers, consumers)
-    for topic in assignment.keys() - covered:
-        yield from _problems_of(topic, assignment[topic], frozenset(), frozenset(), consumers)
+        subscribers.update(dict.fromkeys(audience.topics, frozenset(audience.consumers)))
+    for topic, takers in subscribers.items():
+        partitions = topics[topic] if takers else frozenset[int]()
+        yield from _problems_of(topic, assignment.get(topic, {}), partitions, takers, consumers)
 
 
 def _problems_of(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Collection, Mapping, Sequence
 
-from muster.core.assignors.balance import for_weight
-from muster.core.assignors.co_partitioned.tasks import Crowd, Task
+from muster.core.assignors.balance import CheapestFirst, for_weight
+from muster.core.assignors.co_partitioned.tasks import Task
 from muster.core.model import Consumer
 
 _Pressure = tuple[int, int]
+_Candidates = CheapestFirst[str, _Pressure]
 _LOOK_AHEAD = 16
 """How many consumers next in turn are looked at for one that is as little loaded as the least loaded one."""
 
@@ -51,14 +52,17 @@ class StandbyPlacement:
         self._zone = {name: consumer.zone for name, consumer in consumers.items()}
         self._load: Counter[str] = Counter()
         self._given: Counter[str] = Counter()
-        crowds = {task.crowd.number: task.crowd for task in tasks}
-        self._candidates = {
-            number: _Candidates(crowd, self._zone, self._pressure) for number, crowd in crowds.items()
-        }
+        # The consumers that may stand by for the tasks of each crowd, by zone; and for each consumer those it is in.
+        self._candidates: dict[int, dict[str | None, _Candidates]] = defaultdict(dict)
         self._candidates_with: dict[str, list[_Candidates]] = defaultdict(list)
-        for candidates in self._candidates.values():
-            for consumer in candidates.consumers:
-                self._candidates_with[consumer].append(candidates)
+        for crowd in {task.crowd.number: task.crowd for task in tasks}.values():
+            by_zone: dict[str | None, list[str]] = defaultdict(list)
+            for consumer in crowd.consumers:
+                by_zone[self._zone[consumer]].append(consumer)
+            for zone, near in by_zone.items():
+                candidates = self._candidates[crowd.number][zone] = CheapestFirst(near, self._pressure)
+                for consumer in near:
+                    self._candidates_with[consumer].append(candidates)
 
     def keep(self, task: Task, owner: str, previous: Sequence[str]) -> None:
         """Make `task` of `owner` known, and let those of `previous` stand by for it that may."""
@@ -92,10 +96,10 @@ class StandbyPlacement:
             return False
         present = standing[place]
         others = [consumer for consumer in standing if consumer != present]
-        candidates = self._candidates[task.crowd.number]
         clashes = self._clashes(self._zone[present], task, others)
         load = for_weight(self._load[present], self._weights[present])
-        if not clashes and all(load <= self._least(candidates, zone, ())[0][0] for zone in candidates.zones):
+        candidates = self._candidates[task.crowd.number].values()
+        if not clashes and all(load <= in_zone.first()[0][0] for in_zone in candidates):
             return False  # the common case
         best = self._best(task, others, {self._owner[task], *standing})
         if best is None:
@@ -111,12 +115,11 @@ class StandbyPlacement:
 
     def _best(self, task: Task, standing: Sequence[str], taken: Collection[str]) -> str | None:
         """Return the best further standby of `task` beside `standing`, None if all are `taken`."""
-        candidates = self._candidates[task.crowd.number]
-        found: list[tuple[int, _Pressure, str]] = []
-        for zone in candidates.zones:
-            pressure, consumer = self._least(candidates, zone, taken)
-            if consumer:
-                found.append((self._clashes(zone, task, standing), pressure, consumer))
+        found = [
+            (self._clashes(zone, task, standing), *least)
+            for zone, candidates in self._candidates[task.crowd.number].items()
+            if (least := candidates.first_but(taken)) is not None
+        ]
         return min(found)[-1] if found else None
 
     def _in_turn(self, task: Task, standing: Sequence[str], taken: Collection[str], best: str) -> str:
@@ -124,12 +127,14 @@ class StandbyPlacement:
 
         The promotion is that of all that it stands by for of the owner of `task`.
         """
-        owner = self._owner[task]
-        candidates = self._candidates[task.crowd.number]
+        owner, crowd = self._owner[task], task.crowd.consumers
+        # Those after the owner; each of its tasks starts elsewhere.
+        start = bisect_left(crowd, owner) + 1 + self._given[owner] % max(1, len(crowd) - 1)
+        next_in_turn = (crowd[(start + step) % len(crowd)] for step in range(min(len(crowd), _LOOK_AHEAD)))
         clashes, load = self._clashes(self._zone[best], task, standing), self._pressure(best)[0]
         as_good = [
             consumer
-            for consumer in candidates.next_in_turn(owner, self._given[owner])
+            for consumer in next_in_turn
             if consumer not in taken
             and self._pressure(consumer)[0] == load
             and self._clashes(self._zone[consumer], task, standing) == clashes
@@ -140,21 +145,6 @@ class StandbyPlacement:
             return for_weight(reads, self._weights[consumer])
 
         return min([*as_good, best], key=promoted)
-
-    def _least(
-        self, candidates: _Candidates, zone: str | None, taken: Collection[str]
-    ) -> tuple[_Pressure, str]:
-        """Return the consumer of `zone` with the least pressure that is not `taken`, with it; '' if there is none."""
-        heap = candidates.heaps[zone]
-        passed: list[tuple[_Pressure, str]] = []
-        while heap and (heap[0][0] != self._pressure(heap[0][1]) or heap[0][1] in taken):
-            entry = heappop(heap)
-            if entry[0] == self._pressure(entry[1]):
-                passed.append(entry)
-        least = heap[0] if heap else ((0, 0), "")
-        for entry in passed:
-            heappush(heap, entry)
-        return least
 
     def _clashes(self, zone: str | None, task: Task, others: Sequence[str]) -> int:
         """Return how much speaks against a standby in `zone`: the owner's zone most, then those of other standbys."""
@@ -172,35 +162,6 @@ class StandbyPlacement:
     def _carry(self, task: Task, consumer: str, partitions: int) -> None:
         self._load[consumer] += partitions
         self._promoted[self._owner[task], consumer] += partitions
-        for candidates in self._candidates_with[consumer]:
-            candidates.changed(consumer, self._pressure(consumer))
-
-
-class _Candidates:
-    """The consumers that may stand by for the tasks of one crowd, by zone and load.
-
-    A heap holds the present pressure of each consumer and some earlier ones, which are dropped on the way.
-    """
-
-    def __init__(
-        self, crowd: Crowd, zone: Mapping[str, str | None], pressure: Callable[[str], _Pressure]
-    ) -> None:
-        self.consumers = crowd.consumers
-        self.zones = sorted({zone[consumer] for consumer in self.consumers}, key=lambda name: name or "")
-        self._zone = zone
-        self._seat = {consumer: seat for seat, consumer in enumerate(self.consumers)}
-        self.heaps: dict[str | None, list[tuple[_Pressure, str]]] = {name: [] for name in self.zones}
-        for consumer in self.consumers:
-            self.heaps[zone[consumer]].append((pressure(consumer), consumer))
-        for heap in self.heaps.values():
-            heapify(heap)
-
-    def changed(self, consumer: str, pressure: _Pressure) -> None:
-        """Note that `consumer` is under another pressure now."""
-        heappush(self.heaps[self._zone[consumer]], (pressure, consumer))
-
-    def next_in_turn(self, owner: str, given: int) -> list[str]:
-        """Return the next few after `owner`, of which `given` tasks have a standby; each task starts elsewhere."""
-        count = len(self.consumers)
-        start = self._seat.get(owner, 0) + 1 + given % max(1, count - 1)  # past the owner's own seat
-        return [self.consumers[(start + step) % count] for step in range(min(count, _LOOK_AHEAD))]
+        if partitions < 0:
+            for candidates in self._candidates_with[consumer]:
+                candidates.push(consumer)

@@ -19,7 +19,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from muster.core.assignors.balance import CheapestFirst, cost_of_next, for_weight, hand_over_in_turn
-from muster.core.assignors.co_partitioned.tasks import Group, Task
+from muster.core.assignors.co_partitioned.tasks import Task
+from muster.core.assignors.subscriptions import Audience
 
 _Kind = tuple[int, int]
 """`Task.kind`."""
@@ -33,12 +34,11 @@ class TaskBalance:
     def __init__(
         self,
         tasks: Sequence[Task],
-        groups: Sequence[Group],
+        groups: Sequence[Audience],
         weights: Mapping[str, int],
         alone: Iterable[str] = (),
     ) -> None:
         """`alone` are the consumers of single partitions that are in none of `tasks`, one entry a partition."""
-        self.tasks = tasks
         self.weights = weights
         self.owner: dict[Task, str] = {}
         self.load: Counter[str] = Counter(alone)

@@ -13,18 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.assignors.api import Standbys
-from muster.core.assignors.subscriptions import audiences
+from muster.core.assignors.subscriptions import Audience, audiences
 from muster.core.model import Assignment, Consumer
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Topics that belong together, and the consumers that subscribe to all of them, at least one; both ascending."""
-
-    topics: tuple[str, ...]
-    consumers: tuple[str, ...]
 
 
 class Grouping:
@@ -58,22 +50,25 @@ class Grouping:
 
     def of(
         self, topics: Mapping[str, frozenset[int]], consumers: Mapping[str, Consumer]
-    ) -> tuple[Group, ...]:
-        """Group those of `topics` that have partitions and a subscriber, in order of each group's first topic."""
+    ) -> tuple[Audience, ...]:
+        """Group those of `topics` that have partitions and a subscriber, in order of each group's first topic.
+
+        The consumers of a group are those that subscribe to all of its topics, at least one.
+        """
         together: dict[object, dict[tuple[str, ...], list[str]]] = {}
         for audience in audiences(topics, consumers):
             for topic in audience.topics:
                 if topics[topic]:
                     key = self._key(topic, topics[topic], audience.topics[0])
                     together.setdefault(key, {}).setdefault(audience.consumers, []).append(topic)
-        groups: list[Group] = []
+        groups: list[Audience] = []
         for by_subscribers in together.values():
             everywhere = frozenset.intersection(*map(frozenset, by_subscribers))
             if len(by_subscribers) == 1 or not everywhere:
-                groups.extend(Group(tuple(alike), takers) for takers, alike in by_subscribers.items())
+                groups.extend(Audience(tuple(alike), takers) for takers, alike in by_subscribers.items())
             else:
                 members = [topic for alike in by_subscribers.values() for topic in alike]
-                groups.append(Group(tuple(sorted(members)), tuple(sorted(everywhere))))
+                groups.append(Audience(tuple(sorted(members)), tuple(sorted(everywhere))))
         return tuple(sorted(groups, key=lambda group: group.topics))
 
     def _key(self, topic: str, partitions: frozenset[int], audience: str) -> object:
@@ -174,7 +169,7 @@ class Task:
         return [consumer for consumer in standing if consumer in self.crowd.members]
 
 
-def tasks_of(groups: Sequence[Group], topics: Mapping[str, frozenset[int]]) -> list[Task]:
+def tasks_of(groups: Sequence[Audience], topics: Mapping[str, frozenset[int]]) -> list[Task]:
     """Return all tasks, by group and number."""
     crowds: dict[tuple[str, ...], Crowd] = {}
     tasks: list[Task] = []

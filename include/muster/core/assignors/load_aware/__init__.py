@@ -24,11 +24,12 @@ comes to rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from muster.core.assignors.api import NOTHING, Loads, Pins, Racks
-from muster.core.assignors.load_aware.partition_loads import partition_loads
 from muster.core.assignors.pins import with_pinned
 from muster.core.assignors.sticky import Sticky
 from muster.core.assignors.subscriptions import audiences
@@ -37,6 +38,9 @@ from muster.core.model import Assignment, Consumer
 
 Measure = Literal["rate", "lag"]
 """What load is: records a second, or records of lag."""
+_PER_RECORD = 1000
+"""Loads count in thousandths of a record, in whole numbers."""
+_LEAST, _MOST = 1.0, 1e12
 
 
 class LoadAware:
@@ -83,3 +87,51 @@ class LoadAware:
         balancer.place(taken, with_pinned(previous, pins), pins, zones_that_matter(racks, topics, consumers))
         balancer.even_out(self.budget)
         return balancer.owners
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLoads:
+    """What each partition counts, by topic, and on average; `estimated` are those whose load is not known."""
+
+    counts: Mapping[str, Mapping[int, int]]
+    estimated: Mapping[str, frozenset[int]]
+    average: int
+
+
+def partition_loads(loads: Loads, topics: Mapping[str, Collection[int]]) -> PartitionLoads | None:
+    """Return what each partition of `topics` counts, or None if the load of none of them is known.
+
+    What a partition of known load counts depends on nothing but that load, and so is the same whatever else is known.
+    A partition whose load is not known (or is negative or no finite number) counts as the mean of those of its topic
+    that are, else of all. An idle partition counts as one record: it costs its consumer something, too.
+    """
+    known: dict[str, dict[int, int]] = {}
+    for topic, numbers in topics.items():
+        of_topic = loads.get(topic, {})
+        found = {p: load for p in numbers if (load := of_topic.get(p, -1.0)) >= 0 and math.isfinite(load)}
+        if found:
+            known[topic] = {
+                p: round(min(max(_LEAST, load), _MOST) * _PER_RECORD) for p, load in found.items()
+            }
+    every = [count for of_topic in known.values() for count in of_topic.values()]
+    if not every:
+        return None
+    average = _mean(every)
+    return PartitionLoads(
+        {topic: _of_topic(numbers, known.get(topic, {}), average) for topic, numbers in topics.items()},
+        {
+            topic: frozenset(numbers).difference(known.get(topic, ()))
+            for topic, numbers in topics.items()
+            if len(known.get(topic, ())) < len(numbers)
+        },
+        average,
+    )
+
+
+def _of_topic(partitions: Collection[int], known: Mapping[int, int], average: int) -> dict[int, int]:
+    unknown = _mean(known.values()) if known else average
+    return {p: known.get(p, unknown) for p in partitions}
+
+
+def _mean(counts: Collection[int]) -> int:
+    return round(sum(counts) / len(counts))

@@ -1,6 +1,6 @@
 """Balance measured load: where partitions stay, where new ones go, and which ones move.
 
-Loads are whole numbers (`load_aware.partition_loads`), a consumer carries `load / weight`. What makes two of them
+Loads are whole numbers (`partition_loads`), a consumer carries `load / weight`. What makes two of them
 most even is what makes the sum of `load² / weight` smallest; each move and each swap makes it smaller, so they end.
 That holds from plan to plan, too: what is moved is measured, as is everything else at both consumers, and counts the
 same in every plan. So under constant load it comes to rest, however late what has moved is measured again.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from muster.core.assignors.api import Pins
 from muster.core.assignors.balance import CheapestFirst, weight_of
-from muster.core.assignors.load_aware.partition_loads import PartitionLoads
+from muster.core.assignors.load_aware import PartitionLoads
 from muster.core.assignors.subscriptions import Audience
 from muster.core.assignors.zones import Zones
 from muster.core.model import Assignment, Consumer

@@ -9,7 +9,7 @@ What Kafka's `StickyAssignor` and `CooperativeStickyAssignor` aim at. In this or
    consumers that have to give partitions away give those that are out of their zone.
 4. Where none of that is at stake, each topic is spread over the consumers.
 
-1 and 2 are exact where all consumers subscribe to the same topics, whatever the size (`shares`), and with mixed
+1 and 2 are exact where all consumers subscribe to the same topics, whatever the size (`balance`), and with mixed
 subscriptions up to a size at which searching on would take too long (`mixed`). Pinned partitions count in both. 3
 and 4 are done as far as one pass through the moving partitions goes (`zones`, `pool`).
 """
@@ -20,12 +20,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from muster.core.assignors.api import NOTHING, Pins, Racks
-from muster.core.assignors.balance import weights_of
+from muster.core.assignors.balance import shares_above, weights_of
 from muster.core.assignors.pins import with_pinned, without_pinned
 from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
-from muster.core.assignors.sticky.shares import shares_above
-from muster.core.assignors.sticky.zones import ZoneDeal, ZoneRule, swap_for_zones
+from muster.core.assignors.sticky.zones import ZoneDeal, swap_for_zones
 from muster.core.assignors.subscriptions import Audience, audiences
 from muster.core.assignors.zones import zones_that_matter
 from muster.core.model import Assignment, Consumer
@@ -50,7 +49,8 @@ class Sticky:
             raise ValueError(f"rack_tolerance must be from 0 to less than 1, found {rack_tolerance!r}")
         if rack_moves < 0 or rack_moves != int(rack_moves):
             raise ValueError(f"rack_moves must be a whole number of at least 0, found {rack_moves!r}")
-        self._zone_rule = ZoneRule(rack_tolerance, int(rack_moves))
+        self._rack_tolerance = rack_tolerance
+        self._rack_moves = int(rack_moves)
 
     def assign(
         self,
@@ -69,12 +69,12 @@ class Sticky:
         shares = _shares(pools, weights, pins, pinned)
         assignment: dict[str, dict[int, str]] = {}
         if zones := zones_that_matter(racks, topics, consumers):
-            deal = ZoneDeal(zones, weights, self._zone_rule, shares, pinned)
+            deal = ZoneDeal(zones, weights, self._rack_tolerance, shares, pinned)
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(deal.dealt(pool, share))
-            if self._zone_rule.moves:
+            if self._rack_moves:
                 groups = [pool.audience for pool in pools]
-                swap_for_zones(zones, self._zone_rule.moves, assignment, groups, previous)
+                swap_for_zones(zones, self._rack_moves, assignment, groups, previous)
         else:
             for pool, share in zip(pools, shares, strict=True):
                 assignment.update(pool.dealt(share))

@@ -191,13 +191,9 @@ def _last_of_each(counts: Mapping[str, int], owners: Mapping[int, str]) -> list[
     found = []
     for partition in sorted(owners, reverse=True):
         consumer = owners[partition]
-        if consumer in left:
+        if left.get(consumer):
             found.append(partition)
             left[consumer] -= 1
-            if not left[consumer]:
-                del left[consumer]
-                if not left:
-                    break
     return found
 
 

@@ -8,7 +8,7 @@ Given how many partitions each consumer is to have, for the partitions that the 
 3. Where more partitions are free in a zone than its consumers have room for, they get room from consumers of zones
    that have too much of it, if that leaves all as balanced as they were, or within the tolerance.
 4. Free partitions go to consumers of their zone, then to those that still have room.
-5. If the rule allows moves for the zone alone, partitions that stayed are swapped between consumers, in the end and
+5. If moves for the zone alone are allowed, partitions that stayed are swapped between consumers, in the end and
    over all topics.
 
 Each step takes what is best at the moment, partition by partition, and does not look further ahead.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -36,18 +35,6 @@ _PAIRS = 1_000_000
 """How many pairs of kinds a swap is looked for in: some 0.5 seconds at the most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneRule:
-    """What zones may cost.
-
-    `tolerance`: by what part of its balanced share a consumer may have more or less, rounded down to partitions.
-    `moves`: how many partitions that could stay may be moved in one planning for the sake of their zone.
-    """
-
-    tolerance: float = 0.0
-    moves: int = 0
-
-
 class ZoneDeal:
     """Deals out all pools, one after the other; what one pool does within the tolerance the next one counts."""
 
@@ -55,20 +42,23 @@ class ZoneDeal:
         self,
         zones: Zones,
         weights: Mapping[str, int],
-        rule: ZoneRule,
+        tolerance: float,
         shares: Iterable[Mapping[str, int]],
         pinned: Mapping[str, int],
     ) -> None:
-        """`shares` are the balanced ones of all pools, to which come what is `pinned` to each consumer."""
+        """`shares` are the balanced ones of all pools, to which come what is `pinned` to each consumer.
+
+        `tolerance`: by what part of that a consumer may have more or less, rounded down to partitions.
+        """
         self._zones = zones
         self._weights = weights
-        self._rule = rule
+        self._tolerance = tolerance
         self._load: Counter[str] = Counter(dict.fromkeys(weights, 0))
         self._load.update(pinned)
         for share in shares:
             self._load.update(share)
         self._bounds = {
-            c: (least - int(rule.tolerance * least), most + int(rule.tolerance * most))
+            c: (least - int(tolerance * least), most + int(tolerance * most))
             for c, (least, most) in self._balanced(pinned).items()
         }
 
@@ -103,7 +93,7 @@ class ZoneDeal:
         }
 
     def _may_shift(self, source: str, target: str) -> bool:
-        if self._rule.tolerance:
+        if self._tolerance:
             return self._within_tolerance(source, target)
         gain = cost_of_next(self._load[source] - 1, self._weights[source])
         return self._cost_up(target) <= gain  # as balanced as before
@@ -115,7 +105,7 @@ class ZoneDeal:
         return cost_of_next(self._load[consumer], self._weights[consumer])
 
     def _keep_within_tolerance(self, room: _Room) -> None:
-        if not self._rule.tolerance:
+        if not self._tolerance:
             return
         takers = [c for c, places in room.items() if places > 0]
         for keeper in [c for c, places in room.items() if places < 0]:
@@ -323,8 +313,8 @@ def _spread(places: Sequence[_TopicPartition]) -> list[_TopicPartition]:
 
 def _pool_of(consumers: Iterable[str], places: Iterable[_TopicPartition]) -> Pool:
     """Return a pool of `places`, none of which has an owner."""
-    topics: dict[str, set[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, set()).add(partition)
-    audience = Audience(tuple(sorted(topics)), tuple(sorted(consumers)))
-    return Pool.of(audience, {topic: frozenset(partitions) for topic, partitions in topics.items()}, {})
+    free: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        free.setdefault(topic, []).append(partition)
+    audience = Audience(tuple(free), tuple(sorted(consumers)))
+    return Pool(audience, {topic: {} for topic in free}, free, Counter())
