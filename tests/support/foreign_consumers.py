@@ -32,12 +32,16 @@ class ForeignConsumers:
 
     @property
     def discovery(self) -> Discovery:
-        return Discovery(self.consul, self.cluster, f"{self.cluster}-service")
+        return Discovery(self.consul, self.cluster, self.service)
+
+    @property
+    def service(self) -> str:
+        return f"{self.cluster}-service"
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         """Start a consumer and wait until it is live."""
         arguments = [
-            *(name, self.cluster, self.discovery.service, self.zookeeper.hosts),
+            *(name, self.cluster, self.service, self.zookeeper.hosts),
             *(self._consul, self.kafka.bootstrap_servers, self.group),
         ]
         self.started[name] = subprocess.Popen(
@@ -59,7 +63,7 @@ class ForeignConsumers:
         """
         httpx.put(
             f"{self._consul}/v1/agent/service/register?replace-existing-checks=true",
-            json={"ID": name, "Name": self.discovery.service, "Address": "127.0.0.1", "Port": port},
+            json={"ID": name, "Name": self.service, "Address": "127.0.0.1", "Port": port},
         ).raise_for_status()
 
     def close(self) -> None:
