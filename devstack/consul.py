@@ -74,4 +74,11 @@ class Consul(Server):
 
     def get(self, path: str) -> httpx.Response:
         """Ask the agent. Raises httpx.HTTPError."""
-        return httpx.get(f"http://{self.address}{path}", timeout=2, trust_env=False)
+        return self._ask("GET", path)
+
+    def put(self, path: str) -> httpx.Response:
+        """Tell the agent. Raises httpx.HTTPError."""
+        return self._ask("PUT", path)
+
+    def _ask(self, method: str, path: str) -> httpx.Response:
+        return httpx.request(method, f"http://{self.address}{path}", timeout=2, trust_env=False)

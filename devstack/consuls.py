@@ -15,6 +15,9 @@ from devstack.consul_agent import ConsulAgent
 from devstack.errors import DevstackError
 from devstack.place import Place
 
+_FAILED = 4
+"""The status of a member of the gossip that does not answer."""
+
 
 class Member(Consul):
     """One of several servers. `number` counts from 1."""
@@ -32,6 +35,8 @@ class Member(Consul):
             "bootstrap_expect": len(self._all),
             "retry_join": [f"{one.place.address}:{one.ports['serf']}" for one in others],
             "retry_interval": "1s",
+            # How long a server that is back has to be well until it counts: 10 s by default.
+            "autopilot": {"server_stabilization_time": "2s"},
         }
 
 
@@ -64,6 +69,15 @@ class Consuls:
                 # Consul answers 429 while a server is not healthy, with the same body.
                 return int(asked.get("/v1/operator/autopilot/health").json()["FailureTolerance"])
         return 0
+
+    def rejoin(self) -> None:
+        """Have the servers look at once for agents that they hold to have failed. By themselves they do it each 30 s,
+        with some of them."""
+        for asked in self.servers:
+            with suppress(httpx.HTTPError, ValueError):
+                for member in asked.get("/v1/agent/members").json():
+                    if member["Status"] == _FAILED:
+                        asked.put(f"/v1/agent/join/{member['Addr']}:{member['Port']}")
 
     def leader(self) -> Consul:
         """The server that leads. Raises `DevstackError` while none does, or none answers."""

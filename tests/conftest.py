@@ -39,9 +39,14 @@ from tests.secured import (  # noqa: F401  fixtures
     server_certificate,
     stranger_ca,
 )
+from tests.support.airflow_home import make_database
 from tests.support.servers import running
 
 T = TypeVar("T")
+
+# Half the machine's time at the start of a JVM goes into compiling what runs for a minute. All that are started here
+# take it: servers, Spark's drivers and executors.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 SERVER_FIXTURES = {
     *("zookeeper_server", "consul_server", "kafka_server"),
@@ -50,16 +55,17 @@ SERVER_FIXTURES = {
 
 
 HEAVY = (
-    *("tests/e2e/", "tests/faults/real/", "tests/hosts/"),
-    *("tests/spark/test_consumer_job.py", "tests/spark/test_topics_come_and_go.py"),
+    *("tests/e2e/", "tests/faults/real/", "tests/hosts/", "tests/spark/test_consumer_job.py"),
     *(
         "tests/dags/test_running_airflow.py",
-        "tests/dags/test_pruning.py",
-        "tests/dags/test_security_secrets.py",
+        "tests/dags/test_cluster_mode.py",
+        "tests/dags/test_spark_standalone.py",
     ),
-    *("tests/dags/test_cluster_mode.py", "tests/dags/test_spark_standalone.py"),
 )
-"""Who starts a whole Airflow, or several Sparks."""
+"""What starts a whole Airflow, several hosts or several Sparks."""
+
+SLOW_FIRST = ("airflow", "spark", "stack")
+"""Marks of what takes long."""
 
 
 class Eventually(Protocol):
@@ -69,23 +75,31 @@ class Eventually(Protocol):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever uses a server is marked `stack`, so that `-m "not stack"` needs none.
+    """Mark what uses a server with `stack`, so that `-m "not stack"` needs none.
 
-    Where several processes share the tests, what takes longest comes first, and the others fill up the end.
+    Where several processes share the tests, the files that take longest come first, and the others fill up the end.
     """
+    slow: set[str] = set()
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+        if any(item.get_closest_marker(mark) for mark in SLOW_FIRST):
+            slow.add(scope_of(item.nodeid))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(HEAVY))
+        items.sort(key=lambda item: (not item.nodeid.startswith(HEAVY), scope_of(item.nodeid) not in slow))
+
+
+def scope_of(nodeid: str) -> str:
+    """Return what a test shares its process with: the heavy ones with each other, the others with their file."""
+    return "heavy" if nodeid.startswith(HEAVY) else nodeid.partition("::")[0]
 
 
 class InTurn(LoadScopeScheduling):
     """Has one process take all `HEAVY` tests, one after the other: two such stacks at once keep a small machine so
-    busy that neither gets on. The others go file by file to who is free."""
+    busy that neither gets on. The others go file by file to the process that is free."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "heavy" if nodeid.startswith(HEAVY) else nodeid.partition("::")[0]
+        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> InTurn:
@@ -134,6 +148,12 @@ def consul(consul_server: Consul) -> ConsulSettings:
 @pytest.fixture(scope="session")
 def kafka(kafka_server: Kafka) -> KafkaSettings:
     return KafkaSettings(config={"bootstrap.servers": kafka_server.address})
+
+
+@pytest.fixture(scope="session")
+def airflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new database of Airflow's, to be copied."""
+    return make_database(tmp_path_factory.mktemp("airflow-database"))
 
 
 @pytest.fixture(scope="session")

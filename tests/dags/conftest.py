@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,11 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="muster-airflow-ho
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
 os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "false"
 
+from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from tests.dags.runs import ROOT
+from tests.dags.dag_runner import ROOT
+from tests.support.airflow_home import environment_of
+from tests.support.hand_coordinator import HandCoordinator, coordinating
 
 LIGHT_CONSUMER = Path(__file__).parent / "light_consumer.py"
 
@@ -33,25 +35,25 @@ def cluster_name() -> str:
     return f"c{uuid.uuid4().hex[:8]}"
 
 
+@pytest.fixture
+def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
+    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
+
+
+@pytest.fixture
+def coordinator(
+    zookeeper: ZooKeeperSettings, kafka: KafkaSettings, cluster_name: str
+) -> Iterator[HandCoordinator]:
+    """Assigns the cluster's topics by hand."""
+    with coordinating(zookeeper, kafka, cluster_name, f"{cluster_name}-group") as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
-def airflow_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def airflow_environment(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     home = tmp_path_factory.mktemp("airflow")
-    environment = {
-        "AIRFLOW_HOME": str(home),
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(ROOT)]),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
-    }
-    subprocess.run(
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        env=os.environ | environment,
-        check=True,
-        capture_output=True,
-        timeout=180,
-    )
-    return environment
+    shutil.copyfile(airflow_database, home / "airflow.db")
+    return environment_of(home) | {"AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins")}
 
 
 @pytest.fixture

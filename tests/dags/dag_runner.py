@@ -12,9 +12,25 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 180.0
 """Seconds that a run may take."""
+
+
+class Run:
+    """What came of one DAG run: `state`, `note`, `tasks`, `xcoms`, `events` and the whole `log`."""
+
+    def __init__(self, code: int, log: str) -> None:
+        self.log = log
+        assert code == 0, log
+        found = json.loads(next(line for line in reversed(log.splitlines()) if line.startswith("{")))
+        self.state: str = found["state"]
+        self.note: str | None = found["note"]
+        self.tasks: dict[str, str] = found["tasks"]
+        self.xcoms: dict[str, Any] = found["xcoms"]
+        self.events: list[tuple[str, dict[str, Any]]] = found["events"]
 
 
 class DagRunner:
@@ -25,9 +41,23 @@ class DagRunner:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> int:
-        """Exit code of one run, whose output goes to `log`. AssertionError if it does not end."""
-        order = {"arguments": arguments, "environment": dict(environment), "log": str(log)}
+    def run(
+        self,
+        file: str,
+        dag_id: str,
+        environment: Mapping[str, str],
+        log: Path,
+        conf: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Run a DAG of `file` in the folder `dags`, with its output in `log`. AssertionError if it does not end."""
+        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(dict(conf or {}))]
+        code = self._order({"arguments": arguments, "environment": dict(environment), "log": str(log)})
+        if code is None:
+            raise AssertionError(f"the run did not end within {TIMEOUT:g} s: {log.read_text()}")
+        return Run(code, log.read_text())
+
+    def _order(self, order: dict[str, Any]) -> int | None:
+        """Have `run_dag.py` do one run; its exit code, None if it does not end."""
         with self._lock:
             process = self._process = self._process or self._start()
             assert process.stdin is not None
@@ -39,7 +69,7 @@ class DagRunner:
                 answered = selector.select(TIMEOUT)
             if not answered or not (line := process.stdout.readline()):
                 self.close()
-                raise AssertionError(f"the run did not end within {TIMEOUT:g} s: {log.read_text()}")
+                return None
             return int(line)
 
     def close(self) -> None:

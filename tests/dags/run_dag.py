@@ -1,7 +1,8 @@
 """Runs DAGs with `dag.test()`, each in a process of its own, and prints what came of it as the last line, in JSON.
 
 A process of its own, because Airflow keeps database, configuration and connections for as long as one lasts. Each is
-forked from one that has imported Airflow and done nothing with it, which spares half of a run's time.
+forked from one that has imported everything and made Airflow's API for tasks, which every run needs and takes seconds
+to make; neither opens a connection.
 
 It reads a line of JSON for each run (`arguments`, `environment`, `log`: where the output goes) and answers with a
 line that holds the exit code.
@@ -15,22 +16,46 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 from airflow.dag_processing.dagbag import DagBag
 from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.dagrun import DagRunNote
 from airflow.models.xcom import XComModel
+from airflow.sdk.execution_time.supervisor import in_process_api_server
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+KEPT = (
+    *("airflow.", "cadwyn", "fastapi", "pydantic", "sqlalchemy.", "structlog"),
+    *("confluent_kafka", "consul", "httpx", "kazoo", "muster."),
+)
+"""Modules that a run imported and the next one finds imported. None of them does anything before it is called."""
+
+
+def bundle(dag_file: Path) -> Path:
+    """Have Airflow know `dag_file` alone, and return where it is then.
+
+    Before each run `dag.test()` parses all files of the folder and writes all their DAGs to the database.
+    """
+    folder = Path(os.environ["AIRFLOW_HOME"], "bundles", dag_file.stem)
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / dag_file.name
+    if not link.is_symlink():
+        link.symlink_to(dag_file)
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    config = [{"name": "dags-folder", "classpath": local, "kwargs": {"path": str(folder)}}]
+    os.environ["AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"] = json.dumps(config)
+    return link
+
 
 def run(dag_file: str, dag_id: str, conf: str) -> None:
     # As Airflow's task runner does when it starts; `dag.test()` leaves it out.
     stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
-    bag = DagBag(dag_file)
+    bag = DagBag(bundle(Path(dag_file)))
     if bag.import_errors:
         sys.exit(f"import errors: {bag.import_errors}")
     run = bag.dags[dag_id].test(run_conf=json.loads(conf))
@@ -85,6 +110,7 @@ def in_child(order: dict[str, Any], names: IO[str]) -> int:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Airflow logs to its standard output, also while it is imported
+    in_process_api_server().app._cadwyn_initialize()  # as the first request does, which is each run's own
     for line in sys.stdin:
         reading, writing = os.pipe()
         if (child := os.fork()) == 0:
@@ -95,9 +121,8 @@ def main() -> None:
             imported = names.read()  # until the child ends, or whatever inherited the pipe from it
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(code, file=answers, flush=True)
-        # What a run imports, the next one finds there already; Muster's own modules are always imported anew.
         for name in json.loads(imported or "[]"):
-            if name.startswith(("airflow.", "fastapi", "cadwyn", "structlog", "sqlalchemy.")):
+            if name.startswith(KEPT):
                 with suppress(Exception):
                     importlib.import_module(name)
 

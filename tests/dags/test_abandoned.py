@@ -10,16 +10,10 @@ import pytest
 from muster.airflow.abandoned import stop_abandoned
 from muster.airflow.submission import Submission, TaskRef
 from muster.edges.consul import ConsulCluster
-from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 
 WATCH = TaskRef("ti", "dag", "run", "consumer", 0)
 NOTE = Submission("i1", "h", 0.0, watch=WATCH)
-
-
-@pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
-    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
 
 
 @pytest.fixture

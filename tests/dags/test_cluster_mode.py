@@ -15,22 +15,19 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowFailException
-from kazoo.client import KazooClient
 from pydantic import SecretStr
 
 from devstack.guard import guard
 from devstack.leftovers import MARKER, end_all
 from devstack.yarn import NodeManager, ResourceManager
 from muster.airflow.submission import Submission, SubmissionError, submit_to_cluster
-from muster.core.model import TopicAssignment
-from muster.core.wire import assignment_path, format_assignment
 from muster.edges.consul import ConsulCluster
-from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, WriteClusters, connection
-from tests.spark.topics import create_topic, numbered, produce
+from tests.spark.topics import committed, create_topic, numbered, produce
+from tests.support.hand_coordinator import HandCoordinator
 from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
@@ -94,6 +91,9 @@ def on_yarn(
                 "spark.executorEnv.PYTHONPATH": str(INCLUDE),
                 f"spark.yarn.appMasterEnv.{MARKER}": mark,
                 f"spark.executorEnv.{MARKER}": mark,
+                # A container gets none of the environment.
+                "spark.driver.extraJavaOptions": os.environ["JDK_JAVA_OPTIONS"],
+                "spark.executor.extraJavaOptions": os.environ["JDK_JAVA_OPTIONS"],
             },
         },
     )
@@ -111,43 +111,32 @@ def _spark_home() -> Path:
 @pytest.mark.usefixtures("on_yarn")
 def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     yarn: ResourceManager,
-    zookeeper: ZooKeeperSettings,
-    consul: ConsulSettings,
+    coordinator: HandCoordinator,
+    discovery: ConsulCluster,
     kafka: KafkaSettings,
     cluster_name: str,
     eventually: Eventually,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    discovery = ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
     task = Task(cluster_name, discovery)
     topic = create_topic(kafka, 2)
     produce(kafka, topic, {0: numbered("a", 100), 1: numbered("b", 50)})
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    try:
-        path = assignment_path(cluster_name, topic)
-        node = TopicAssignment(
-            kafka.bootstrap_servers, f"{cluster_name}-group", dict.fromkeys((0, 1), task.consumer), 1
-        )
-        client.create(path, format_assignment(node), makepath=True)
+    coordinator.assign(topic, dict.fromkeys((0, 1), task.consumer))
 
-        trigger = task.execute()  # it is live, and the task is deferred: nobody waited for the job's end
+    trigger = task.execute()  # it is live, and the task is deferred: nobody waited for the job's end
 
-        name = f"muster {cluster_name} {task.consumer}"
-        assert yarn.applications()[name] == "RUNNING"
-        assert task.submission.process is None  # there is no process on this machine to watch
-        registration = discovery.catalog.members().registered[task.consumer]
+    name = f"muster {cluster_name} {task.consumer}"
+    assert yarn.applications()[name] == "RUNNING"
+    assert task.submission.process is None  # there is no process on this machine to watch
+    registration = discovery.catalog.members().registered[task.consumer]
 
-        def both_are_read() -> bool:
-            url = f"http://{registration.address}:{registration.port}/status"
-            on_topic = httpx.get(url, timeout=5, trust_env=False).json()["topics"].get(topic, {})
-            return on_topic.get("running") == [0, 1]
+    def both_are_read() -> bool:
+        url = f"http://{registration.address}:{registration.port}/status"
+        on_topic = httpx.get(url, timeout=5, trust_env=False).json()["topics"].get(topic, {})
+        return on_topic.get("running") == [0, 1]
 
-        eventually(both_are_read, 60)
-        eventually(lambda: _committed(kafka, f"{cluster_name}-group", topic) == {0: 100, 1: 50}, 60)
-    finally:
-        client.stop()
-        client.close()
+    eventually(both_are_read, 60)
+    eventually(lambda: committed(kafka, f"{cluster_name}-group", topic, (0, 1)) == {0: 100, 1: 50}, 60)
     assert registration.meta["note"] == NOTE
     assert NOTE not in capfd.readouterr().out  # the settings hold secrets, and are on no command line
 
@@ -157,14 +146,6 @@ def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     assert event["stopped_by"] == {"who": "ann", "why": "enough"}
     assert not task.registered()
     eventually(lambda: yarn.applications()[name] == "FINISHED/SUCCEEDED", 60)
-
-
-def _committed(kafka: KafkaSettings, group: str, topic: str) -> dict[int, int]:
-    offsets = GroupOffsets(kafka, group)
-    try:
-        return {p: at or 0 for (_, p), at in offsets.committed([(topic, 0), (topic, 1)]).items()}
-    finally:
-        offsets.close()
 
 
 TOKEN = str(uuid.uuid4())
@@ -264,7 +245,7 @@ def test_missing_kubernetes_provider_is_named(
     write_clusters: WriteClusters,
     light_connections: None,
     cluster_name: str,
-    consul: ConsulSettings,
+    discovery: ConsulCluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_clusters(cluster_name)
@@ -272,7 +253,7 @@ def test_missing_kubernetes_provider_is_named(
         "AIRFLOW_CONN_MUSTER_SPARK",
         connection(conn_type="spark", host="k8s://https://cluster.example", extra={"deploy-mode": "cluster"}),
     )
-    task = Task(cluster_name, ConsulCluster(consul, cluster_name, f"{cluster_name}-service"))
+    task = Task(cluster_name, discovery)
 
     with pytest.raises(AirflowFailException, match="install apache-airflow-providers-cncf-kubernetes"):
         task.operator.execute(task.context)

@@ -33,7 +33,6 @@ from muster.airflow.processes import Life, ProcessRef, this_host
 from muster.airflow.stopping import BY_AIRFLOW
 from muster.airflow.trigger import ConsumerTrigger
 from muster.edges.consul import ConsulCluster
-from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
 from tests.support.operator_task import Task, first_event
@@ -45,11 +44,6 @@ def runs(pid: int) -> bool:
     """Whether `pid` runs; who has ended and waits to be reaped does not."""
     process = ProcessRef.of(this_host(), pid)
     return process is not None and process.life() is Life.RUNNING
-
-
-@pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
-    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
 
 
 @pytest.fixture
@@ -83,17 +77,42 @@ def make(
         discovery.catalog.deregister(life.consumer)
 
 
-def test_consumer_has_a_session_of_its_own_and_its_log_is_in_the_tasks_log(make, capsys):
+def test_live_consumer_goes_on_whatever_becomes_of_its_trigger_and_is_adopted(
+    make, write_clusters, capsys, monkeypatch
+):
     life = make()
-    life.execute()
+    trigger = life.execute()
     assert life.registered()
     leader = life.submission.process
     assert leader is not None
     assert leader.life() is Life.RUNNING
-    assert os.getsid(leader.pid) == leader.pid != os.getsid(0)
+    assert os.getsid(leader.pid) == leader.pid != os.getsid(0), "it has a session of its own"
     assert os.getpgid(life.driver) == leader.pid
-    assert f"light consumer {life.consumer} begins" in capsys.readouterr().out
+    assert f"light consumer {life.consumer} begins" in capsys.readouterr().out, "its log is in the task's log"
     assert "MUSTER_CONSUMER" not in " ".join(psutil.Process(leader.pid).cmdline())
+
+    lost = ConsumerTrigger(**trigger.serialize()[1])
+    with monkeypatch.context() as patched:
+        with_task(lost, life, patched, "deferred")
+        asyncio.run(lost.on_kill())
+    assert life.registered(), "a triggerer that lost its trigger to another stops nothing"
+    assert life.discovery.jobs.stop_request(life.consumer) is None
+
+    monkeypatch.setattr(module, "RECOUNT", 0.5)
+    assert trigger.instances == 1
+    write_clusters(life.operator.cluster, count=2)
+    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
+    assert event == {"more": 2}, "more consumers in the settings have the task scheduled again"
+    with pytest.raises(AirflowRescheduleException):
+        life.operator.execute_complete(life.context, event)
+    assert life.execute().incarnation == trigger.incarnation
+
+    first = life.submission
+    life.context = {"ti": life.task_instance("try-2")}
+    adopting = life.execute()
+    assert life.submission.incarnation == first.incarnation == adopting.incarnation, "the next try adopts it"
+    assert life.submission.pid == first.pid
+    assert life.submission.watch.id == "try-2"
 
 
 def test_sigterm_to_the_whole_group_reaches_the_driver_only(make, eventually: Eventually):
@@ -105,17 +124,6 @@ def test_sigterm_to_the_whole_group_reaches_the_driver_only(make, eventually: Ev
     eventually(lambda: leader.life() is Life.ENDED, 20)
     assert not life.registered()
     assert "leaves in order" in Path(life.submission.log).read_text()
-
-
-def test_live_consumer_is_adopted(make):
-    life = make()
-    life.execute()
-    first = life.submission
-    life.context = {"ti": life.task_instance("try-2")}
-    trigger = life.execute()
-    assert life.submission.incarnation == first.incarnation == trigger.incarnation
-    assert life.submission.pid == first.pid
-    assert life.submission.watch.id == "try-2"
 
 
 def test_starting_consumer_is_waited_for_and_not_submitted_twice(make, eventually: Eventually):
@@ -217,14 +225,7 @@ def test_the_trigger_fires_when_the_driver_dies_and_the_task_is_scheduled_again_
     assert event["stopped_by"] is None
     with scheduled_again(AGAIN, r"driver process has ended(.|\n)*light consumer dies, as it was told"):
         life.operator.execute_complete(life.context, event)
-
-
-def test_retry_submits_a_dead_consumer_again(make):
-    life = make(exit_after=2)
-    trigger = life.execute()
-    asyncio.run(asyncio.wait_for(first_event(trigger), 30))
-    again = life.execute()
-    assert again.incarnation != trigger.incarnation
+    assert life.execute().incarnation != trigger.incarnation, "the next try submits it again"
 
 
 def test_consumer_that_a_person_stopped_ends_as_skipped(make):
@@ -252,19 +253,6 @@ def test_consumer_that_a_person_stops_while_it_starts_ends_as_skipped(make, even
     running.join(40)
     assert isinstance(raised[0], AirflowSkipException)
     assert "stopped by anna: a mistake" in str(raised[0])
-
-
-def test_more_consumers_in_the_settings_have_the_task_scheduled_again(make, write_clusters, monkeypatch):
-    monkeypatch.setattr(module, "RECOUNT", 0.5)
-    life = make()
-    trigger = life.execute()
-    assert trigger.instances == 1
-    write_clusters(life.operator.cluster, count=2)
-    event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
-    assert event == {"more": 2}
-    with pytest.raises(AirflowRescheduleException):
-        life.operator.execute_complete(life.context, event)
-    assert life.execute().incarnation == trigger.incarnation
 
 
 def test_consumer_that_another_try_stopped_is_submitted_again_at_once(make):
@@ -369,15 +357,6 @@ def with_task(
     monkeypatch.setattr(
         module.RuntimeTaskInstance, "get_task_states", lambda **_: {"run": {"consumer_0": state}}
     )
-
-
-def test_a_triggerer_that_lost_its_trigger_to_another_stops_nothing(make, monkeypatch):
-    life = make()
-    trigger = life.execute()
-    with_task(trigger, life, monkeypatch, "deferred")
-    asyncio.run(trigger.on_kill())
-    assert life.registered()
-    assert life.discovery.jobs.stop_request(life.consumer) is None
 
 
 def test_clearing_stops_even_if_the_next_try_is_deferred_already(make, monkeypatch):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,31 +18,19 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 
 from muster.core.history import CommandEntry, Transitions
-from muster.core.model import TopicSnapshot
+from muster.core.model import TopicAssignment, TopicSnapshot
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
-from tests.dags.dag_runner import DagRunner
-from tests.dags.runs import ROOT, Run
+from tests.dags.dag_runner import DagRunner, Run
+from tests.support.foreign_consumers import ForeignConsumers
 
 pytestmark = pytest.mark.airflow
-
-FOREIGN = ROOT / "tests" / "integration" / "plain_foreign_consumer.py"
-
-
-RunDag = Callable[..., Run]
-
-
-@pytest.fixture
-def run_log(tmp_path: Path) -> Path:
-    """What the last run printed, growing while it runs."""
-    return tmp_path / "run.log"
 
 
 @pytest.fixture(scope="module")
@@ -52,190 +40,181 @@ def runner(airflow_environment: dict[str, str]) -> Iterator[DagRunner]:
     runner.close()
 
 
+@dataclass
+class Site:
+    """A cluster of its own on the servers that all share, and the runs of its DAGs."""
+
+    name: str
+    folder: Path
+    zookeeper: ZooKeeperSettings
+    discovery: ConsulCluster
+    kafka: KafkaSettings
+    foreign: ForeignConsumers
+    write_clusters: WriteClusters
+    run: Callable[..., Run]
+
+    @cached_property
+    def topic(self) -> str:
+        """A topic of four partitions in Kafka."""
+        name = f"t-{self.name}"
+        admin = AdminClient(dict(self.kafka.config))  # its futures need it alive
+        admin.create_topics([NewTopic(name, 4, 1)])[name].result(20)
+        return name
+
+    @property
+    def log(self) -> Path:
+        """What the last run printed, growing while it runs."""
+        return self.folder / "run.log"
+
+    def write(self, *more_topics: str, **settings: Any) -> Path:
+        """Write `clusters.yaml`: a cluster without consumers of Airflow's, with the topic and `more_topics`."""
+        return self.write_clusters(self.name, count=0, topics=[self.topic, *more_topics], **settings)
+
+    def coordinate(self) -> Run:
+        return self.run("muster_coordinator.py", f"muster_coordinator__{self.name}")
+
+    def command(self, name: str, **form: Any) -> Run:
+        """Run a command's DAG with a form."""
+        form = {"cluster": self.name, "reason": "release"} | form
+        return self.run("muster_commands.py", f"muster_{name}", form)
+
+    def consumers(self) -> Run:
+        return self.run("muster_consumers.py", f"muster_consumers__{self.name}")
+
+    def store(self) -> TopicStore:
+        return TopicStore(self.zookeeper, self.name, read_only=True)
+
+    def assignment(self) -> TopicAssignment:
+        with self.store() as store:
+            snapshot = store.snapshots()[self.topic]
+        assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+        return snapshot.assignment
+
+    def owners(self) -> dict[int, str]:
+        return dict(self.assignment().owners)
+
+    def on_stuck(
+        self, text: str = "{{ ti.task_id }}: {{ (exception | string).splitlines()[0] }}"
+    ) -> list[Any]:
+        """The setting that has `alerts` keep what is told."""
+        options = {"path": str(self.folder / "told"), "text": text}
+        return [{"notifier": "tests.dags.told.FileNotifier", "options": options}]
+
+    def alerts(self) -> list[str]:
+        """What the notifier was called with, in alphabetical order."""
+        path = self.folder / "told"
+        return sorted(path.read_text().splitlines()) if path.exists() else []
+
+
 @pytest.fixture
-def run_dag(
-    airflow_environment: dict[str, str], connections: None, runner: DagRunner, run_log: Path
-) -> RunDag:
-    def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
-        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(conf or {})]
-        code = runner.run(arguments, os.environ | airflow_environment, run_log)
-        return Run(code, run_log.read_text())
-
-    return run
-
-
-@pytest.fixture
-def coordinate(run_dag: RunDag, cluster_name: str) -> Callable[[], Run]:
-    return lambda: run_dag("muster_coordinator.py", f"muster_coordinator__{cluster_name}")
-
-
-@pytest.fixture
-def topic(kafka: KafkaSettings, cluster_name: str) -> str:
-    name = f"t-{cluster_name}"
-    admin = AdminClient(dict(kafka.config))
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(20)
-    return name
-
-
-@pytest.fixture
-def discovery(consul: ConsulSettings, cluster_name: str) -> ConsulCluster:
-    return ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
-
-
-@pytest.fixture
-def start_consumer(
+def site(
     cluster_name: str,
+    tmp_path: Path,
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,
     kafka: KafkaSettings,
     discovery: ConsulCluster,
+    write_clusters: WriteClusters,
+    connections: None,
+    airflow_environment: dict[str, str],
+    runner: DagRunner,
     eventually: Eventually,
-) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Start a consumer that knows the protocol and shares no code with Muster."""
-    started: list[subprocess.Popen[bytes]] = []
-    names: list[str] = []
+) -> Iterator[Site]:
+    def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
+        return runner.run(file, dag_id, os.environ | airflow_environment, made.log, conf)
 
-    def start(name: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                str(FOREIGN),
-                name,
-                cluster_name,
-                f"{cluster_name}-service",
-                zookeeper.hosts,
-                f"http://{consul.host}:{consul.port}",
-                kafka.bootstrap_servers,
-                f"{cluster_name}-group",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-        )
-        started.append(process)
-        names.append(name)
-
-        def live() -> bool:
-            membership = discovery.catalog.members().membership
-            return membership is not None and name in membership.live
-
-        eventually(live, 20, f"{name} is live")
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-    for name in names:
-        discovery.catalog.deregister(
-            name
-        )  # else Consul goes on to check a port that another test's driver may get
+    foreign = ForeignConsumers(cluster_name, f"{cluster_name}-group", zookeeper, consul, kafka, eventually)
+    made = Site(cluster_name, tmp_path, zookeeper, discovery, kafka, foreign, write_clusters, run)
+    yield made
+    foreign.close()
 
 
-def assigned(zookeeper: ZooKeeperSettings, cluster: str, topic: str) -> dict[str, str]:
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start()
-    try:
-        data, _ = client.get(f"/consumers/{cluster}/assignments/{topic}")
-        owners: dict[str, str] = json.loads(data)["assignments"]
-        return owners
-    finally:
-        client.stop()
-        client.close()
+ALL_ONE = dict.fromkeys(range(4), "one")
 
 
-def test_a_rebalance_is_written_and_audited_and_a_tick_skips(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    start_consumer("one")
-    first = coordinate()
+def test_a_rebalance_is_written_and_audited_and_a_tick_skips(site: Site):
+    site.write()
+    site.foreign.start("one")
+    first = site.coordinate()
     assert first.tasks == dict.fromkeys(
         ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state"), "success"
     )
     assert first.state == "success"
     [(uri, event)] = first.events
-    assert uri == f"muster://{cluster_name}/rebalances"
+    assert uri == f"muster://{site.name}/rebalances"
     assert event["moved"] == 4
-    assert event["changes"][0]["topic"] == topic
+    assert event["changes"][0]["topic"] == site.topic
     assert event["changes"][0]["before"] == "Initial"
     assert event["changes"][-1]["after"] == "Stable"
     assert event["summary"] in first.log
     assert first.note == event["summary"]
-    assert event["run"].startswith(f"muster_coordinator__{cluster_name} ")
+    assert event["run"].startswith(f"muster_coordinator__{site.name} ")
     assert event["seconds"] > 0
-    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+    with site.store() as store:
         [rebalance] = events(store.history().records, time.time())
     assert isinstance(rebalance, Rebalance)
     assert (rebalance.by, rebalance.moved) == ((event["run"],), 4)
     assert rebalance.ended is not None
     assert first.xcoms["advance_state.return_value"] == event
-    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+    assert site.owners() == ALL_ONE
 
-    tick = coordinate()
+    tick = site.coordinate()
     assert tick.tasks["compute_assignment"] == "success"
     assert tick.tasks["advance_state"] == "skipped"
     assert tick.state == "success"
     assert not tick.events
     assert tick.note is None
 
-    start_consumer("two")
-    joined = coordinate()
+    site.foreign.start("two")
+    joined = site.coordinate()
     [(_, event)] = joined.events
     assert event["moved"] == 2
-    assert sorted(assigned(zookeeper, cluster_name, topic).values()) == ["one", "one", "two", "two"]
+    assert sorted(site.owners().values()) == ["one", "one", "two", "two"]
 
 
-def test_status_quo_is_kept_visibly_without_consumers(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    run = coordinate()
+def test_status_quo_is_kept_visibly_without_consumers(site: Site):
+    site.write()
+    run = site.coordinate()
     assert run.tasks["compute_assignment"] == "skipped"
     assert run.tasks["advance_state"] == "skipped"
     assert "status quo kept: no consumer is live" in run.log
     assert run.state == "success"
 
 
-def test_kafka_out_of_reach_fails_its_task_and_the_run_but_not_the_rebalance(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper, monkeypatch
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    start_consumer("one")
-    coordinate()
-    start_consumer("two")
+def test_kafka_out_of_reach_fails_its_task_and_the_run_but_not_the_rebalance(site: Site, monkeypatch):
+    site.write()
+    site.foreign.start("one")
+    site.coordinate()
+    site.foreign.start("two")
     nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 3}
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", json.dumps({"conn_type": "kafka", "extra": nowhere}))
-    rebalance = coordinate()
+    rebalance = site.coordinate()
     assert rebalance.tasks["fetch_partitions"] == "failed"
     assert rebalance.tasks["advance_state"] == "success"
-    assert "two" in assigned(zookeeper, cluster_name, topic).values()
+    assert "two" in site.owners().values()
     [(_, event)] = rebalance.events
     assert "127.0.0.1:9" in event["trouble"][0]
-    after = coordinate()
+    after = site.coordinate()
     assert after.tasks["compute_assignment"] == "failed"
     assert after.state == "failed"
     assert "the last known partitions stand" in after.log
 
 
-def test_a_missing_topic_fails_the_run_after_the_others_were_served(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper
-):
-    write_clusters(cluster_name, count=0, topics=[topic, "not-there"])
-    start_consumer("one")
-    coordinate()
-    assert len(assigned(zookeeper, cluster_name, topic)) == 4
-    run = coordinate()
+def test_a_missing_topic_fails_the_run_after_the_others_were_served(site: Site):
+    site.write("not-there")
+    site.foreign.start("one")
+    site.coordinate()
+    assert len(site.owners()) == 4
+    run = site.coordinate()
     assert run.state == "failed"
     assert "topic not-there is not in Kafka" in run.log
 
 
-def test_zookeeper_out_of_reach_fails_the_run(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, monkeypatch
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
+def test_zookeeper_out_of_reach_fails_the_run(site: Site, monkeypatch):
+    site.write()
     nowhere = {"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 2}}
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_ZOOKEEPER", json.dumps(nowhere))
-    run = coordinate()
+    run = site.coordinate()
     assert run.state == "failed"
     assert run.tasks["fetch_partitions"] == "failed"
     assert run.tasks["fetch_consumers"] == "success", "it needs Consul alone"
@@ -244,42 +223,26 @@ def test_zookeeper_out_of_reach_fails_the_run(
     assert "127.0.0.1:9" in run.log
 
 
-def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
-    write_clusters: WriteClusters,
-    coordinate,
-    topic,
-    cluster_name,
-    start_consumer,
-    consul,
-    tmp_path: Path,
-):
-    told = tmp_path / "told"
-    write_clusters(cluster_name, count=0, topics=[topic])
-    process = start_consumer("one")
-    coordinate()
-    notifier = {
-        "notifier": "tests.dags.told.FileNotifier",
-        "options": {"path": str(told), "text": "{{ ti.task_id }}"},
-    }
-    patient = {"stuck_after": "1s", "advance_budget": "1s", "on_stuck": [notifier]}
-    write_clusters(cluster_name, count=0, topics=[topic], **patient)
-    # Frozen, with nothing in Consul that says so. Its check goes first: one that asks a frozen consumer keeps Consul
-    # from replacing it until its time is over.
-    start_consumer("two")
-    register_without_check(consul, cluster_name, 9)
+def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(site: Site):
+    site.write()
+    process = site.foreign.start("one")
+    site.coordinate()
+    site.write(stuck_after="1s", advance_budget="1s", on_stuck=site.on_stuck("{{ ti.task_id }}"))
+    site.foreign.start("two")
+    site.foreign.unchecked("one")
     process.send_signal(signal.SIGSTOP)
     try:
-        coordinate()
+        site.coordinate()
         time.sleep(1)
-        run = coordinate()
-        again = coordinate()
+        run = site.coordinate()
+        again = site.coordinate()
     finally:
         process.send_signal(signal.SIGCONT)
     assert run.tasks["advance_state"] == "failed"
     assert run.state == "failed"
     message = run.note or ""
     for part in (
-        f"topic {topic} is ",
+        f"topic {site.topic} is ",
         "longer than stuck_after (1 s)",
         "consumer one does not",
         "muster_isolate",
@@ -287,61 +250,44 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(
         assert part in message
     assert message in run.log.replace("\\n", "\n")
     [(uri, event)] = run.events
-    assert uri == f"muster://{cluster_name}/stuck"
-    assert event["stuck"][0].startswith(f"topic {topic} is ")
+    assert uri == f"muster://{site.name}/stuck"
+    assert event["stuck"][0].startswith(f"topic {site.topic} is ")
     # Alerted once: the second failure in a row is no news.
     assert again.tasks["advance_state"] == "failed"
-    assert told.read_text() == "advance_state\n"
+    assert site.alerts() == ["advance_state"]
 
 
-def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_is_asked(
-    write_clusters: WriteClusters,
-    coordinate,
-    topic,
-    cluster_name,
-    start_consumer,
-    consul,
-    zookeeper,
-    tmp_path: Path,
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    process = start_consumer("one")
-    coordinate()
-    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
-        snapshot = store.snapshots()[topic]
-    assert isinstance(snapshot, TopicSnapshot) and snapshot.assignment is not None
+def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_is_asked(site: Site):
+    site.write()
+    process = site.foreign.start("one")
+    site.coordinate()
     held = {
         "running": [0, 1, 2, 3],
         "starting": [],
         "closing": [],
-        "epoch": snapshot.assignment.epoch,
+        "epoch": site.assignment().epoch,
         "offsets": {"2": {"lag": 7, "stalled": 400}},
     }
-    says = {"consumer": "one", "incarnation": "1", "topics": {topic: held}, "errors": ["query: it hangs"]}
-    told = tmp_path / "told"
-    patient = {"stuck_after": "5m", "on_stuck": [telling(told)]}
-    write_clusters(cluster_name, count=0, topics=[topic], **patient)
-    # It ends first: a check that asks a frozen process keeps Consul from replacing it until its time is over.
+    says = {
+        "consumer": "one",
+        "incarnation": "1",
+        "topics": {site.topic: held},
+        "errors": ["query: it hangs"],
+    }
+    site.write(stuck_after="5m", on_stuck=site.on_stuck())
     process.kill()
     process.wait()
     with answering(says) as port:
-        register_without_check(consul, cluster_name, port)
-        run = coordinate()
+        site.foreign.unchecked("one", port)
+        run = site.coordinate()
     assert (run.tasks["compute_assignment"], run.tasks["advance_state"]) == ("success", "failed")
     [(uri, event)] = run.events
-    assert uri == f"muster://{cluster_name}/stuck"
-    for said in (run.note or "", event["stuck"][0], *told_by(told)):
-        assert f"topic {topic} makes no progress for longer than stuck_after (300 s)" in said
+    assert uri == f"muster://{site.name}/stuck"
+    assert site.alerts()
+    for said in (run.note or "", event["stuck"][0], *site.alerts()):
+        assert f"topic {site.topic} makes no progress for longer than stuck_after (300 s)" in said
         assert "consumer one does not make progress on partition 2" in said
     assert "it hangs" in (run.note or "")
-
-
-def register_without_check(consul: ConsulSettings, cluster: str, port: int) -> None:
-    """Have Consul take consumer `one` for live, whatever becomes of its process, with its status page at `port`."""
-    httpx.put(
-        f"http://{consul.host}:{consul.port}/v1/agent/service/register?replace-existing-checks=true",
-        json={"ID": "one", "Name": f"{cluster}-service", "Address": "127.0.0.1", "Port": port},
-    ).raise_for_status()
 
 
 @contextmanager
@@ -365,229 +311,179 @@ def answering(said: object) -> Iterator[int]:
             page.shutdown()
 
 
-def told_by(path: Path) -> list[str]:
-    """What the notifier `telling(path)` was called with: task and message, in alphabetical order."""
-    return sorted(path.read_text().splitlines()) if path.exists() else []
-
-
-def telling(path: Path) -> dict[str, Any]:
-    text = "{{ ti.task_id }}: {{ (exception | string).splitlines()[0] }}"
-    return {"notifier": "tests.dags.told.FileNotifier", "options": {"path": str(path), "text": text}}
-
-
-def test_planning_error_fails_the_run_and_calls_on_stuck_once(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, zookeeper, tmp_path: Path
-):
-    told = tmp_path / "told"
-    settings: dict[str, Any] = {"count": 0, "on_stuck": [telling(told)]}
-    write_clusters(cluster_name, topics=[topic], **settings)
-    start_consumer("one")
-    assert coordinate().state == "success"
+def test_planning_error_fails_the_run_and_calls_on_stuck_once(site: Site):
+    settings: dict[str, Any] = {"on_stuck": site.on_stuck()}
+    site.write(**settings)
+    site.foreign.start("one")
+    assert site.coordinate().state == "success"
     # A topic that is not there fails `compute_assignment` as well, which repeats it and notifies nobody.
-    write_clusters(cluster_name, topics=[topic, "not-there"], **settings)
-    missing = coordinate()
+    site.write("not-there", **settings)
+    missing = site.coordinate()
     assert (missing.tasks["fetch_partitions"], missing.tasks["compute_assignment"]) == ("failed", "failed")
-    [first] = told_by(told)
+    [first] = site.alerts()
     assert first.startswith("fetch_partitions: ")
-    write_clusters(cluster_name, topics=[topic, "not-there"], assignor="no.such.Assignor", **settings)
-    run = coordinate()
+    site.write("not-there", assignor="no.such.Assignor", **settings)
+    run = site.coordinate()
     assert (run.state, run.tasks["compute_assignment"]) == ("failed", "failed")
-    planning, same = told_by(told)
+    planning, same = site.alerts()
     assert planning.startswith("compute_assignment: "), "news, although this task failed in the run before"
     assert "no.such.Assignor" in planning
     assert same == first
-    assert coordinate().state == "failed"
-    assert told_by(told) == [planning, first]
-    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
+    assert site.coordinate().state == "failed"
+    assert site.alerts() == [planning, first]
+    assert site.owners() == ALL_ONE
 
 
-def test_permanent_settings_error_in_any_task_of_the_coordinator_reaches_on_stuck_once(
-    write_clusters: WriteClusters, coordinate, cluster_name: str, tmp_path: Path
-):
-    told = tmp_path / "told"
-    write_clusters(cluster_name, count=0, consul="no_such_connection", on_stuck=[telling(told)])
-    run = coordinate()
-    assert run.state == "failed"
-    first = told_by(told)
+def test_permanent_settings_error_in_any_task_of_the_coordinator_reaches_on_stuck_once(site: Site):
+    site.write_clusters(site.name, count=0, consul="no_such_connection", on_stuck=site.on_stuck())
+    assert site.coordinate().state == "failed"
+    first = site.alerts()
     assert [line.partition(":")[0] for line in first] == [
         "compute_assignment",
         "fetch_consumers",
         "fetch_partitions",
     ]
     assert all("no Airflow connection 'no_such_connection'; create it" in line for line in first)
-    assert coordinate().state == "failed"
-    assert told_by(told) == first
+    assert site.coordinate().state == "failed"
+    assert site.alerts() == first
 
 
-def test_isolate_and_restore(write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery):
-    write_clusters(cluster_name, count=2)
-    consumer = f"{cluster_name}-2"
-    form = {"cluster": cluster_name, "consumer": consumer, "reason": "swaps all day"}
-    isolate = run_dag("muster_commands.py", "muster_isolate", form)
+def test_isolate_and_restore(site: Site):
+    site.write_clusters(site.name, count=2)
+    consumer = f"{site.name}-2"
+    isolate = site.command("isolate", consumer=consumer, reason="swaps all day")
     assert isolate.state == "success"
-    entry = discovery.overrides.isolated()[consumer]
+    entry = site.discovery.overrides.isolated()[consumer]
     assert (entry.by, entry.why) == ("dag_test", "swaps all day")
     assert (
-        isolate.note
-        == f"consumer {consumer} of cluster {cluster_name} is isolated: swaps all day (by dag_test)"
+        isolate.note == f"consumer {consumer} of cluster {site.name} is isolated: swaps all day (by dag_test)"
     )
     [(uri, event)] = isolate.events
-    assert uri == f"muster://{cluster_name}/levers"
+    assert uri == f"muster://{site.name}/levers"
     told = {"lever": "isolate", "who": "dag_test", "reason": "swaps all day", "consumer": consumer}
     assert event | told == event
 
-    restore = run_dag("muster_commands.py", "muster_restore", form | {"reason": "has more memory"})
+    restore = site.command("restore", consumer=consumer, reason="has more memory")
     assert restore.state == "success"
-    assert not discovery.overrides.isolated()
+    assert not site.discovery.overrides.isolated()
 
-    again = run_dag("muster_commands.py", "muster_restore", form)
+    again = site.command("restore", consumer=consumer)
     assert again.state == "failed"
-    assert f"consumer '{consumer}' of cluster '{cluster_name}' is not isolated" in again.log
+    assert f"consumer '{consumer}' of cluster '{site.name}' is not isolated" in again.log
 
 
-def test_isolation_of_what_is_not_there_is_refused(
-    write_clusters: WriteClusters, run_dag: RunDag, cluster_name, discovery
-):
-    write_clusters(cluster_name, count=1)
-    form = {"cluster": cluster_name, "consumer": "nobody", "reason": "r"}
-    refused = run_dag("muster_commands.py", "muster_isolate", form)
+def test_isolation_of_what_is_not_there_is_refused(site: Site):
+    site.write_clusters(site.name, count=1)
+    refused = site.command("isolate", consumer="nobody")
     assert refused.state == "failed"
-    assert f"cluster '{cluster_name}' has no consumer 'nobody'" in refused.log
-    assert f"configured are: {cluster_name}-1" in refused.log
-    assert not discovery.overrides.isolated()
+    assert f"cluster '{site.name}' has no consumer 'nobody'" in refused.log
+    assert f"configured are: {site.name}-1" in refused.log
+    assert not site.discovery.overrides.isolated()
 
 
 @pytest.fixture
-def known_topic(zookeeper: ZooKeeperSettings, cluster_name: str) -> str:
+def known_topic(site: Site) -> str:
     """A topic that the coordinator has found already."""
-    with TopicStore(zookeeper, cluster_name) as store:
+    with TopicStore(site.zookeeper, site.name) as store:
         store.create_topic("flights", "k:9092", "g")
         store.set_partitions("flights", frozenset(range(8)))
     return "flights"
 
 
-def test_pin_and_unpin(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    cluster_name: str,
-    known_topic: str,
-    discovery: ConsulCluster,
-):
-    write_clusters(cluster_name, count=2)
-    consumer = f"{cluster_name}-2"
-    form = {"cluster": cluster_name, "topic": known_topic, "partitions": "0-2, 7", "reason": "has the cache"}
-    pin = run_dag("muster_commands.py", "muster_pin", form | {"consumer": consumer})
+def test_pin_and_unpin(site: Site, known_topic: str):
+    site.write_clusters(site.name, count=2)
+    consumer = f"{site.name}-2"
+    pin = site.command(
+        "pin", topic=known_topic, partitions="0-2, 7", consumer=consumer, reason="has the cache"
+    )
     assert pin.state == "success"
-    assert discovery.overrides.decisions().pinned() == {known_topic: dict.fromkeys((0, 1, 2, 7), consumer)}
-    entry = discovery.overrides.decisions().pins[known_topic, 7]
+    assert site.discovery.overrides.decisions().pinned() == {
+        known_topic: dict.fromkeys((0, 1, 2, 7), consumer)
+    }
+    entry = site.discovery.overrides.decisions().pins[known_topic, 7]
     assert (entry.by, entry.why) == ("dag_test", "has the cache")
     assert pin.xcoms["pin.return_value"]["partitions"] == "0-2,7"
     assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
 
-    unpin = run_dag("muster_commands.py", "muster_unpin", form | {"partitions": "0-2"})
+    unpin = site.command("unpin", topic=known_topic, partitions="0-2")
     assert unpin.state == "success"
     assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
     assert [event["lever"] for _, event in unpin.events] == ["unpin"]
-    assert discovery.overrides.decisions().pinned() == {known_topic: {7: consumer}}
+    assert site.discovery.overrides.decisions().pinned() == {known_topic: {7: consumer}}
 
 
-def test_exclude_and_include(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    cluster_name: str,
-    known_topic: str,
-    discovery: ConsulCluster,
-):
-    write_clusters(cluster_name, count=1)
-    consumer = f"{cluster_name}-1"
-    form = {"cluster": cluster_name, "topic": known_topic, "consumer": consumer, "reason": "no GPU"}
-    exclude = run_dag("muster_commands.py", "muster_exclude", form)
+def test_exclude_and_include(site: Site, known_topic: str):
+    site.write_clusters(site.name, count=1)
+    consumer = f"{site.name}-1"
+    exclude = site.command("exclude", topic=known_topic, consumer=consumer, reason="no GPU")
     assert exclude.state == "success"
-    entry = discovery.overrides.decisions().exclusions[consumer, known_topic]
+    entry = site.discovery.overrides.decisions().exclusions[consumer, known_topic]
     assert (entry.by, entry.why) == ("dag_test", "no GPU")
     assert exclude.xcoms["exclude.return_value"]["consumer"] == consumer
 
-    include = run_dag("muster_commands.py", "muster_include", form | {"reason": "has one now"})
+    include = site.command("include", topic=known_topic, consumer=consumer, reason="has one now")
     assert include.state == "success"
-    assert not discovery.overrides.decisions().exclusions
-    assert f"consumer {consumer} of cluster {cluster_name} takes topic {known_topic} again" in include.log
+    assert not site.discovery.overrides.decisions().exclusions
+    assert f"consumer {consumer} of cluster {site.name} takes topic {known_topic} again" in include.log
 
 
-def test_a_pin_of_what_is_not_there_is_refused(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    cluster_name: str,
-    known_topic: str,
-    discovery: ConsulCluster,
-):
-    write_clusters(cluster_name, count=1)
-    form = {"cluster": cluster_name, "topic": known_topic, "partitions": "7-8", "reason": "r"}
-    refused = run_dag("muster_commands.py", "muster_pin", form | {"consumer": f"{cluster_name}-1"})
+def test_a_pin_of_what_is_not_there_is_refused(site: Site, known_topic: str):
+    site.write_clusters(site.name, count=1)
+    refused = site.command("pin", topic=known_topic, partitions="7-8", consumer=f"{site.name}-1")
     assert refused.state == "failed"
     assert "topic 'flights' has no partition(s) 8; it has 0-7" in refused.log
-    assert not discovery.overrides.decisions().pins
+    assert not site.discovery.overrides.decisions().pins
 
 
-def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    coordinate,
-    topic,
-    cluster_name: str,
-    start_consumer,
-    discovery: ConsulCluster,
-    zookeeper: ZooKeeperSettings,
-):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    start_consumer("one")
-    assert coordinate().state == "success"
-    said = {"cluster": cluster_name, "reason": "release"}
+def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: Site):
+    topic = site.topic
+    site.write()
+    site.foreign.start("one")
+    assert site.coordinate().state == "success"
 
-    def pull(dag_id: str, **form: Any) -> Run:
-        return run_dag("muster_commands.py", dag_id, said | form)
-
-    assert pull("muster_unsubscribe", topic=topic, kind="name").state == "success"
-    assert pull("muster_pause").state == "success"
-    held = coordinate()
+    assert site.command("unsubscribe", topic=topic, kind="name").state == "success"
+    assert site.command("pause").state == "success"
+    held = site.coordinate()
     assert (held.tasks["fetch_partitions"], held.tasks["compute_assignment"]) == ("skipped", "skipped")
     assert "status quo kept: paused by dag_test since " in held.log
-    assert pull("muster_rebalance").state == "failed", "it is paused"
-    assert pull("muster_resume").state == "success"
+    assert site.command("rebalance").state == "failed", "it is paused"
+    assert site.command("resume").state == "success"
 
-    closed = coordinate()
+    closed = site.coordinate()
     [(_, event)] = closed.events
     assert [change["after"] for change in event["changes"]][-1] == "Initial"
     assert event["reasons"] == ["unsubscribed by dag_test: release"]
-    with TopicStore(zookeeper, cluster_name, read_only=True) as store:
+    with site.store() as store:
         assert store.topics() == []
         levers = [record.entry for record in reversed(store.history().records)]
     told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, CommandEntry)]
     assert told == [(name, "dag_test", f"muster_{name}") for name in ("unsubscribe", "pause", "resume")]
 
-    assert pull("muster_subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
-    assert pull("muster_subscribe", topic=topic, kind="name").state == "success"
-    assert pull("muster_assignor", assignor="range", options={}).state == "success"
-    again = coordinate()
+    assert site.command("subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
+    assert site.command("subscribe", topic=topic, kind="name").state == "success"
+    assert site.command("assignor", assignor="range", options={}).state == "success"
+    again = site.coordinate()
     assert "planned with assignor range by dag_test since " in again.log
-    assert assigned(zookeeper, cluster_name, topic) == dict.fromkeys("0123", "one")
-    assert pull("muster_assignor", assignor="sticky", options={"no": 1}).state == "failed"
-    assert pull("muster_assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
-    assert discovery.overrides.decisions().assignor is None
-    assert pull("muster_rebalance").state == "success"
-    asked = coordinate()
+    assert site.owners() == ALL_ONE
+    assert site.command("assignor", assignor="sticky", options={"no": 1}).state == "failed"
+    assert site.command("assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
+    assert site.discovery.overrides.decisions().assignor is None
+    assert site.command("rebalance").state == "success"
+    asked = site.coordinate()
     assert asked.tasks["advance_state"] == "skipped"
     assert "rebalance asked for by dag_test: release; there is nothing to move" in asked.log
 
 
 def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(
-    write_clusters: WriteClusters, coordinate, topic, cluster_name, start_consumer, discovery, consul
+    site: Site, consul: ConsulSettings
 ):
-    write_clusters(cluster_name, count=0, topics=[topic])
-    start_consumer("one")
-    discovery.overrides.pin(topic, 2, "gone", by="ann", why="has the cache", at=1.0)
-    key = f"muster/{cluster_name}/excluded/one/{topic}"
-    httpx.put(f"http://{consul.host}:{consul.port}/v1/kv/{key}", content="rubbish").raise_for_status()
-    run = coordinate()
+    site.write()
+    site.foreign.start("one")
+    site.discovery.overrides.pin(site.topic, 2, "gone", by="ann", why="has the cache", at=1.0)
+    key = f"muster/{site.name}/excluded/one/{site.topic}"
+    url = f"http://{consul.host}:{consul.port}/v1/kv/{key}"
+    httpx.put(url, content="rubbish").raise_for_status()
+    run = site.coordinate()
     assert run.state == "success"
     assert run.tasks["advance_state"] == "success"
     unreadable, impossible = run.xcoms["compute_assignment.report"]["warnings"]
@@ -598,51 +494,51 @@ def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(
 
 
 def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
-    write_clusters: WriteClusters,
-    coordinate,
-    run_log: Path,
-    topic,
-    cluster_name: str,
-    start_consumer,
-    eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, eventually: Eventually, monkeypatch
 ):
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    write_clusters(cluster_name, count=0, topics=[topic], long_poll_timeout="60s")
-    start_consumer("one")
-    assert coordinate().tasks["advance_state"] == "success"
-    runs: list[Run] = []
-    running = threading.Thread(target=lambda: runs.append(coordinate()))
-    running.start()
-    eventually(lambda: run_log.exists() and "waiting in the triggerer, at most" in run_log.read_text(), 60)
-    began = time.monotonic()
-    start_consumer("two")
-    running.join(60)
+    site.write(tick="60s")
+    site.foreign.start("one")
+    assert site.coordinate().tasks["advance_state"] == "success"
+    site.log.unlink()
+    with in_background(site.coordinate) as running:
+        eventually(
+            lambda: site.log.exists() and "waiting in the triggerer, at most" in site.log.read_text(), 60
+        )
+        began = time.monotonic()
+        site.foreign.start("two")
+        [run] = running(60)
     assert time.monotonic() - began < 40, "not at the tick"
-    [run] = runs
     assert "Consul has news" in run.log
     assert run.tasks["compute_assignment"] == "success"
     if run.tasks["advance_state"] == "skipped":  # what woke it was over again; the next run has the newcomer
-        run = coordinate()
+        run = site.coordinate()
     assert run.tasks["advance_state"] == "success"
     assert run.xcoms["compute_assignment.report"]["reasons"] == ["consumer two joined"]
 
 
-def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(
-    write_clusters: WriteClusters,
-    coordinate,
-    topic,
-    cluster_name: str,
-    start_consumer,
-    zookeeper: ZooKeeperSettings,
-):
-    path = write_clusters(cluster_name, count=0, topics=[topic])
+@contextmanager
+def in_background(run: Callable[[], Run]) -> Iterator[Callable[[float], list[Run]]]:
+    """Run a DAG inside; what is yielded waits for its end, for so many seconds, and returns the run."""
+    runs: list[Run] = []
+    running = threading.Thread(target=lambda: runs.append(run()))
+
+    def end(timeout: float) -> list[Run]:
+        running.join(timeout)
+        return runs
+
+    running.start()
+    yield end
+
+
+def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(site: Site):
+    path = site.write()
     path.write_text(f"{path.read_text()}retention: {{history_entries: 50}}\n")
-    start_consumer("one")
-    with TopicStore(zookeeper, cluster_name) as store:
+    site.foreign.start("one")
+    with TopicStore(site.zookeeper, site.name) as store:
         while store.append_history(CommandEntry(1.0, "ann", "pin", "r")) < 99:
             pass
-        run = coordinate()
+        run = site.coordinate()
         assert run.tasks["advance_state"] == "success"
         entries = [record.entry for record in store.history(limit=1000).records]
     assert len(entries) == 50
@@ -651,57 +547,40 @@ def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(
 
 
 @pytest.mark.spark
-def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    cluster_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(site: Site, monkeypatch):
     monkeypatch.delenv("MUSTER_APPLICATION")
-    told = tmp_path / "told"
-    options = {"path": str(told), "text": "{{ ti.task_id }} {{ ti.try_number }}: {{ exception }}"}
-    notifier = {"notifier": "tests.dags.told.FileNotifier", "options": options}
-    write_clusters(cluster_name, consumers={"handler": "none.such"}, on_stuck=[notifier])
-    run = run_dag("muster_consumers.py", f"muster_consumers__{cluster_name}")
-    assert run.tasks == {f"consumer[{cluster_name}-1]": "failed"}
-    assert told.read_text().startswith(f"consumer 1: consumer {cluster_name}-1 cannot start: ")
-    assert "handler 'none.such': module 'none' cannot be imported" in told.read_text()
+    notifier = site.on_stuck("{{ ti.task_id }} {{ ti.try_number }}: {{ exception }}")
+    site.write_clusters(site.name, consumers={"handler": "none.such"}, on_stuck=notifier)
+    assert site.consumers().tasks == {f"consumer[{site.name}-1]": "failed"}
+    told = (site.folder / "told").read_text()
+    assert told.startswith(f"consumer 1: consumer {site.name}-1 cannot start: ")
+    assert "handler 'none.such': module 'none' cannot be imported" in told
 
 
 @pytest.mark.spark
 def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_consumer(
-    write_clusters: WriteClusters,
-    run_dag: RunDag,
-    run_log: Path,
-    cluster_name: str,
-    discovery: ConsulCluster,
-    eventually: Eventually,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    site: Site, eventually: Eventually, monkeypatch
 ):
     monkeypatch.delenv("MUSTER_APPLICATION")
     handler = {
         "handler": "muster.handlers.parquet.ParquetHandler",
-        "handler_options": {"path": str(tmp_path / "out")},
+        "handler_options": {"path": str(site.folder / "out")},
         "startup_timeout": "2m",
     }
-    write_clusters(cluster_name, count=1, consumers=handler)
-    consumer = f"{cluster_name}-1"
-    runs: list[Run] = []
-    running = threading.Thread(
-        target=lambda: runs.append(run_dag("muster_consumers.py", f"muster_consumers__{cluster_name}"))
-    )
-    running.start()
-    try:
-        eventually(lambda: run_log.exists() and f"watching consumer {consumer}" in run_log.read_text(), 150)
-        registration = discovery.catalog.members().registered[consumer]
-    finally:
-        if submitted := discovery.jobs.submission(consumer):
-            discovery.jobs.request_stop(consumer, submitted["incarnation"], "anna", "the test is over")
-        running.join(120)
+    site.write_clusters(site.name, count=1, consumers=handler)
+    consumer = f"{site.name}-1"
+    with in_background(site.consumers) as running:
+        try:
+            watching = f"watching consumer {consumer}"
+            eventually(lambda: site.log.exists() and watching in site.log.read_text(), 150)
+            registration = site.discovery.catalog.members().registered[consumer]
+        finally:
+            if submitted := site.discovery.jobs.submission(consumer):
+                site.discovery.jobs.request_stop(
+                    consumer, submitted["incarnation"], "anna", "the test is over"
+                )
+            [run] = running(120)
     assert registration.incarnation == submitted["incarnation"]
-    [run] = runs
     assert run.tasks == {f"consumer[{consumer}]": "skipped"}
     assert "was stopped by anna: the test is over" in run.log
-    assert not discovery.catalog.members().registered
+    assert not site.discovery.catalog.members().registered

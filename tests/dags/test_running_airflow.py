@@ -1,14 +1,14 @@
-"""What only a running Airflow shows: deferral, what ending a deferred task does, restarts, a changed consumer count,
-notes on runs, a question to a person, pruning.
+"""What only a running Airflow shows: deferral, what ending a deferred task does, a changed consumer count, notes on
+runs, a question to a person, pruning.
 
-The consumers are light ones; what happens to records in all this is the end-to-end test's business.
+The consumers are light ones; what happens to records in all this, and what a restart of Airflow does, is the
+end-to-end test's business.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,10 +28,10 @@ from muster.core.history import CommandEntry
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, connection
-
-ROOT = Path(__file__).resolve().parents[2]
-FOREIGN = ROOT / "tests" / "integration" / "plain_foreign_consumer.py"
+from tests.support.airflow_home import give_database
+from tests.support.foreign_consumers import ForeignConsumers
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -66,55 +65,40 @@ class World:
         )
 
     def write(self, count: int) -> None:
-        self.clusters.write_text(
-            yaml.safe_dump(
-                {
-                    "clusters": {
-                        CLUSTER: {
-                            "consul_service": f"{CLUSTER}-service",
-                            "group_id": "g",
-                            "topics": ["t"],
-                            "consumers": {
-                                "count": count,
-                                "handler": "muster.handlers.nothing",
-                                "graceful_timeout": "20s",
-                                "spark_conf": {"spark.ui.enabled": False},
-                            },
-                        },
-                        REFUSED: {
-                            "consul_service": f"{REFUSED}-service",
-                            "group_id": f"{REFUSED}-group",
-                            "topics": ["t"],
-                            "consumers": {
-                                "handler": "muster.handlers.nothing",
-                                "handler_options": {"fail": 2},
-                            },
-                            "on_stuck": [
-                                {
-                                    "notifier": "tests.dags.told.FileNotifier",
-                                    "options": {
-                                        "path": str(self.told_file),
-                                        "text": "{{ dag.dag_id }}: {{ exception }}",
-                                    },
-                                }
-                            ],
-                        },
-                        AUDITED: {
-                            "consul_service": f"{AUDITED}-service",
-                            "group_id": "g",
-                            "topics": [TOPIC],
-                            "kafka": "audited_kafka",
-                            "zookeeper": "audited_zookeeper",
-                            "long_poll_timeout": "2s",
-                            "advance_budget": "2s",
-                            "stuck_after": "5s",
-                            "consumers": {"count": 0, "handler": "muster.handlers.nothing"},
-                        },
-                    },
-                    "retention": {"ticks": "1s", "failures": "1h", "rebalances": "1h"},
-                }
-            )
-        )
+        """Write `clusters.yaml`, with so many consumers of the first cluster."""
+
+        def cluster(name: str, consumers: dict[str, Any], **more: Any) -> dict[str, Any]:
+            consumers = {"handler": "muster.handlers.nothing", **consumers}
+            return {
+                "consul_service": f"{name}-service",
+                "group_id": f"{name}-group",
+                "topics": ["t"],
+                "consumers": consumers,
+                **more,
+            }
+
+        telling = {"path": str(self.told_file), "text": "{{ dag.dag_id }}: {{ exception }}"}
+        running = {"count": count, "graceful_timeout": "20s", "spark_conf": {"spark.ui.enabled": False}}
+        clusters = {
+            CLUSTER: cluster(CLUSTER, running),
+            REFUSED: cluster(
+                REFUSED,
+                {"handler_options": {"fail": 2}},
+                on_stuck=[{"notifier": "tests.dags.told.FileNotifier", "options": telling}],
+            ),
+            AUDITED: cluster(
+                AUDITED,
+                {"count": 0},
+                topics=[TOPIC],
+                kafka="audited_kafka",
+                zookeeper="audited_zookeeper",
+                tick="2s",
+                advance_budget="2s",
+                stuck_after="5s",
+            ),
+        }
+        retention = {"ticks": "1s", "failures": "1h", "rebalances": "1h"}
+        self.clusters.write_text(yaml.safe_dump({"clusters": clusters, "retention": retention}))
 
     @property
     def told_file(self) -> Path:
@@ -165,6 +149,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(
+    airflow_database: Path,
     tmp_path_factory: pytest.TempPathFactory,
     consul: ConsulSettings,
     zookeeper: ZooKeeperSettings,
@@ -186,6 +171,7 @@ def world(
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3",
     }
     airflow = Airflow(folder / "airflow", extra_environment=environment, guarded=True)
+    give_database(airflow, airflow_database)
     discovery = ConsulCluster(consul, CLUSTER, f"{CLUSTER}-service")
     before = dict(os.environ)
     try:
@@ -273,20 +259,6 @@ def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: World):
     assert told.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
 
 
-def test_a_restart_of_airflow_touches_no_consumer(world: World):
-    before = [world.live(number) for number in (1, 2)]
-    tries = [world.task(number)["try_number"] for number in (1, 2)]
-    world.airflow.restart()
-    assert [world.live(number) for number in (1, 2)] == before
-    assert [world.task(number)["try_number"] for number in (1, 2)] == tries
-    # And the new triggerer watches: what ends a task still stops the job.
-    submission = world.submission(2)
-    world.mark(2, "failed")
-    world.stopped_in_order(submission)
-    world.clear(2)
-    world.live(2, other_than=before[1])
-
-
 def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way(world: World):
     before = [world.live(number) for number in (1, 2)]
     run = world.run
@@ -314,41 +286,13 @@ def test_pausing_and_failing_the_run_stops_all_consumers_in_order(world: World):
 
 
 @pytest.fixture(scope="module")
-def discovery(consul: ConsulSettings) -> ConsulCluster:
-    return ConsulCluster(consul, AUDITED, f"{AUDITED}-service")
-
-
-Starter = Callable[[str], subprocess.Popen[bytes]]
-
-
-@pytest.fixture(scope="module")
-def start(
-    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, discovery: ConsulCluster
-) -> Iterator[Starter]:
-    """Start a consumer of the audited cluster."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str) -> subprocess.Popen[bytes]:
-        arguments = [
-            *(name, AUDITED, f"{AUDITED}-service", zookeeper.hosts, f"http://{consul.host}:{consul.port}"),
-            *(kafka.bootstrap_servers, "g"),
-        ]
-        process = subprocess.Popen(
-            [sys.executable, str(FOREIGN), *arguments], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
-        started.append(process)
-
-        def live() -> bool:
-            membership = discovery.catalog.members().membership
-            return membership is not None and name in membership.live
-
-        wait_for(f"{name} is live", live, SLOW)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+def foreign(
+    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, eventually: Eventually
+) -> Iterator[ForeignConsumers]:
+    """The consumers of the audited cluster."""
+    consumers = ForeignConsumers(AUDITED, f"{AUDITED}-group", zookeeper, consul, kafka, eventually)
+    yield consumers
+    consumers.close()
 
 
 def note(world: World, part: str) -> dict[str, Any]:
@@ -403,11 +347,12 @@ def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
-    world: World, start: Starter, discovery: ConsulCluster, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
+    world: World, foreign: ForeignConsumers, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
 ):
+    discovery = foreign.discovery
     admin = AdminClient(dict(kafka.config))
     admin.create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(20)
-    frozen = start("one")
+    frozen = foreign.start("one")
     world.eventually(
         lambda: world.api.has_dag(COORDINATOR) and world.api.has_dag(STUCK), "the DAGs are parsed"
     )
@@ -420,15 +365,10 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
         return any(run["state"] == "success" and run["note"] is None for run in runs)
 
     world.eventually(quiet, "a run that did nothing, and says nothing")
-    # A consumer that neither answers nor lets go, with nothing in Consul that says so. Its check goes first: one that
-    # asks a frozen consumer keeps Consul from replacing it until its time is over.
-    api = discovery.catalog._api.settings
-    httpx.put(
-        f"http://{api.host}:{api.port}/v1/agent/service/register?replace-existing-checks=true",
-        json={"ID": "one", "Name": f"{AUDITED}-service", "Address": "127.0.0.1", "Port": 9},
-    ).raise_for_status()
-    frozen.send_signal(19)
-    start("two")
+    # A consumer that neither answers nor lets go, with nothing in Consul that says so.
+    foreign.unchecked("one")
+    frozen.send_signal(signal.SIGSTOP)
+    foreign.start("two")
     found = question(world, "one")
     run = found["task_instance"]["dag_run_id"]
     assert found["options"] == ["Isolate one", "Wait"]

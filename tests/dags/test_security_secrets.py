@@ -32,8 +32,7 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
-from tests.dags.dag_runner import DagRunner
-from tests.dags.runs import ROOT, Run
+from tests.dags.dag_runner import DagRunner, Run
 from tests.secured import (
     CLUSTER,
     CONSUMER,
@@ -184,8 +183,7 @@ def run_dag(locked: Locked, kind: str, log: Path) -> Run:
     environment = os.environ | locked.environment
     runner = DagRunner(environment)
     try:
-        arguments = [str(ROOT / "dags" / f"muster_{kind}.py"), f"muster_{kind}__{CLUSTER}", "{}"]
-        return Run(runner.run(arguments, environment, log), log.read_text())
+        return runner.run(f"muster_{kind}.py", f"muster_{kind}__{CLUSTER}", environment, log)
     finally:
         runner.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +19,16 @@ import httpx
 import psutil
 import pyarrow.dataset
 import pytest
-from kazoo.client import KazooClient
 
 from devstack.guard import guard
 from devstack.leftovers import MARKER, end_all, processes_of
 from devstack.spark_standalone import SparkMaster, SparkWorker
-from muster.core.model import TopicAssignment
-from muster.core.wire import assignment_path, format_assignment
 from muster.edges.consul import ConsulCluster
-from muster.edges.kafka import GroupOffsets
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters, connection
-from tests.spark.topics import create_topic, numbered, produce
+from tests.spark.topics import committed, create_topic, numbered, produce
+from tests.support.hand_coordinator import HandCoordinator
 from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
@@ -41,8 +38,6 @@ PARTITIONS = range(4)
 ROUND = 300
 """Records a partition and round: enough that a batch is two tasks, one for each worker."""
 ROUNDS = 3
-QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For programs that live for a minute."""
 
 
 @dataclass
@@ -117,8 +112,6 @@ def on_cluster(
             "spark_conf": {
                 "spark.ui.enabled": False,
                 "spark.driver.memory": "512m",
-                "spark.driver.extraJavaOptions": QUICK_JVM,
-                "spark.executor.extraJavaOptions": QUICK_JVM,
                 "spark.executor.memory": "512m",
                 "spark.executor.cores": 1,
                 "spark.cores.max": len(cluster.workers),
@@ -127,30 +120,6 @@ def on_cluster(
             },
         },
     )
-
-
-class Assigner:
-    """Writes the topic's assignment by hand, as a coordinator would."""
-
-    def __init__(self, client: KazooClient, kafka: KafkaSettings, cluster: str, topic: str) -> None:
-        self._client, self._servers = client, kafka.bootstrap_servers
-        self._group, self._path = f"{cluster}-group", assignment_path(cluster, topic)
-        self._epoch = 0
-        client.ensure_path(self._path)
-
-    def __call__(self, owners: Mapping[int, str]) -> None:
-        self._epoch += 1
-        node = TopicAssignment(self._servers, self._group, dict(owners), self._epoch)
-        self._client.set(self._path, format_assignment(node))
-
-
-@pytest.fixture
-def zookeeper_client(zookeeper: ZooKeeperSettings) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=10)
-    yield client
-    client.stop()
-    client.close()
 
 
 def kafka_connections(worker: SparkWorker, port: int) -> set[tuple[int, int]]:
@@ -169,14 +138,6 @@ def kafka_connections(worker: SparkWorker, port: int) -> set[tuple[int, int]]:
     return found
 
 
-def committed(kafka: KafkaSettings, group: str, topic: str) -> dict[int, int]:
-    offsets = GroupOffsets(kafka, group)
-    try:
-        return {p: at or 0 for (_, p), at in offsets.committed([(topic, p) for p in PARTITIONS]).items()}
-    finally:
-        offsets.close()
-
-
 def held(discovery: ConsulCluster, consumer: str, topic: str) -> dict[str, Any]:
     """What the consumer's status page says of `topic`, without what is empty."""
     there = discovery.catalog.members().registered[consumer]
@@ -188,20 +149,18 @@ def held(discovery: ConsulCluster, consumer: str, topic: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("on_cluster")
 def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_over_in_order(
     cluster: Cluster,
-    zookeeper_client: KazooClient,
-    consul: ConsulSettings,
+    coordinator: HandCoordinator,
+    discovery: ConsulCluster,
     kafka: KafkaSettings,
     cluster_name: str,
     shipped: Path,
     tmp_path: Path,
     eventually: Eventually,
 ) -> None:
-    discovery = ConsulCluster(consul, cluster_name, f"{cluster_name}-service")
     task = Task(cluster_name, discovery)
     group, name = f"{cluster_name}-group", f"muster {task.consumer}"
     broker = int(kafka.bootstrap_servers.rpartition(":")[2])
     topic = create_topic(kafka, len(PARTITIONS))
-    assign = Assigner(zookeeper_client, kafka, cluster_name, topic)
     written = 0
 
     def one_round() -> None:
@@ -210,10 +169,10 @@ def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_ove
         written += ROUND
 
     one_round()
-    assign(dict.fromkeys(PARTITIONS, task.consumer))
+    coordinator.assign(topic, dict.fromkeys(PARTITIONS, task.consumer))
     trigger = task.execute()  # it is live, and the task is deferred
 
-    eventually(lambda: committed(kafka, group, topic) == dict.fromkeys(PARTITIONS, written), 60)
+    eventually(lambda: committed(kafka, group, topic, PARTITIONS) == dict.fromkeys(PARTITIONS, written), 60)
     assert cluster.master.applications()[name] == "RUNNING"
     assert [len(worker.executors()) for worker in cluster.workers] == [1, 1]
 
@@ -222,17 +181,21 @@ def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_ove
     assert [len({pid for pid, _ in of_worker}) for of_worker in first] == [1, 1], first
     for _ in range(ROUNDS):
         one_round()
-        eventually(lambda: committed(kafka, group, topic) == dict.fromkeys(PARTITIONS, written), 60)
+        eventually(
+            lambda: committed(kafka, group, topic, PARTITIONS) == dict.fromkeys(PARTITIONS, written), 60
+        )
     assert [kafka_connections(worker, broker) for worker in cluster.workers] == first
 
     # Two partitions go to somebody else: all is committed when they are reported closed, and they are left alone.
     kept, given = [0, 1], [2, 3]
-    assign(dict.fromkeys(kept, task.consumer) | dict.fromkeys(given, "somebody-else"))
+    coordinator.assign(topic, dict.fromkeys(kept, task.consumer) | dict.fromkeys(given, "somebody-else"))
     eventually(lambda: held(discovery, task.consumer, topic) == {"running": kept}, 30)
-    at_hand_over = committed(kafka, group, topic)
+    at_hand_over = committed(kafka, group, topic, PARTITIONS)
     assert at_hand_over == dict.fromkeys(PARTITIONS, written)
     one_round()
-    eventually(lambda: committed(kafka, group, topic) == at_hand_over | dict.fromkeys(kept, written), 60)
+    eventually(
+        lambda: committed(kafka, group, topic, PARTITIONS) == at_hand_over | dict.fromkeys(kept, written), 60
+    )
 
     # The rest goes when it is stopped, and the Spark cluster has its cores back.
     discovery.jobs.request_stop(task.consumer, task.submission.incarnation, by="ann", why="enough")

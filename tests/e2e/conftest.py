@@ -25,6 +25,7 @@ from devstack.stack import Stack
 from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.support.airflow_home import give_database
 
 TOPIC = "numbers"
 PARTITIONS = 6
@@ -106,11 +107,17 @@ class World:
 
 
 @pytest.fixture(scope="package")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("e2e")
     clusters = folder / "clusters.yaml"
     clusters.write_text(CLUSTERS, encoding="utf-8")
-    stack = Stack(Path(folder / "stack"), guarded=True, environment={"MUSTER_CLUSTERS": str(clusters)})
+    environment = {
+        "MUSTER_CLUSTERS": str(clusters),
+        # The DAG files stay as they are; reading them again takes seconds of a processor.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+    }
+    stack = Stack(folder / "stack", guarded=True, environment=environment)
+    give_database(stack.airflow, airflow_database)
     before = dict(os.environ)
     try:
         stack.up()

@@ -5,6 +5,8 @@ Records flow all the while. At the end every one of them is accounted for.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from devstack.airflow_api import AirflowApiError
@@ -25,10 +27,18 @@ def consumer_task(world: World, consumer: str) -> tuple[str, int]:
     return run_id, world.cluster.consumer_ids().index(consumer)
 
 
-def task_state(world: World, consumer: str) -> str:
+def task(world: World, consumer: str) -> dict[str, Any]:
     run_id, index = consumer_task(world, consumer)
     tasks = world.api.task_instances(CONSUMERS, run_id)
-    return next(str(task["state"]) for task in tasks if task["map_index"] == index)
+    return next(task for task in tasks if task["map_index"] == index)
+
+
+def task_state(world: World, consumer: str) -> str:
+    return str(task(world, consumer)["state"])
+
+
+def tries(world: World) -> list[int]:
+    return [task(world, consumer)["try_number"] for consumer in world.cluster.consumer_ids()]
 
 
 def flows(world: World, eventually: Eventually) -> None:
@@ -93,9 +103,31 @@ def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Even
         world.api.trigger("muster_isolate", {"cluster": "typo", "consumer": "numbers-1", "reason": "x"})
 
 
+def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventually) -> None:
+    eventually(lambda: task_state(world, "numbers-2") == "deferred", 60, "deferred")
+    before, tried = world.incarnations(), tries(world)
+    under_way = world.api.runs(COORDINATOR, 1)[0]["dag_run_id"]
+    world.stack.airflow.stop()
+    flows(world, eventually)
+    world.stack.airflow.start()
+    flows(world, eventually)
+    if world.stack.airflow.worker is not None:
+        # A Celery worker lets its tasks end in order; the LocalExecutor's end with the scheduler.
+        eventually(lambda: world.api.run_state(COORDINATOR, under_way) == "success", 60, "that run goes on")
+    eventually(
+        lambda: all(task_state(world, c) == "deferred" for c in ("numbers-1", "numbers-2")),
+        90,
+        "still deferred",
+    )
+    assert world.incarnations() == before, "nobody was submitted twice"
+    assert tries(world) == tried
+    assert world.shares() == [3, 3]
+
+
 def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     world: World, eventually: Eventually
 ) -> None:
+    """By the triggerer that took its task over when Airflow was restarted."""
     before = world.incarnations()
     run_id, index = consumer_task(world, "numbers-2")
     world.api.mark(CONSUMERS, run_id, "consumer", index, "failed")
@@ -111,32 +143,11 @@ def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     assert count_numbers(world.stack.data / "numbers").read_twice == 0, "nothing so far was read twice"
 
 
-def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventually) -> None:
-    eventually(lambda: task_state(world, "numbers-2") == "deferred", 60, "deferred")
-    before = world.incarnations()
-    under_way = world.api.runs(COORDINATOR, 1)[0]["dag_run_id"]
-    world.stack.airflow.stop()
-    flows(world, eventually)
-    world.stack.airflow.start()
-    flows(world, eventually)
-    if world.stack.airflow.worker is not None:
-        # A Celery worker lets its tasks end in order; the LocalExecutor's end with the scheduler.
-        eventually(lambda: world.api.run_state(COORDINATOR, under_way) == "success", 60, "that run goes on")
-    eventually(
-        lambda: all(task_state(world, c) == "deferred" for c in ("numbers-1", "numbers-2")),
-        90,
-        "still deferred",
-    )
-    assert world.incarnations() == before, "nobody was submitted twice"
-    assert world.shares() == [3, 3]
-
-
 def test_the_log_of_the_driver_is_in_the_task(world: World, eventually: Eventually) -> None:
     run_id, index = consumer_task(world, "numbers-2")
 
     def shown() -> bool:
-        tasks = world.api.task_instances(CONSUMERS, run_id)
-        attempt = next(t["try_number"] for t in tasks if t["map_index"] == index)
+        attempt = task(world, "numbers-2")["try_number"]
         return "SparkContext" in world.api.log(CONSUMERS, run_id, "consumer", index, attempt)
 
     eventually(shown, 60, "lines of the driver's log in the task's log")

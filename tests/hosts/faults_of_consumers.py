@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.hosts.faults import Fault
 from tests.hosts.stack import ALPHA, BETA, NUMBERS
 from tests.hosts.world import CLUSTERS, LONGEST, World
+from tests.support.fault_world import Fault
 
 ASSIGNORS = ("range", "round-robin", "failover", "co-partitioned", "load-aware", "sticky")
 
@@ -98,11 +98,11 @@ def assignors(world: World) -> int:
 
 
 FAULTS = (
-    Fault("every assignor in turn", assignors, planned=True, short=True),
-    Fault("a healthy consumer isolated", isolated, planned=True, short=True),
-    Fault("every consumer restarted in turn", rolled, planned=True),
-    Fault("a consumer killed", killed),
-    Fault("a consumer killed and back within rebalance_delay", restarted_within_the_delay, short=True),
-    Fault("a consumer frozen until it is replaced", frozen_until_replaced),
-    Fault("a handler hangs, and its consumer is isolated", hangs, short=True),
+    Fault("every assignor in turn", assignors, planned=True),
+    Fault("a healthy consumer isolated", isolated, planned=True),
+    Fault("every consumer restarted in turn", rolled, planned=True, long=True),
+    Fault("a consumer killed", killed, long=True),
+    Fault("a consumer killed and back within rebalance_delay", restarted_within_the_delay),
+    Fault("a consumer frozen until it is replaced", frozen_until_replaced, long=True),
+    Fault("a handler hangs, and its consumer is isolated", hangs),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.hosts.faults import Fault
 from tests.hosts.stack import ALPHA, BETA, NUMBERS, VOLATILE
 from tests.hosts.world import CLUSTERS, LONGEST, World
+from tests.support.fault_world import Fault
 
 BURST = 100
 """Numbers at once that have a topic outgrow its predecessor before consumers look again."""
@@ -60,11 +60,11 @@ def delete_both_in_mid_rebalance(world: World) -> None:
 
 
 FAULTS = (
-    Fault("partitions added under load", add_partitions, planned=True, short=True),
-    Fault("a state node deleted", delete_state_at_rest),
-    Fault("a state node deleted in mid-rebalance", delete_state_in_mid_rebalance, short=True),
-    Fault("assignment and state node deleted", delete_both_at_rest),
-    Fault("assignment and state node deleted in mid-rebalance", delete_both_in_mid_rebalance, short=True),
-    Fault("a topic deleted and created again, smaller", recreated_smaller, short=True),
-    Fault("a topic deleted and created again, outgrown", recreated_outgrown),
+    Fault("partitions added under load", add_partitions, planned=True),
+    Fault("a state node deleted", delete_state_at_rest, long=True),
+    Fault("a state node deleted in mid-rebalance", delete_state_in_mid_rebalance),
+    Fault("assignment and state node deleted", delete_both_at_rest, long=True),
+    Fault("assignment and state node deleted in mid-rebalance", delete_both_in_mid_rebalance),
+    Fault("a topic deleted and created again, smaller", recreated_smaller),
+    Fault("a topic deleted and created again, outgrown", recreated_outgrown, long=True),
 )

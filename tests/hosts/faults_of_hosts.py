@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.hosts.faults import Fault
 from tests.hosts.stack import ALPHA, BETA
 from tests.hosts.world import CLUSTERS, LONGEST, World
+from tests.support.fault_world import Fault
 
 MOMENT = 2.0
 """Seconds that nothing has to notice."""
@@ -106,10 +106,14 @@ def _move(world: World, consumer: str, host: int) -> None:
 
 
 FAULTS = (
-    Fault("a host cut off for a moment", cut_for_a_moment, short=True),
-    Fault("a host no longer reaches another one (once)", one_way_once, short=True),
-    Fault("a host cut off for longer than it takes to replace its consumers", cut_until_replaced, short=True),
-    Fault("a host cut off until its consumers' partitions are others', and back", cut_until_taken_over),
-    Fault("the coordinator's host cut off", cut_the_coordinator),
-    Fault("a host no longer reaches another one", one_way),
+    Fault("a host cut off for a moment", cut_for_a_moment),
+    Fault("a host no longer reaches another one (once)", one_way_once),
+    Fault("a host cut off for longer than it takes to replace its consumers", cut_until_replaced),
+    Fault(
+        "a host cut off until its consumers' partitions are others', and back",
+        cut_until_taken_over,
+        long=True,
+    ),
+    Fault("the coordinator's host cut off", cut_the_coordinator, long=True),
+    Fault("a host no longer reaches another one", one_way, long=True),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from devstack.server import Server
-from tests.hosts.faults import Fault
 from tests.hosts.stack import ALPHA, BETA
 from tests.hosts.world import CLUSTERS, LONGEST, World
+from tests.support.fault_world import Fault
 
 
 def _killed(world: World, server: Server) -> None:
@@ -77,12 +77,12 @@ def coordinator_in_mid_rebalance(world: World) -> int:
 
 
 FAULTS = (
-    Fault("a Consul agent restarted", agent_restarted, short=True),
-    Fault("a Consul agent killed, and back after its node has failed", agent_killed),
-    Fault("Consul's leader killed", consul_leader, short=True),
-    Fault("ZooKeeper's leader killed", zookeeper_leader, short=True),
-    Fault("ZooKeeper's leader killed in mid-rebalance", zookeeper_leader_in_mid_rebalance),
-    Fault("a broker killed", broker),
-    Fault("a group's coordinator broker killed", group_coordinator),
-    Fault("the coordinator killed in mid-rebalance", coordinator_in_mid_rebalance),
+    Fault("a Consul agent restarted", agent_restarted),
+    Fault("a Consul agent killed, and back after its node has failed", agent_killed, long=True),
+    Fault("Consul's leader killed", consul_leader),
+    Fault("ZooKeeper's leader killed", zookeeper_leader),
+    Fault("ZooKeeper's leader killed in mid-rebalance", zookeeper_leader_in_mid_rebalance, long=True),
+    Fault("a broker killed", broker, long=True),
+    Fault("a group's coordinator broker killed", group_coordinator, long=True),
+    Fault("the coordinator killed in mid-rebalance", coordinator_in_mid_rebalance, long=True),
 )

@@ -51,11 +51,7 @@ STUCK_AFTER = 12
 START_TIMEOUT = 240.0
 LONG = os.environ.get("MUSTER_TEST_HOSTS") == "long"
 """Whether all is done, with Airflow and Spark; see above."""
-SPARK = (
-    *("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false", "--conf"),
-    # Half the machine's time at the start of a JVM goes into compiling what runs for a minute.
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+SPARK = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
 
 
 @dataclass

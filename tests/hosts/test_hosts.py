@@ -12,9 +12,9 @@ import time
 import pytest
 
 from tests.hosts import faults_of_consumers, faults_of_data, faults_of_hosts, faults_of_servers
-from tests.hosts.faults import Fault
 from tests.hosts.stack import LONG, NUMBERS
 from tests.hosts.world import CLUSTERS, LONGEST, World
+from tests.support.fault_world import Fault
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1200)]
 if LONG:
@@ -26,17 +26,13 @@ FAULTS = [
     fault
     for faults in (faults_of_consumers, faults_of_data, faults_of_hosts, faults_of_servers)
     for fault in faults.FAULTS
-    if LONG or fault.short
+    if LONG or not fault.long
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_all_flows_again_after(world: World, fault: Fault) -> None:
-    with world.fault(fault.name, fault.planned) as window:
-        done = fault.inject(world)
-        window.times = 1 if done is None else done
-    if fault.planned:
-        assert window.doubled == 0, f"{fault.name}: {window.doubled} records were given to a handler twice"
+def test_all_flows_again_after(world: World, fault: Fault[World]) -> None:
+    window = world.play(fault)
     two = [found for found in world.batches.double_owners() if window.began <= found[1].began < window.ended]
     assert not two, f"{fault.name}: two live and reachable consumers read one partition: {two[0]}"
 

@@ -136,7 +136,10 @@ class World(FaultWorld):
         and Consul's leader, which removes a server that has failed, has taken it back among those that vote."""
         topics = self.admin.list_topics(timeout=5).topics.values()
         in_sync = all(len(p.isrs) == HOSTS for topic in topics for p in topic.partitions.values())
-        return in_sync and self.stack.consuls.failure_tolerance() > 0 and self.settled()
+        spare = self.stack.consuls.failure_tolerance() > 0
+        if not spare:
+            self.stack.consuls.rejoin()
+        return in_sync and spare and self.settled()
 
     def _settled(self, group: Group, topic: str, without: Collection[str]) -> bool:
         expected = set(group.consumers) - set(without)

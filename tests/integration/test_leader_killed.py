@@ -28,7 +28,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
         yield made
     finally:
         for broker in made:
-            broker.stop()
+            broker.kill()  # in order, it would wait for the one that is gone
 
 
 def test_offsets_of_a_killed_leader_come_from_the_next_one(brokers: Brokers, eventually: Eventually) -> None:

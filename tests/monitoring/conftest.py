@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -25,11 +26,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.dags.dag_runner import DagRunner
+from tests.dags.dag_runner import DagRunner, Run
 from tests.debian_programs import needed
 from tests.monitoring.prometheus_server import Prometheus
 from tests.monitoring.sparkless import Sparkless
 from tests.monitoring.statsd_listener import StatsdListener
+from tests.support.airflow_home import environment_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, STATUS_TOKEN = "token-of-metrics", "token-of-status-pages"
@@ -51,16 +53,10 @@ class Stack:
     folder: Path
     consumers: dict[str, Sparkless] = field(default_factory=dict)
 
-    def coordinate(self) -> dict[str, Any]:
-        """One run of the coordinator's DAG: its `state`, `tasks`, `xcoms`, `events`."""
-        log = self.folder / "run.log"
+    def coordinate(self) -> Run:
+        """One run of the coordinator's DAG."""
         dag_id = f"muster_coordinator__{self.cluster.name}"
-        code = self.runner.run(
-            [str(ROOT / "dags" / "muster_coordinator.py"), dag_id, "{}"], self.environment, log
-        )
-        assert code == 0, log.read_text()
-        lines = (line for line in reversed(log.read_text().splitlines()) if line.startswith("{"))
-        return dict(json.loads(next(lines)))
+        return self.runner.run("muster_coordinator.py", dag_id, self.environment, self.folder / "run.log")
 
     def produce(self, topic: str, count: int) -> None:
         """Write records, evenly over the partitions."""
@@ -97,6 +93,7 @@ def _write_clusters(folder: Path, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def stack(
+    airflow_database: Path,
     tmp_path_factory: pytest.TempPathFactory,
     zookeeper: ZooKeeperSettings,
     consul: ConsulSettings,
@@ -113,14 +110,9 @@ def stack(
         created.result(20)
     with ExitStack() as closing:
         statsd = closing.enter_context(StatsdListener())
-        environment = os.environ | {
-            "AIRFLOW_HOME": str(folder),
-            "PYTHONPATH": f"{ROOT / 'include'}{os.pathsep}{ROOT}",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-            "AIRFLOW__CORE__UNIT_TEST_MODE": "false",
+        environment = os.environ | environment_of(folder)
+        environment |= {
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "false",
-            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
             "AIRFLOW__METRICS__STATSD_ON": "true",
             "AIRFLOW__METRICS__STATSD_PORT": str(statsd.port),
             "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
@@ -131,8 +123,7 @@ def stack(
             "AIRFLOW_CONN_MUSTER_METRICS": _connection(conn_type="generic", password=TOKEN),
             "AIRFLOW_CONN_MUSTER_STATUS": _connection(conn_type="generic", password=STATUS_TOKEN),
         }
-        command = [sys.executable, "-m", "airflow", "db", "migrate"]
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=180)
+        shutil.copyfile(airflow_database, folder / "airflow.db")
         runner = DagRunner(environment)
         closing.callback(runner.close)
         server = subprocess.Popen(
@@ -158,7 +149,7 @@ def stack(
         made.produce(topic, 400)
         made.produce(lonely, 40)
         first = made.coordinate()
-        assert first["state"] == "success", first
+        assert first.state == "success", first.log
         port = next(
             line.strip() for line in server.stdout if line.strip().isdigit()
         )  # Airflow logs there too

@@ -16,11 +16,8 @@ from typing import Any
 import httpx
 import psutil
 import pyarrow.dataset
-from kazoo.client import KazooClient
 
 from devstack.guard import guard
-from muster.core.model import TopicAssignment
-from muster.core.wire import assignment_path, format_assignment
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
@@ -113,6 +110,9 @@ class ConsumerJob:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
             guard.forget(self.process.pid)
+            self.discovery.catalog.deregister(
+                self.consumer
+            )  # else Consul goes on to check a port that others may get
 
     def tree(self) -> list[psutil.Process]:
         """All its processes, the JVM first; Spark's Python daemons have process groups of their own."""
@@ -157,26 +157,3 @@ class ConsumerJob:
 
     def log_tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
-
-
-@dataclass
-class Coordinator:
-    """Writes assignment nodes by hand, as a coordinator would."""
-
-    client: KazooClient
-    servers: Servers
-    cluster: str
-    group: str
-    epochs: Counter[str] = field(default_factory=Counter)
-
-    def assign(self, topic: str, owners: dict[int, str]) -> int:
-        """Write the owners of a topic; returns the epoch."""
-        self.epochs[topic] += 1
-        node = TopicAssignment(self.servers.kafka.bootstrap_servers, self.group, owners, self.epochs[topic])
-        self.write(topic, format_assignment(node))
-        return self.epochs[topic]
-
-    def write(self, topic: str, data: bytes) -> None:
-        path = assignment_path(self.cluster, topic)
-        self.client.ensure_path(path)
-        self.client.set(path, data)

@@ -12,17 +12,17 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from consumer_job import ConsumerJob, Coordinator, Servers
 
 from devstack.server import Server
 from muster.airflow.driver_log import PER_LINE
 from muster.consumer.measures import STALLED_AFTER
 from muster.consumer.output import LARGEST
 from muster.core.wire import assignment_path
-from muster.edges.zookeeper import make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
+from tests.support.hand_coordinator import HandCoordinator, coordinating
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -43,15 +43,13 @@ def cluster() -> str:
 
 
 @pytest.fixture(scope="module")
-def coordinator(servers: Servers, cluster: str, group: str) -> Iterator[Coordinator]:
-    client = make_client(servers.zookeeper)
-    start_client(client, servers.zookeeper)
-    yield Coordinator(client, servers, cluster, group)
-    stop_client(client, 5)
+def coordinator(servers: Servers, cluster: str, group: str) -> Iterator[HandCoordinator]:
+    with coordinating(servers.zookeeper, servers.kafka, cluster, group) as made:
+        yield made
 
 
 @pytest.fixture
-def topic(kafka: KafkaSettings, group: str, coordinator: Coordinator) -> Iterator[Topic]:
+def topic(kafka: KafkaSettings, group: str, coordinator: HandCoordinator) -> Iterator[Topic]:
     made = Topic(kafka, group)
     yield made
     coordinator.client.delete(assignment_path(coordinator.cluster, made.name), recursive=True)
@@ -84,6 +82,28 @@ def job(make_job: Callable[..., ConsumerJob], eventually: Eventually) -> Consume
     return made
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the traps of failing handlers: the file `[CONSUMER]` sets that consumer's."""
+    return tmp_path_factory.mktemp("traps")
+
+
+@pytest.fixture(scope="module")
+def others(make_job: Callable[..., ConsumerJob], folder: Path) -> dict[str, ConsumerJob]:
+    """Start the jobs of the later tests, all at once: while the log of the first is measured there is time for it."""
+
+    def trapped(name: str, handler: str, **more: object) -> ConsumerJob:
+        options = {"trap": str(folder / name)}
+        return make_job(name, handler=f"failing_handlers.{handler}", options=options, **more)
+
+    return {
+        "killed": make_job("killed"),
+        "hangs": trapped("hangs", "HangsWhenAsked", graceful_timeout=2),
+        "twice": make_job("twice"),
+        "fails": trapped("fails", "FailsWhenAsked"),
+    }
+
+
 def ended(process: psutil.Process) -> bool:
     """Whether it has exited, be it that its new parent has not noticed yet."""
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
@@ -94,7 +114,7 @@ def mine(job: ConsumerJob, *partitions: int) -> dict[int, str]:
 
 
 def test_reads_what_is_assigned_and_commits_it(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     topic.produce(100)
     began = time.monotonic()
@@ -109,27 +129,6 @@ def test_reads_what_is_assigned_and_commits_it(
     assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1)
 
 
-def test_log_takes_less_than_a_megabyte_a_day_at_50_records_a_second_a_partition(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
-) -> None:
-    coordinator.assign(topic.name, mine(job, 0, 1, 2))
-    topic.produce(50)
-    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 50), 90, "committed")
-    before = len(job.log.read_bytes())
-    began = time.monotonic()
-    for second in range(60):
-        topic.produce(50)
-        time.sleep(max(0.0, began + second + 1 - time.monotonic()))
-    minutes = (time.monotonic() - began) / 60
-    eventually(lambda: topic.committed() == topic.written, 60, "committed again")
-    written = job.log.read_bytes()[before:]
-    in_airflow = (len(written) + PER_LINE * written.count(b"\n")) / minutes
-    print(
-        f"{in_airflow:.0f} bytes a minute, {in_airflow * 1440 / 1e6:.2f} MB a day; {written.decode()[:500]}"
-    )
-    assert in_airflow * 1440 < 1e6
-
-
 def test_log_is_rotated_under_the_process_that_writes_it(job: ConsumerJob, eventually: Eventually) -> None:
     with job.log.open("a") as log:
         log.write(f"{'x' * 1023}\n" * (LARGEST // 1024 + 1))
@@ -139,7 +138,7 @@ def test_log_is_rotated_under_the_process_that_writes_it(job: ConsumerJob, event
 
 
 def test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0, 1, 2))
     eventually(lambda: job.lists(topic.name) == ([0, 1, 2], [], []), 90, "running")
@@ -167,7 +166,7 @@ def test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on(
 
 
 def test_isolation_closes_and_restoring_resumes(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(10)
@@ -185,7 +184,7 @@ def test_isolation_closes_and_restoring_resumes(
 
 
 def test_topic_with_malformed_node_stays_and_removed_topic_closes(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0))
     eventually(lambda: job.lists(topic.name) == ([0], [], []), 90, "running")
@@ -203,7 +202,7 @@ def test_topic_with_malformed_node_stays_and_removed_topic_closes(
 def test_consumes_on_while_zookeeper_is_away(
     job: ConsumerJob,
     topic: Topic,
-    coordinator: Coordinator,
+    coordinator: HandCoordinator,
     zookeeper_server: Server,
     eventually: Eventually,
 ) -> None:
@@ -224,7 +223,7 @@ def test_consumes_on_while_zookeeper_is_away(
 
 
 def test_metrics_and_health(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(7)
@@ -246,8 +245,30 @@ def test_metrics_and_health(
     assert line.endswith(" 0.0")
 
 
+@pytest.mark.usefixtures("others")
+def test_log_takes_less_than_a_megabyte_a_day_at_50_records_a_second_a_partition(
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    topic.produce(50)
+    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 50), 90, "committed")
+    before = len(job.log.read_bytes())
+    began = time.monotonic()
+    for second in range(60):
+        topic.produce(50)
+        time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+    minutes = (time.monotonic() - began) / 60
+    eventually(lambda: topic.committed() == topic.written, 60, "committed again")
+    written = job.log.read_bytes()[before:]
+    in_airflow = (len(written) + PER_LINE * written.count(b"\n")) / minutes
+    print(
+        f"{in_airflow:.0f} bytes a minute, {in_airflow * 1440 / 1e6:.2f} MB a day; {written.decode()[:500]}"
+    )
+    assert in_airflow * 1440 < 1e6
+
+
 def test_sigterm_closes_everything_in_order(
-    job: ConsumerJob, topic: Topic, coordinator: Coordinator, eventually: Eventually
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     coordinator.assign(topic.name, mine(job, 0, 1, 2))
     eventually(lambda: job.lists(topic.name) == ([0, 1, 2], [], []), 90, "running")
@@ -268,9 +289,9 @@ def test_sigterm_closes_everything_in_order(
 
 
 def test_driver_ends_at_once_when_its_jvm_is_killed(
-    make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
+    others: dict[str, ConsumerJob], topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
-    job = make_job("killed")
+    job = others["killed"]
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(10)
     eventually(lambda: topic.committed()[0] == 10, 120, "committed")
@@ -291,16 +312,13 @@ def test_driver_ends_at_once_when_its_jvm_is_killed(
 
 
 def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_process_has_ended(
-    make_job: Callable[..., ConsumerJob],
+    others: dict[str, ConsumerJob],
     topic: Topic,
-    coordinator: Coordinator,
+    coordinator: HandCoordinator,
     eventually: Eventually,
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    trap = tmp_path / "trap"
-    job = make_job(
-        "hangs", handler="failing_handlers.HangsWhenAsked", options={"trap": str(trap)}, graceful_timeout=2
-    )
+    trap, job = folder / "hangs", others["hangs"]
     coordinator.assign(topic.name, mine(job, 0))
     topic.produce(10)
     eventually(lambda: topic.committed()[0] == 10, 120, "committed")
@@ -324,9 +342,13 @@ def test_handler_that_does_not_end_keeps_the_consumer_registered_until_the_proce
 
 
 def test_newer_process_of_an_id_stays_until_a_stop_request(
-    make_job: Callable[..., ConsumerJob], topic: Topic, coordinator: Coordinator, eventually: Eventually
+    make_job: Callable[..., ConsumerJob],
+    others: dict[str, ConsumerJob],
+    topic: Topic,
+    coordinator: HandCoordinator,
+    eventually: Eventually,
 ) -> None:
-    older = make_job("twice")
+    older = others["twice"]
     coordinator.assign(topic.name, mine(older, 0))
     eventually(lambda: older.lists(topic.name) == ([0], [], []), 120, "running")
     newer = make_job("twice", folder=older.folder)
@@ -352,14 +374,13 @@ def test_newer_process_of_an_id_stays_until_a_stop_request(
 
 
 def test_a_failing_handler_restarts_the_query_and_loses_nothing(
-    make_job: Callable[..., ConsumerJob],
+    others: dict[str, ConsumerJob],
     topic: Topic,
-    coordinator: Coordinator,
+    coordinator: HandCoordinator,
     eventually: Eventually,
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
-    trap = tmp_path / "trap"
-    job = make_job("fails", handler="failing_handlers.FailsWhenAsked", options={"trap": str(trap)})
+    trap, job = folder / "fails", others["fails"]
     coordinator.assign(topic.name, mine(job, 0, 1))
     topic.produce(20)
     eventually(lambda: topic.committed() == {0: 20, 1: 20, 2: None}, 120, "committed")

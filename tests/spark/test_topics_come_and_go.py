@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from consumer_job import ConsumerJob, Servers
 
 from muster.commands.actions import topics
 from muster.commands.command import Actor
@@ -19,6 +18,7 @@ from muster.core.model import State
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from muster.edges.kafka import librdkafka_logger
+from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import KafkaSettings
 
 
@@ -88,6 +88,15 @@ def commit(kafka: KafkaSettings, group: str, offsets: Mapping[tuple[str, int], i
     consumer = Consumer({**kafka.config, "group.id": group, "enable.auto.commit": "false"})
     consumer.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=False)
     consumer.close()
+
+
+def committed(kafka: KafkaSettings, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """The committed offset of each partition, 0 where there is none."""
+    offsets = GroupOffsets(kafka, group)
+    try:
+        return {p: at or 0 for (_, p), at in offsets.committed([(topic, p) for p in partitions]).items()}
+    finally:
+        offsets.close()
 
 
 def end_offset(kafka: KafkaSettings, topic: str, partition: int) -> int:

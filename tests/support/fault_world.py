@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, Self, TypeVar
 
 import httpx
 import psutil
@@ -20,6 +20,7 @@ from muster.edges.zookeeper import ZooKeeperError
 from tests.support.fault_score import Row
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 NOT_YET = (
     *(AssertionError, ConsulError, DevstackError, KafkaError, KafkaException, ZooKeeperError),
@@ -52,6 +53,21 @@ class Window:
     def covers(self, at: float) -> bool:
         """Whether a moment is within it."""
         return self.began <= at < self.ended
+
+
+@dataclass(frozen=True)
+class Fault(Generic[W]):
+    """What is done to a stack; when `inject` returns, it is over. It may return how often, if that is not once.
+
+    `planned`: what moves, moves in order, so that no record may come twice. Without `mended` the next fault begins as
+    soon as all flows again, while this one is still being mended. `long` ones are not part of `make test`.
+    """
+
+    name: str
+    inject: Callable[[W], int | None]
+    planned: bool = False
+    mended: bool = True
+    long: bool = False
 
 
 @dataclass
@@ -133,6 +149,17 @@ class FaultWorld(ABC):
                 f"{name}: flowed again after {window.seconds:.1f} s, "
                 f"{window.doubled} delivered twice, {window.ended - window.began:.1f} s in all"
             )
+
+    def play(self, fault: Fault[Self]) -> Window:
+        """Inject a fault and see everything flow again. AssertionError if a planned one had records come twice."""
+        with self.fault(fault.name, fault.planned, fault.mended) as window:
+            done = fault.inject(self)
+            window.times = 1 if done is None else done
+        if fault.planned:
+            assert window.doubled == 0, (
+                f"{fault.name}: {window.doubled} records were given to a handler twice"
+            )
+        return window
 
     def rows(self, lost: Collection[float], double_owners: Collection[float] = ()) -> list[Row]:
         """Return a row a fault: `lost` is when each record was produced that never arrived, `double_owners` when each

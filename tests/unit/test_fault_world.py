@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.fault_score import Row, Score
-from tests.support.fault_world import FaultWorld, Window
+from tests.support.fault_world import Fault, FaultWorld, Window
 
 
 @dataclass
@@ -104,3 +104,9 @@ def test_score_survives_a_round_trip_and_is_good_without_losses() -> None:
         "hosts: hosts=3 injected=5 lost=0 doubled_planned=0 zombie_commits=0 double_owner=2 assignors=2"
     )
     assert not Score("faults", []).good
+
+
+def test_planned_fault_fails_when_records_come_twice_and_another_one_does_not() -> None:
+    assert World().play(Fault("kill", lambda _: 3)).times == 3
+    with pytest.raises(AssertionError, match="move: 2 records were given to a handler twice"):
+        World().play(Fault("move", lambda _: None, planned=True))

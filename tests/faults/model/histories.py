@@ -1,8 +1,8 @@
 """Short histories, one event a line: a method of `World` and its arguments, separated by slashes.
 
 The first line may name the assignor, `rebalance_delay` in seconds, the consumer that subscribes to topic u only, and
-how commits are made; `SETTING` applies otherwise. `settled/a/b` stands for the events after which a and b are started
-and own everything.
+how commits are made; `SETTING` applies otherwise. Some lines stand for several events: `round` for one of everything,
+`joins/c` for the start of c and the rebalance that it causes, `settled/a/b` for those after which a and b own all.
 """
 
 from __future__ import annotations
@@ -29,10 +29,17 @@ def play(history: str) -> None:
 
 def _events(name: str, *arguments: str) -> list[Event]:
     """Return the events of a line."""
-    if name != "settled":
-        return [(name, *arguments)]
-    starts: list[Event] = [("start", consumer) for consumer in arguments]
-    return starts + 2 * [("everybody",), ("coordinate", "first", "end")]
+    everybody: Event = ("everybody",)
+    one_round: list[Event] = [everybody, ("coordinate", "first", "end")]
+    match name:
+        case "round":
+            return one_round
+        case "joins":
+            return [("start", *arguments), everybody, *one_round]
+        case "settled":
+            return [("start", consumer) for consumer in arguments] + 2 * one_round
+        case _:
+            return [(name, *arguments)]
 
 
 COMMIT_AFTER_HANDOVER = """
@@ -43,8 +50,7 @@ everything/a
 fault/a/hung
 checks
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 everybody
 everybody
@@ -57,15 +63,9 @@ work/a
 RESTORED_DURING_REBALANCE = """
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 restore/4
-start/a/current/new/A
-everybody
-everybody
-coordinate/first/end
+joins/a/current/new/A
 """
 """ZooKeeper is restored from before c joined, and a is started again."""
 
@@ -135,10 +135,7 @@ everybody
     "give_at_once_what_an_absent_owner_had": """
 range/8/
 start/a
-start/b
-everybody
-everybody
-coordinate/first/end
+joins/b
 isolate/a/key
 coordinate/second/end
 """,
@@ -169,8 +166,7 @@ fault/a/slow
 coordinate/first/after
 crash/b
 start/c
-everybody
-coordinate/first/end
+round
 everybody
 """,
     "report_closed_before_the_commit": """
@@ -178,16 +174,14 @@ settled/a
 fault/a/no_kafka
 everybody
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 """,
     "report_closed_while_a_batch_is_under_way": """
 settled/a
 fault/a/slow
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 """,
     "take_up_again_before_it_is_closed": """
@@ -217,8 +211,7 @@ everything/a
 fault/a/hung
 checks
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 everybody
 fault/a/hung
@@ -234,8 +227,7 @@ work/a
     "ignore_pins": """
 start/a
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 pin/t/0/b
 pin/t/1/b
@@ -246,8 +238,7 @@ pin/u/1/a
     "forget_exclusions": """
 start/a
 start/b
-everybody
-coordinate/first/end
+round
 everybody
 exclude/a/t
 """,
@@ -350,8 +341,7 @@ start/b
 everybody
 coordinate/first/after
 start/c
-everybody
-coordinate/first/end
+round
 """,
     "forget_to_close_what_vanished": """
 settled/a
@@ -383,10 +373,8 @@ crash/b
     "take_at_once_from_an_owner_that_fails_its_check": """
 start/a/current/new/A
 start/b/current/new/B
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+round
+round
 everybody
 fault/a/slow
 agent/A/restarted
@@ -395,8 +383,7 @@ everybody
 """,
     "do_not_wait_for_an_isolated_owner": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 fault/a/slow
 isolate/a/key
@@ -414,8 +401,7 @@ fault/a/slow
 delete_node/t/both
 delete_node/u/both
 coordinate/first/end
-everybody
-coordinate/first/end
+round
 everybody
 everybody
 """,
@@ -423,29 +409,24 @@ everybody
 settled/a
 everybody
 start/b/current/new/A
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+round
+round
 everybody
 restore/4
 coordinate/first/end
-everybody
-coordinate/first/end
+round
 everybody
 everybody
 """,
     "stay_silent_on_another_group": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 group/h
 """,
     "freeze_on_a_planning_error": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 last
 assignor/fails
@@ -454,8 +435,7 @@ crash/b
     "trust_the_clock_of_any_worker": """
 sticky/8/
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 clock_of/first/3600
 crash/a
@@ -466,10 +446,8 @@ clock_of/first/0
     "announce_leaving_though_replaced": """
 start/a/current/new/A
 start/b/current/new/B
-everybody
-coordinate/first/end
-everybody
-coordinate/first/end
+round
+round
 everybody
 agent/A/cut
 checks
@@ -477,8 +455,7 @@ start/a/current/new/B
 everybody
 everybody
 time/6
-everybody
-coordinate/first/end
+round
 everybody
 everybody
 agent/A/cut
@@ -491,8 +468,7 @@ everybody
 """,
     "deregister_before_the_query_has_ended": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 fault/a/slow
 stop/a
@@ -515,8 +491,7 @@ work/a
 """,
     "read_on_in_another_topic_of_the_name": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 recreate_topic/t/3/large
 everybody
@@ -542,8 +517,7 @@ everybody
 """,
     "give_only_when_all_is_closed": """
 settled/a/b
-everybody
-coordinate/first/end
+round
 everybody
 start/c
 everybody
@@ -557,8 +531,7 @@ settled/a
 everybody
 partitions/t/2
 coordinate/first/end
-everybody
-coordinate/first/end
+round
 partitions/t/3
 coordinate/first/end
 everybody
@@ -580,8 +553,7 @@ everybody
 """,
     "give_to_a_consumer_that_leaves": """
 settled/a/b/c
-everybody
-coordinate/first/end
+round
 everybody
 pin/t/0/b
 fault/a/slow
@@ -606,10 +578,7 @@ coordinate/first/end
 everybody
 fault/b/no_zookeeper
 restore/3
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 """,
     "forget_to_note_epochs": RESTORED_DURING_REBALANCE,
 }
@@ -632,25 +601,16 @@ restore/4
     "what_was_refused_is_taken_back_while_its_topic_is_not_in_a_restored_zookeeper": """
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 start/b/1/new/A
 restore/4
-start/a/current/new/A
-everybody
-everybody
-coordinate/first/end
+joins/a/current/new/A
 restore/8
 """,
     "a_topic_that_is_restored_twice_to_the_same_state_is_not_read_again": """
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 delete_node/u/both
 everybody
 restore/1
@@ -662,10 +622,7 @@ restore/1
     "a_topic_whose_epoch_began_below_the_one_noted_is_not_reported": """
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 delete_node/t/both
 clock_of/first/-3600
 """,
@@ -673,19 +630,13 @@ clock_of/first/-3600
 co-partitioned/0/
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 assignor/fails
 delete_node/t/state
 exclude/a/t
 fault/a/hung
 partitions/t/1
-start/a/current/new/A
-everybody
-everybody
-coordinate/first/end
+joins/a/current/new/A
 assignor/works
 """,
     "a topic stays Starting for ever when old and new owner leave and nobody else subscribes": """
@@ -698,8 +649,7 @@ coordinate/first/after
 crash/a
 crash/b
 checks
-everybody
-coordinate/first/end
+round
 coordinate/first/end
 start/b
 """,
@@ -730,10 +680,7 @@ start/a/current/new
     "what_was_read_for_another_group_waits_for_a_commit_to_a_topic_that_is_gone": """
 settled/a/b
 everybody
-start/c
-everybody
-everybody
-coordinate/first/end
+joins/c
 group/h
 delete_node/t/both
 coordinate/first/before
@@ -756,10 +703,7 @@ coordinate/first/end
 assignor/fails
 stop/a
 delete_node/t/state
-start/c/current/new/A
-everybody
-everybody
-coordinate/first/end
+joins/c/current/new/A
 """,
 }
 """What the model found in the project's own code."""

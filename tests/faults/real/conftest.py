@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +17,13 @@ from tests.faults.real.deliveries import Journal
 from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, GROUP, PARTITIONS, SERVICE, TOPIC, FaultStack
 from tests.faults.real.world import CONSUMERS_DAG, COORDINATOR_DAG, World
+from tests.support.airflow_home import give_database
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     stack = FaultStack(tmp_path_factory.mktemp("faults").resolve())
+    give_database(stack.airflow, airflow_database)
     with stack.up():
         cluster = load_clusters(stack.folder / "clusters.yaml")[CLUSTER]
         consul = ConsulSettings(port=stack.consul.port)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 
-from tests.faults.real.faults import Fault
 from tests.faults.real.jobs import frozen
 from tests.faults.real.world import CONSUMERS_DAG, World
+from tests.support.fault_world import Fault
 
 SOON = 20.0
 """Seconds until a consumer whose task is cleared has to hear of it, on a machine that is busy with other things."""
@@ -149,5 +149,5 @@ FAULTS = (
     Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
     Fault("a slow network from a consumer to Kafka", slow_to_kafka),
     Fault("the sink's disk full", fill_disk),
-    Fault("rolling restart of all consumers", roll, planned=True, slow=True),
+    Fault("rolling restart of all consumers", roll, planned=True, long=True),
 )

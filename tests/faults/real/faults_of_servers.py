@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import cycle
 
 from muster.core.model import State
-from tests.faults.real.faults import Fault
 from tests.faults.real.world import World
 from tests.faults.real.zookeeper_proxy import Moment, Trap
+from tests.support.fault_world import Fault
 
 FEWEST_WRITES = 3
 """Of a rebalance: take away, give, all is Stable. What is closed later is given in a write of its own."""

@@ -145,12 +145,7 @@ class FaultStack:
                 "trigger_interval": "1s",
                 "graceful_timeout": "20s",
                 "startup_timeout": "5m",
-                "spark_conf": {
-                    "spark.driver.memory": "512m",
-                    "spark.ui.enabled": False,
-                    # Half the machine's time at the start of a JVM goes into compiling what runs for a minute.
-                    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                },
+                "spark_conf": {"spark.driver.memory": "512m", "spark.ui.enabled": False},
             },
         }
         text = yaml.safe_dump({"clusters": {CLUSTER: cluster}})

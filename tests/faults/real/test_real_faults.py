@@ -11,26 +11,22 @@ import os
 import pytest
 
 from tests.faults.real import faults_of_consumers, faults_of_servers
-from tests.faults.real.faults import Fault
 from tests.faults.real.stack import PARTITIONS
 from tests.faults.real.world import World
+from tests.support.fault_world import Fault
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
 TIMES = 5 if os.environ.get("LONG") == "1" else 1
 ALL = os.environ.get("MUSTER_TEST_FAULTS") == "all"
 FAULTS = [
-    fault for fault in (*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS) if ALL or not fault.slow
+    fault for fault in (*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS) if ALL or not fault.long
 ] * TIMES
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_all_flows_again_after(world: World, fault: Fault) -> None:
-    with world.fault(fault.name, fault.planned, fault.mended) as window:
-        done = fault.inject(world)
-        window.times = 1 if done is None else done
-    if fault.planned:
-        assert window.doubled == 0, f"{fault.name}: {window.doubled} records were delivered twice"
+def test_all_flows_again_after(world: World, fault: Fault[World]) -> None:
+    world.play(fault)
 
 
 def test_every_number_is_accounted_for(world: World) -> None:
