@@ -14,7 +14,7 @@ from muster.airflow.submission import consumer_settings, make_hook, submit_detac
 from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
 from tests.dags.conftest import WriteClusters, connection
-from tests.dags.runs import ROOT
+from tests.dags.dag_runner import ROOT
 
 PRIVATE = {
     "_build_spark_submit_command",
