@@ -19,7 +19,7 @@ from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
-from muster.consumer.local_api import planned_by, sources
+from muster.consumer.plannings import planned_by, sources
 from muster.consumer.source.offsets import parse_offsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import SourcePartitions, SourcePlanned

@@ -101,3 +101,24 @@ def test_tasks_hold_each_record_once_and_are_few_and_even(
         largest = max(bounds[1] - bounds[0] for _, bounds in flat)
         assert max(sizes) <= sum(sizes) / len(groups) + largest
     assert offsets.tasks(dict(reversed(held.items())), parallelism) == groups
+
+
+def test_slots_keep_their_partitions_until_they_are_uneven() -> None:
+    even = {("t", p): (0, 1000) for p in range(6)}
+    first = offsets.slots(even, 3, {})
+    assert sorted(first.values()) == [0, 0, 1, 1, 2, 2]
+    assert offsets.slots(even, 3, first) == first
+    less = {tp: bounds for tp, bounds in even.items() if tp != ("t", 0)}
+    assert offsets.slots(less, 3, first) == {tp: slot for tp, slot in first.items() if tp in less}
+    fewer = offsets.slots(even, 2, first)
+    assert sorted(fewer.values()) == [0, 0, 0, 1, 1, 1]
+
+
+def test_slots_move_partitions_where_records_are_uneven() -> None:
+    before = {("t", p): p % 2 for p in range(4)}
+    # Both with many records are in slot 0.
+    ranges = {("t", 0): (0, 900), ("t", 1): (0, 10), ("t", 2): (0, 900), ("t", 3): (5, 5)}
+    after = offsets.slots(ranges, 2, before)
+    assert after["t", 0] != after["t", 2]
+    few = {tp: (0, (end - start) // 100) for tp, (start, end) in ranges.items()}
+    assert offsets.slots(few, 2, before) == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.consumer.agent import Agent
-from muster.consumer.local_api import planned_by, sources
+from muster.consumer.plannings import planned_by, sources
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import SourcePartitions, SourcePlanned
 from muster.core.model import TopicAssignment

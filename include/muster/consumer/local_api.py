@@ -6,57 +6,46 @@ ended is turned away even if its process still lives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import FastAPI, Header, HTTPException, Query, Request, Response, status
 from fastapi.concurrency import run_in_threadpool
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from muster.consumer.agent import Agent, StaleTokenError
+from muster.consumer.plannings import Plannings, QueryOffers, planned_by
+from muster.consumer.source.java_client import KafkaSettingError
 from muster.consumer.source.protocol import (
     LONGEST_WAIT,
+    NEXT_PATH,
     PARTITIONS_PATH,
     PLANNED_PATH,
-    Offsets,
-    SourcePartitions,
+    NextQuestion,
     SourcePlanned,
-    TopicSource,
 )
-from muster.core.ownership import PlanRefusedError, Range, TopicOffer
-from muster.core.positions import Jump
+from muster.core.ownership import PlanRefusedError
 from muster.settings.connections import KafkaSettings
 
+_Message = TypeVar("_Message", bound=BaseModel)
 
-def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: int) -> FastAPI:
-    """The application that answers the planner."""
+
+def make_local_api(
+    agent: Agent, kafka: KafkaSettings, max_records_per_batch: int, idle_wait: float = 0.0
+) -> FastAPI:
+    """The application that answers the planner and the connector; `idle_wait` is that of `Plannings`."""
     app = FastAPI(openapi_url=None)
-    properties = {key: value for key, value in kafka.config.items() if key != "bootstrap.servers"}
+    plannings = Plannings(agent, kafka, max_records_per_batch, idle_wait)
 
     @app.get(PARTITIONS_PATH)
     async def partitions(
         authorization: Annotated[str, Header()] = "",
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0.0,
     ) -> Response:
+        offers = QueryOffers(agent, _token(authorization), kafka, max_records_per_batch)
         try:
-            if wait > 0:
-                agent.check_token(_token(authorization))
-                await run_in_threadpool(agent.wait_for, lambda own: own.has_something_to_offer, wait)
-            offer = agent.offer(_token(authorization))
+            answer = await run_in_threadpool(offers.partitions, wait)
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
-        nearby: Mapping[str, TopicOffer] = {}
-        if not any(topic.partitions for topic in offer.topics.values()):
-            with agent.locked() as own:
-                nearby = own.nearby()
-        answer = SourcePartitions(
-            asked=offer.asked,
-            topics=sources(offer.topics),
-            nearby=sources(nearby),
-            kafka=properties,
-            max_records_per_batch=max_records_per_batch,
-            operation_timeout=kafka.operation_timeout,
-        )
         return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
     @app.post(PLANNED_PATH, status_code=status.HTTP_204_NO_CONTENT)
@@ -64,52 +53,31 @@ def make_local_api(agent: Agent, kafka: KafkaSettings, max_records_per_batch: in
         token = _token(authorization)
         try:
             agent.check_token(token)
-            plan = _plan(await request.body())
+            plan = _parsed(SourcePlanned, await request.body())
             planned_by(agent, token, plan)
         except (StaleTokenError, PlanRefusedError) as error:
             raise _refusal(error) from error
 
+    @app.post(NEXT_PATH)
+    async def next_batch(request: Request, authorization: Annotated[str, Header()] = "") -> Response:
+        token = _token(authorization)
+        try:
+            agent.check_token(token)
+            question = _parsed(NextQuestion, await request.body())
+            answer = await run_in_threadpool(plannings.next, token, question)
+        except (StaleTokenError, PlanRefusedError) as error:
+            raise _refusal(error) from error
+        except KafkaSettingError as error:
+            raise HTTPException(status.HTTP_400_BAD_REQUEST, str(error)) from error
+        return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+
     return app
 
 
-def planned_by(agent: Agent, token: str, plan: SourcePlanned) -> None:
-    """Tell `agent` what the planner planned. Raises `StaleTokenError` or `PlanRefusedError`."""
-    agent.planned(
-        token,
-        asked=plan.asked,
-        finished=_ranges(plan.finished),
-        offsets=_ranges(plan.offsets),
-        ends={
-            (topic, int(partition)): end
-            for topic, ends in plan.ends.items()
-            for partition, end in ends.items()
-        },
-        problems=plan.problems,
-        jumps={
-            (topic, int(partition)): Jump(before, after, why)
-            for topic, of_topic in plan.jumps.items()
-            for partition, (before, after, why) in of_topic.items()
-        },
-    )
-
-
-def sources(topics: Mapping[str, TopicOffer]) -> dict[str, TopicSource]:
-    """Return topics as the planner receives them."""
-    return {
-        name: TopicSource(
-            bootstrap_servers=topic.source.bootstrap_servers,
-            group_id=topic.source.group_id,
-            topic_id=topic.source.topic_id,
-            partitions=sorted(topic.partitions),
-        )
-        for name, topic in topics.items()
-    }
-
-
-def _plan(body: bytes) -> SourcePlanned:
+def _parsed(kind: type[_Message], body: bytes) -> _Message:
     # Not by FastAPI, which answers some texts that are no JSON with a fault of its own, and looks before the token.
     try:
-        return SourcePlanned.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part)[:100] for part in first["loc"]) or "the whole text"
@@ -122,14 +90,6 @@ def _plan(body: bytes) -> SourcePlanned:
 def _token(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _ranges(offsets: Offsets) -> Mapping[str, Mapping[int, Range]]:
-    return {
-        topic: {int(partition): (begin, end) for partition, (begin, end) in ranges.items()}
-        for topic, ranges in offsets.items()
-        if ranges
-    }
 
 
 def _refusal(error: Exception) -> HTTPException:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
-from muster.consumer.source.protocol import PARTITIONS_PATH, PLANNED_PATH, SourcePartitions
+from muster.consumer.source.protocol import NEXT_PATH, PARTITIONS_PATH, PLANNED_PATH, SourcePartitions
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.settings.connections import KafkaSettings
@@ -36,9 +36,9 @@ PLANNED: dict[str, Any] = {
 class Driver:
     """An agent with two partitions, and its pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "a") -> None:
         self.agent = Agent("a")
-        self.agent.assigned("t", TopicAssignment("k:9092", "g", {0: "a", 1: "a"}, 3), 5)
+        self.agent.assigned("t", TopicAssignment("k:9092", "g", {0: owner, 1: owner}, 3), 5)
         self.token = self.agent.query_started()
         self.api = make_local_api(self.agent, KAFKA, 1000)
         self.page = make_status_page(self.agent, SETTINGS, list)
@@ -79,6 +79,25 @@ def test_any_plan(body: bytes) -> None:
     driver.ask(driver.page, "GET", "/metrics", {})
 
 
+QUESTION: dict[str, Any] = {
+    "finished": {},
+    "parallelism": 2,
+    "gone": [{"topic": "t", "partition": 0, "from": 1, "to": 2, "deleted": False}],
+}
+
+
+@examples(150)
+@given(mangled(QUESTION))
+def test_any_question_of_the_connector(body: bytes) -> None:
+    count("local API")
+    driver = Driver("another")  # so no Kafka is asked
+    answer = driver.ask(driver.api, "POST", NEXT_PATH, driver.bearer(), body)
+    assert answer.status_code in {200, 409, 422}, answer.text[:500]
+    good = driver.ask(driver.api, "POST", NEXT_PATH, driver.bearer(), json.dumps(QUESTION).encode())
+    assert good.status_code == 200
+    assert good.json()["offset"] == {}
+
+
 headers = st.one_of(odd_texts.map(lambda t: t.encode("latin-1", "replace")), st.binary(max_size=40)).filter(
     lambda value: not set(value) & {0, 10, 13}
 )
@@ -88,7 +107,7 @@ headers = st.one_of(odd_texts.map(lambda t: t.encode("latin-1", "replace")), st.
 @given(
     headers,
     st.sampled_from(("GET", "POST", "DELETE")),
-    st.sampled_from((PARTITIONS_PATH, PLANNED_PATH, "/status", "/x")),
+    st.sampled_from((PARTITIONS_PATH, PLANNED_PATH, NEXT_PATH, "/status", "/x")),
 )
 def test_any_token(value: bytes, method: str, path: str) -> None:
     count("local API")

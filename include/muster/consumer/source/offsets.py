@@ -19,6 +19,8 @@ _RECORDS_A_TASK = 100
 """A further task for fewer records than this costs more than it saves."""
 _UNEVEN = 1.1
 """How much larger than the average a task may be for partitions to stay in theirs."""
+_UNEVEN_SLOTS = 1.25
+"""The same of a slot: a partition that moves to another one loses what was read ahead of it."""
 
 
 class OffsetError(ValueError):
@@ -126,6 +128,36 @@ def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, R
     if max(map(_size, groups)) > _UNEVEN * total / number:
         groups = _by_size(filled, number)
     return groups
+
+
+def slots(ranges: Ranges, number: int, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Which of `number` tasks reads each partition: the one that read it `before`, as far as that is about even.
+
+    All have about as many partitions, and about as many records as can be: if not, the partitions with records are
+    distributed again, largest first. Few records are left where they are.
+    """
+    placed = {tp: before[tp] for tp in sorted(ranges) if before.get(tp, number) < number}
+    counts = [0] * number
+    for slot in placed.values():
+        counts[slot] += 1
+    for tp in sorted(ranges.keys() - placed.keys()):
+        placed[tp] = counts.index(min(counts))
+        counts[placed[tp]] += 1
+    while max(counts) - min(counts) > 1:
+        fullest, emptiest = counts.index(max(counts)), counts.index(min(counts))
+        placed[max(tp for tp, slot in placed.items() if slot == fullest)] = emptiest
+        counts[fullest] -= 1
+        counts[emptiest] += 1
+    sizes = [0] * number
+    for tp, (start, end) in ranges.items():
+        sizes[placed[tp]] += end - start
+    filled = sorted((tp, bounds) for tp, bounds in ranges.items() if bounds[1] > bounds[0])
+    if sum(sizes) < number * _RECORDS_A_TASK:
+        return placed
+    best = _by_size(filled, min(number, len(filled)))
+    if max(sizes) > _UNEVEN_SLOTS * max(map(_size, best)):
+        placed |= {tp: slot for slot, group in enumerate(best) for tp, _ in group}
+    return placed
 
 
 def _by_number(

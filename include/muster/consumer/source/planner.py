@@ -20,18 +20,20 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.fetch_ahead import fetch_ahead
+from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, TopicPartition
 from muster.consumer.source.protocol import (
     LONGEST_WAIT,
-    AgentClient,
     AgentUnreachableError,
     Jumps,
+    NextBatch,
+    Offsets,
     SourcePartitions,
     SourcePlanned,
     TopicSource,
@@ -55,6 +57,20 @@ _REHEARSAL_TIMEOUT = 5.0
 """Seconds for which a partition may give nothing in a rehearsal."""
 _REPEAT_LOG, _CHANGE_LOG = 60.0, 10.0
 _RETRY = 0.5
+_NO_LIMIT = 2**31 - 1
+
+
+class Offers(Protocol):
+    """The agent as a planner sees it: directly, or through the local API (`AgentClient`)."""
+
+    def partitions(self, wait: float = 0.0) -> SourcePartitions:
+        """Return what the next batch may hold; while that is nothing, wait up to `wait` seconds."""
+
+    def planned(self, plan: SourcePlanned) -> None:
+        """Take the next batch."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 @dataclass
@@ -79,7 +95,7 @@ class Planner:
 
     def __init__(
         self,
-        agent: AgentClient,
+        agent: Offers,
         parallelism: int = 1,
         read_timeout: float = 120.0,
         agent_patience: float = 30.0,
@@ -102,6 +118,9 @@ class Planner:
         self._checked: set[TopicPartition] = set()
         # Partitions that end before their position: since when, and the least end since.
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
+        # Those of them of which a task has found that they end early, and waited for long enough.
+        self._stopped_short: set[TopicPartition] = set()
+        self._slots: dict[TopicPartition, int] = {}
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._target: Mapping[TopicPartition, int] | None = None
@@ -151,6 +170,54 @@ class Planner:
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._say(plan.problems)
         return end
+
+    def next(self, finished: Offsets, parallelism: int) -> NextBatch:
+        """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
+        time.
+
+        Raises `KafkaSettingError` naming a setting of the connection to Kafka that its Java client cannot use.
+        """
+        self._rehearsed = True
+        end = self.latest(finished, _NO_LIMIT)
+        if end is finished:
+            return NextBatch(offset=finished, metrics=self._lag(offsets.parse_offsets(finished)))
+        ranges = offsets.parse_offsets(end)
+        self._slots = offsets.slots(ranges, max(1, min(parallelism, len(ranges))), self._slots)
+        number = 1 + max(self._slots.values(), default=-1)
+        tasks: list[dict[str, dict[TopicPartition, Range]]] = [{} for _ in range(number)]
+        for tp, slot in sorted(self._slots.items()):
+            servers = self._sources[tp[0]].bootstrap_servers
+            tasks[slot].setdefault(servers, {})[tp] = ranges[tp]
+        used = {servers for task in tasks for servers in task}
+        return NextBatch(
+            offset=offsets.format_offsets(ranges),
+            tasks=[
+                {servers: offsets.format_offsets(held) for servers, held in task.items()} for task in tasks
+            ],
+            kafka={
+                servers: java_properties({**self._kafka, "bootstrap.servers": servers})
+                for servers in sorted(used)
+            },
+            metrics=self._lag(ranges),
+        )
+
+    def stopped_short(self, tp: TopicPartition, at: int) -> None:
+        """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
+        believed."""
+        _, lowest = self._ends_early.get(tp, (0.0, at))
+        self._ends_early[tp] = (self._clock() - 2 * _GONE_AFTER, min(lowest, at))
+        self._stopped_short.add(tp)
+
+    def _lag(self, ranges: offsets.Ranges) -> dict[str, str]:
+        """What is left to read after the batch, under the names of Spark's own Kafka source."""
+        behind = [max(0, self._newest[tp] - end) for tp, (_, end) in ranges.items() if tp in self._newest]
+        if not behind:
+            return {}
+        return {
+            "minOffsetsBehindLatest": str(min(behind)),
+            "maxOffsetsBehindLatest": str(max(behind)),
+            "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+        }
 
     def newest(self) -> dict[str, Any] | None:
         """The ends that the last planning saw, as an offset, for Spark's progress report."""
@@ -302,6 +369,7 @@ class Planner:
                 f"{why}; check that the topic exists and may be read"
             )
         self._ends_early = {tp: seen for tp, seen in self._ends_early.items() if tp in plan.ends}
+        self._stopped_short &= self._ends_early.keys()
         return plan
 
     def _open_clusters(self, answer: SourcePartitions) -> dict[str, ClusterOffsets]:
@@ -342,7 +410,7 @@ class Planner:
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
-        if start.offset > end:
+        if start.offset > end or (tp in self._stopped_short and start.offset == position):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
             if after is None:
                 if position is not None:
@@ -386,6 +454,7 @@ class Planner:
             )
             return None
         del self._ends_early[tp]
+        self._stopped_short.discard(tp)
         return start
 
     def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:

@@ -27,6 +27,9 @@ from muster.core.positions import Why
 
 PARTITIONS_PATH = "/source/partitions"
 PLANNED_PATH = "/source/planned"
+NEXT_PATH = "/source/next"
+"""`POST` with `NextQuestion` -> `NextBatch`: the connector in Spark's JVM asks for the next batch, which the agent
+plans itself (`muster.consumer.plannings`)."""
 LONGEST_WAIT = 1.0
 """Seconds that an answer may be asked to wait."""
 
@@ -104,6 +107,45 @@ class SourcePlanned(_Message):
     def plans_batch(self) -> bool:
         """Whether Spark will run a batch for this (perhaps one without records)."""
         return self.offsets != self.finished
+
+
+class GoneRange(_Message):
+    """The records from `begin` up to, not including, `end` were planned, and a task did not find them in Kafka.
+
+    `deleted`: the partition begins behind them; otherwise it ends before them, or is not there.
+    """
+
+    topic: str
+    partition: Partition
+    begin: Annotated[int, Field(alias="from", ge=0)]
+    end: Annotated[int, Field(alias="to", ge=0)]
+    deleted: bool
+
+
+class NextQuestion(_Message):
+    """What the connector asks: the batch that follows the one that ended with `finished` (empty before the first).
+
+    `parallelism` is how many tasks run at a time. `gone` is what the tasks of that batch did not find.
+    """
+
+    finished: Offsets = Field(default_factory=dict)
+    parallelism: Annotated[int, Field(gt=0, le=100_000)] = 1
+    gone: list[GoneRange] = Field(default_factory=list)
+
+
+class NextBatch(_Message):
+    """The plan of a batch.
+
+    `offset` is its end, equal to `finished` when there is nothing to do. `tasks` are by slot: what each reads of each
+    Kafka cluster (its bootstrap servers); a partition stays in its slot from one batch to the next. A range may be
+    empty: then its partition is only read ahead. `kafka` are the settings of Kafka's Java consumer by bootstrap
+    servers. `metrics` are those of the source in Spark's progress.
+    """
+
+    offset: Offsets
+    tasks: list[dict[str, Offsets]] = Field(default_factory=list)
+    kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
+    metrics: dict[str, str] = Field(default_factory=dict)
 
 
 class AgentClient:
