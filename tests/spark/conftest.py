@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from devstack.connector import connector_jar
 from muster.consumer.source.datasource import MusterDataSource
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
@@ -23,6 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INCLUDE), os.environ.get("PYTHONPATH")]))
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.jars", str(connector_jar()))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
         .config("spark.sql.shuffle.partitions", "1")
