@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
+import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from devstack.cache import cache_dir, locked, tool
 from devstack.errors import DevstackError
 from devstack.progress import step
+from muster.consumer.connector import JAR
 
 _PROJECT = Path(__file__).resolve().parents[1] / "sparkjobs" / "connector"
-_JAR = "muster-connector.jar"
 
 
+@cache
 def connector_jar() -> Path:
-    """Return the jar, after building it if need be. There is none whose own tests fail: `DevstackError` is raised."""
+    """Return the checkout's jar, after building it if need be. There is none whose own tests fail.
+
+    Raises `DevstackError`.
+    """
+    built = _built()
+    if not (JAR.is_file() and filecmp.cmp(built, JAR, shallow=False)):
+        new = JAR.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(built, new)
+        new.replace(JAR)
+    return JAR
+
+
+def _built() -> Path:
     folder = cache_dir() / f"connector-{_digest()}"
-    if not (folder / _JAR).is_file():
+    if not (folder / JAR.name).is_file():
         with locked("connector"):
-            if not (folder / _JAR).is_file():
+            if not (folder / JAR.name).is_file():
                 _build(folder)
-    return folder / _JAR
+    return folder / JAR.name
 
 
 def _sources() -> list[Path]:
@@ -62,11 +78,11 @@ def _build(folder: Path) -> None:
             check=False,
             cwd=partial,
         )
-        built = partial / "target" / _JAR
+        built = partial / "target" / JAR.name
         if result.returncode != 0 or not built.is_file():
             end = "\n".join((result.stdout + result.stderr).splitlines()[-60:])
             raise DevstackError(f"Maven could not build the Spark connector in {_PROJECT}. It said:\n{end}")
         folder.mkdir(exist_ok=True)
-        built.replace(folder / _JAR)
-        progress.result = f"{(folder / _JAR).stat().st_size / 2**20:.0f} MB"
+        built.replace(folder / JAR.name)
+        progress.result = f"{(folder / JAR.name).stat().st_size / 2**20:.0f} MB"
     shutil.rmtree(partial, ignore_errors=True)

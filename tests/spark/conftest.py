@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from devstack.connector import connector_jar
-from muster.consumer.source.datasource import MusterDataSource
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 
@@ -33,6 +32,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    session.dataSource.register(MusterDataSource)
     yield session
     session.stop()

@@ -14,13 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
+from muster.consumer.connector import FORMAT
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Plan
 from muster.settings.connections import KafkaSettings
-
-FORMAT = "muster-kafka"
 
 
 class Holder:

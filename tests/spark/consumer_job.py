@@ -18,6 +18,7 @@ import psutil
 import pyarrow.dataset
 from kazoo.client import KazooClient
 
+from devstack.connector import connector_jar
 from devstack.guard import guard
 from muster.core.model import TopicAssignment
 from muster.core.wire import assignment_path, format_assignment
@@ -93,6 +94,7 @@ class ConsumerJob:
                 [
                     Path(sys.executable).with_name("spark-submit"),
                     *("--master", "local[1]", "--driver-memory", "512m"),
+                    *("--jars", str(connector_jar())),
                     *("--conf", "spark.ui.enabled=false"),
                     *("--conf", f"spark.local.dir={self.folder / 'spark'}"),
                     *("--conf", f"spark.sql.warehouse.dir={self.folder / 'warehouse'}"),

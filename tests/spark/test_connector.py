@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from devstack.kafka import Kafka
 from devstack.secured import SecureKafka
+from muster.consumer.connector import FORMAT
 from muster.core.positions import Why
 from muster.edges.kafka import TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
-from tests.spark.connected import FORMAT, Holder, reading
+from tests.spark.connected import Holder, reading
 from tests.spark.topics import (
     create_topic,
     delete_before,

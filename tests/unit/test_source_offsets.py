@@ -84,23 +84,16 @@ def test_a_batch_is_planned_only_for_records_or_another_set() -> None:
     assert not offsets.moves({}, {})
 
 
-@given(ranges, st.integers(1, 12))
-def test_tasks_hold_each_record_once_and_are_few_and_even(
-    held: dict[tuple[str, int], tuple[int, int]], parallelism: int
+@given(ranges, st.integers(1, 12), st.dictionaries(partitions, st.integers(0, 15)))
+def test_slots_are_of_each_partition_and_even(
+    held: dict[tuple[str, int], tuple[int, int]], number: int, before: dict[tuple[str, int], int]
 ) -> None:
-    groups = offsets.tasks(held, parallelism)
-    flat = [item for group in groups for item in group]
-    filled = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
-    assert {tp: bounds for tp, bounds in flat if bounds[1] > bounds[0]} == filled
-    assert dict(flat) == (held if len(groups) == 1 else filled), "a single task holds the empty ones as well"
-    assert len(flat) == len(dict(flat))
-    assert len(groups) <= parallelism
-    assert all(groups)
-    if groups:
-        sizes = [offsets.count(bounds for _, bounds in group) for group in groups]
-        largest = max(bounds[1] - bounds[0] for _, bounds in flat)
-        assert max(sizes) <= sum(sizes) / len(groups) + largest
-    assert offsets.tasks(dict(reversed(held.items())), parallelism) == groups
+    placed = offsets.slots(held, number, before)
+    assert placed.keys() == held.keys()
+    assert all(0 <= slot < number for slot in placed.values())
+    sizes = [offsets.count(held[tp] for tp in placed if placed[tp] == slot) for slot in range(number)]
+    largest = max((end - start for start, end in held.values()), default=0)
+    assert max(sizes) <= 1.25 * (sum(sizes) / number + largest) + 100 * number
 
 
 def test_slots_keep_their_partitions_until_they_are_uneven() -> None:
