@@ -10,6 +10,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CELERY_STAMP := $(VENV)/.installed-celery
+CONNECTOR := $(shell find sparkjobs/connector -name target -prune -o -type f -print)
 # The Python to make the environment with. The lock file is for 3.11.
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
 # `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
@@ -35,7 +36,7 @@ help: ## List the targets
 
 env: $(STAMP) $(if $(CELERY),$(CELERY_STAMP)) ## Make the Python environment in .venv, with exactly what requirements.txt says
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt pyproject.toml $(CONNECTOR)
 	@if [ -z "$(BASE_PYTHON)" ] || ! "$(BASE_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  echo "Error: Python 3.11 is needed, because requirements.txt is for it. Install it (Debian: python3.11-venv)," \
 	    "or name it: make env BASE_PYTHON=/path/to/python3.11" >&2; exit 1; fi
@@ -54,6 +55,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@echo "Installing requirements.txt"
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PYTHON) -c "from devstack.connector import connector_jar; connector_jar()"
 	@touch $(STAMP)
 
 $(CELERY_STAMP): $(STAMP) requirements-celery.txt

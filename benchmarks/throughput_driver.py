@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -24,11 +25,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from devstack.connector import connector_jar
 from devstack.jars import jars
+from muster.consumer.agent import Agent
+from muster.consumer.connector import FORMAT
 from muster.consumer.query import SCRATCH
-from muster.consumer.source.datasource import MusterDataSource
 from muster.settings.connections import KafkaSettings
-from tests.spark.local_agent import LocalAgent
+from tests.spark.connected import Holder
 
 PATIENCE = 600.0
 """Seconds for one reading of a topic."""
@@ -150,8 +153,8 @@ def main(source: str, cores: int) -> None:
             print(READY, flush=True)
             for number, line in enumerate(sys.stdin):
                 order = Order.parse(line)
-                with _source(spark, source, cores, order, folder) as reader:
-                    reading = _read(order, reader, Path(folder) / f"{number}")
+                with _source(spark, source, order) as (reader, agent):
+                    reading = _read(order, reader, agent, Path(folder) / f"{number}")
                 print(json.dumps(asdict(reading)), flush=True)
         finally:
             spark.stop()
@@ -170,39 +173,43 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         # On a busy machine a Python worker may take longer to come up than the 15 s it has by default.
         .config("spark.python.authenticate.socketTimeout", "120s")
     )
-    if source == SPARK:
-        builder = builder.config("spark.driver.extraClassPath", f"{jars('spark-kafka')}/*")
-    session = builder.getOrCreate()
+    path = f"{jars('spark-kafka')}/*" if source == SPARK else str(connector_jar())
+    session = builder.config("spark.driver.extraClassPath", path).getOrCreate()
     for name, value in SCRATCH.items():
         session.conf.set(name, value)
-    session.dataSource.register(MusterDataSource)
     return session
 
 
 @contextmanager
 def _source(
-    spark: SparkSession, source: str, cores: int, order: Order, shares: str
-) -> Iterator[DataStreamReader]:
+    spark: SparkSession, source: str, order: Order
+) -> Iterator[tuple[DataStreamReader, Agent | None]]:
     if source == SPARK:
-        yield spark.readStream.format("kafka").options(
-            **{
-                "kafka.bootstrap.servers": order.servers,
-                "subscribe": order.topic,
-                "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": str(order.most),
-                **order.options,
-            }
+        yield (
+            spark.readStream.format("kafka").options(
+                **{
+                    "kafka.bootstrap.servers": order.servers,
+                    "subscribe": order.topic,
+                    "startingOffsets": "earliest",
+                    "maxOffsetsPerTrigger": str(order.most),
+                    **order.options,
+                }
+            ),
+            None,
         )
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
-    with LocalAgent(kafka, "bench-throughput", order.most) as agent:
-        agent.hold(order.topic, range(order.partitions))
-        yield spark.readStream.format("muster").options(
-            **{**agent.options, "parallelism": str(cores), "shares": shares, **order.options}
+    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most) as holder:
+        holder.hold(order.topic, range(order.partitions))
+        token = holder.agent.query_started()
+        yield (
+            spark.readStream.format(FORMAT).options(agent=holder.url, token=token, **order.options),
+            holder.agent,
         )
+        holder.agent.query_ended(False)
 
 
-def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
+def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: Path) -> Reading:
     sink = order.sink
     reading = Reading()
     ends: list[float] = []
@@ -211,7 +218,15 @@ def _read(order: Order, source: DataStreamReader, folder: Path) -> Reading:
     write = _SINKS[sink](folder / "out", arrived)
 
     def process(batch: DataFrame, _: int) -> None:
-        write(batch)
+        if agent is None:
+            write(batch)
+        else:
+            plan = agent.batch_started()
+            if not plan.empty:
+                write(batch)
+            agent.batch_done(plan, processed=True)
+            if plan.empty:
+                return
         ends.append(time.perf_counter())
         if not order.until:
             spent.append(usage.cpu())

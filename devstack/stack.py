@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from devstack.airflow import ROOT, Airflow
+from devstack.connector import connector_jar
 from devstack.consul import Consul
 from devstack.consul_binary import consul_binary
 from devstack.guard import guard
@@ -118,6 +119,7 @@ class Stack:
         jars("zookeeper")
         jars("kafka")
         consul_binary()
+        connector_jar()
 
     def up(self) -> None:
         """Start what does not run, and wait until everything is healthy. Raises `DevstackError`."""

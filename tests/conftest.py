@@ -17,6 +17,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from devstack.connector import connector_jar
 from devstack.consul import Consul
 from devstack.hosts import why_not
 from devstack.kafka import Kafka
@@ -66,6 +67,12 @@ HEAVY = (
 
 SLOW_FIRST = ("airflow", "spark", "stack")
 """Marks of what takes long."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where a test starts Spark, the checkout's connector is built."""
+    if any(item.get_closest_marker(name) for name in ("spark", "airflow")):
+        connector_jar()
 
 
 class Eventually(Protocol):

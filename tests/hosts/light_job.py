@@ -1,40 +1,47 @@
 """A whole consumer but for Spark's JVM: `python -m tests.hosts.light_job`, with the settings in `MUSTER_CONSUMER`.
 
-The job is `muster.consumer.main`'s, with its agent, registrar, committer, pages, planner, reader and its way to end;
-what a batch holds is read from Kafka and handed to the handler. Only where Spark would run the query a loop does, so
-that six such consumers and three brokers fit on two cores.
+The job is `muster.consumer.main`'s, with its agent, registrar, committer, pages, planner and its way to end. Only
+where Spark would run the query with the connector a loop does, which asks the agent for each batch as the connector
+does and reads it with a consumer of its own, so that six such consumers and three brokers fit on two cores.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
+import httpx
 import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from muster.consumer import main as job
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
-from muster.consumer.source.planner import Planner
-from muster.consumer.source.protocol import AgentClient
-from muster.consumer.source.reader import read
+from muster.consumer.source.protocol import NEXT_PATH, NextBatch, NextQuestion, Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NO_LIMIT = 2**31 - 1
+READ_TIMEOUT = 120.0
+READING = {
+    "group.id": "unused",
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+}
 
 
 class Table:
     """What a handler is given in a DataFrame's place."""
 
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._batches = [batch for batch in batches if batch.num_rows]
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self._records = records
 
     def toArrow(self) -> pa.Table:  # noqa: N802  Spark's name
         """All records."""
-        return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
+        return pa.Table.from_pylist(self._records)
 
 
 class NoSpark:
@@ -59,50 +66,88 @@ class LightQuery(QuerySupervisor):
     ) -> None:
         unused = cast("SparkSession", _Registry())
         super().__init__(unused, agent, handler, local_api, trigger_interval, name, **more)
-        self._rehearsed = True
 
     def _run_once(self, beat: Beat) -> str | None:
         token = self._agent.query_started()
-        planner = Planner(AgentClient(self._local_api, token), idle_wait=self._interval)
         failed = True
         try:
-            self._go_on(planner, beat)
+            with httpx.Client(
+                base_url=self._local_api,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=60,
+                trust_env=False,
+            ) as agent:
+                self._go_on(agent, beat)
             failed = False
         except Exception as error:
             return self._error or f"{type(error).__name__}: {error}"
         finally:
             self._agent.query_ended(failed)
-            planner.close()
         return None
 
-    def _go_on(self, planner: Planner, beat: Beat) -> None:
-        start: dict[str, Any] = {}
+    def _go_on(self, agent: httpx.Client, beat: Beat) -> None:
+        start: Offsets = {}
         number = 0
         while not self._stopped.is_set():
             began = time.monotonic()
             beat()
-            end = planner.latest(start, NO_LIMIT)
-            if end != start or number == 0:
-                tasks = [] if end == start else planner.tasks(end)
-                frame = Table([batch for task in tasks for batch in read(task)])
-                self._batch(cast("DataFrame", frame), number)
-                start, number = end, number + 1
+            question = NextQuestion(finished=start)
+            answer = agent.post(NEXT_PATH, content=question.model_dump_json(by_alias=True)).raise_for_status()
+            batch = NextBatch.model_validate_json(answer.content)
+            if batch.offset != start or number == 0:
+                self._batch(cast("DataFrame", Table(read(batch))), number)
+                start, number = batch.offset, number + 1
             self._stopped.wait(max(0.0, self._interval - (time.monotonic() - began)))
+
+
+def read(batch: NextBatch) -> list[dict[str, Any]]:
+    """Return the records of a batch, with the columns that handlers of the tests look at."""
+    found: list[dict[str, Any]] = []
+    for task in batch.tasks:
+        for servers, topics in task.items():
+            ranges = {(topic, int(p)): held for topic, of in topics.items() for p, held in of.items()}
+            with closing(Consumer({**READING, "bootstrap.servers": servers})) as consumer:
+                for tp, (start, end) in ranges.items():
+                    consumer.assign([TopicPartition(*tp, start)])
+                    found += _range(consumer, tp, start, end)
+    return found
+
+
+def _range(consumer: Consumer, tp: tuple[str, int], start: int, end: int) -> list[dict[str, Any]]:
+    records = []
+    at, deadline = start, time.monotonic() + READ_TIMEOUT
+    while at < end:
+        message = consumer.poll(0.2)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{tp}: nothing at offset {at} of the planned {start} to {end - 1}")
+            continue
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, message.offset() or 0)
+            continue
+        offset = cast("int", message.offset())
+        if offset < end:
+            records.append(
+                {
+                    "key": message.key(),
+                    "value": message.value(),
+                    "topic": tp[0],
+                    "partition": tp[1],
+                    "offset": offset,
+                }
+            )
+        at = offset + 1
+    return records
 
 
 class _Registry:
     """As much of a session as a supervisor asks for when it is made."""
 
     @property
-    def dataSource(self) -> _Registry:  # noqa: N802  Spark's name
-        return self
-
-    @property
     def conf(self) -> _Registry:
         return self
-
-    def register(self, *_: object) -> None:
-        """Spark would take the source."""
 
     def set(self, *_: object) -> None:
         """Spark would take the setting."""

@@ -25,6 +25,7 @@ import pyspark
 import yaml
 
 from devstack.brokers import Brokers
+from devstack.connector import connector_jar
 from devstack.consul_agent import ConsulAgent
 from devstack.consuls import Consuls
 from devstack.ensemble import Ensemble
@@ -202,7 +203,8 @@ class HostStack:
 
     @staticmethod
     def _spark() -> list[str]:
-        return [str(SPARK_HOME / "bin" / "spark-submit"), *SPARK, str(ROOT / "sparkjobs" / "consume.py")]
+        submit = [str(SPARK_HOME / "bin" / "spark-submit"), *SPARK, "--jars", str(connector_jar())]
+        return [*submit, str(ROOT / "sparkjobs" / "consume.py")]
 
     def _spawn(self, host: Host, command: list[str], log: Path, environment: dict[str, str]) -> ServerProcess:
         return ServerProcess.spawn(

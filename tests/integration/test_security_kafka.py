@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.certificates import Authority
 from devstack.secured import SecureKafka
-from muster.consumer.source.fetcher import KafkaReadError, RangeFetcher
 from muster.doctor import kafka as doctor
 from muster.doctor.findings import Outcome, Part
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
@@ -84,28 +83,15 @@ def group_of() -> Iterator[Callable[[KafkaSettings], GroupOffsets]]:
         group.close()
 
 
-def fetch(settings: KafkaSettings, seconds: float = 20.0, start: int = 0) -> list[bytes]:
-    """Read as many records as `VALUES` has, as an executor does, from the offset `start`."""
-    fetcher = RangeFetcher({**settings.config, "group.id": GROUP}, seconds)
-    try:
-        chunks = list(fetcher.fetch({PARTITION: (start, start + len(VALUES))}))
-    finally:
-        fetcher.close()
-    return [message.value() or b"" for chunk in chunks for _, messages in chunk for message in messages]
-
-
 def test_the_coordinators_rights_are_enough_to_list_its_topics_and_no_others(of) -> None:
     assert TopicLister(of(COORDINATOR)).list_partitions() == {TOPIC: frozenset({0})}
 
 
-def test_the_consumers_rights_are_enough_to_read_and_to_commit(of, group_of) -> None:
+def test_the_consumers_rights_are_enough_to_plan_and_to_commit(of, group_of) -> None:
     settings = of(CONSUMER)
     group = group_of(settings)
     assert group.beginning_offsets([PARTITION]) == {PARTITION: 0}
-    # The topic is shared with other tests, whose records may come first.
-    end = group.end_offsets([PARTITION])[PARTITION]
-    assert end >= len(VALUES)
-    assert fetch(settings, start=end - len(VALUES)) == VALUES
+    assert group.end_offsets([PARTITION])[PARTITION] >= len(VALUES)
     group.commit({PARTITION: 2})
     assert group.committed([PARTITION]) == {PARTITION: 2}
 
@@ -174,11 +160,6 @@ def test_group_is_closed_to_other_users_with_an_error_that_says_so(of, group_of)
 
 
 def test_a_topic_that_one_may_not_read_is_named(of, group_of) -> None:
-    with pytest.raises(KafkaReadError) as refused:
-        fetch(of(COORDINATOR))
-    assert f"topic '{TOPIC}'" in str(refused.value)
-    assert "Topic authorization failed" in str(refused.value)
-    assert f"asked as user '{COORDINATOR}'" in str(refused.value)
     with pytest.raises(
         PartitionError, match=f"{HIDDEN} .*check that the topic exists and may be read by this user"
     ):
@@ -192,11 +173,10 @@ def refusals(settings: KafkaSettings, group: GroupOffsets) -> list[str]:
         lambda: group.end_offsets([PARTITION]),
         lambda: group.committed([PARTITION]),
         lambda: group.commit({PARTITION: 0}),
-        lambda: fetch(settings, IMPATIENT),
     ]
 
     def refusal(call: Callable[[], Any]) -> str:
-        with pytest.raises((KafkaError, KafkaReadError)) as refused:
+        with pytest.raises(KafkaError) as refused:
             call()
         return str(refused.value)
 
@@ -229,9 +209,6 @@ def test_missing_ca_is_reported_before_connecting(of) -> None:
     for call in (
         lambda: TopicLister(settings),
         lambda: GroupOffsets(settings, GROUP),
-        lambda: fetch(settings),
     ):
-        with pytest.raises(
-            (KafkaError, KafkaReadError), match=r"ssl\.ca\.location failed.*correct the connection"
-        ):
+        with pytest.raises(KafkaError, match=r"ssl\.ca\.location failed.*correct the connection"):
             call()

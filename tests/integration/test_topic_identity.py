@@ -19,10 +19,9 @@ from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
-from muster.consumer.local_api import planned_by, sources
 from muster.consumer.source.offsets import parse_offsets
 from muster.consumer.source.planner import Planner
-from muster.consumer.source.protocol import SourcePartitions, SourcePlanned
+from muster.consumer.source.protocol import Offsets
 from muster.core.model import TopicAssignment
 from muster.core.positions import Committed
 from muster.edges.kafka import GroupOffsets, TopicLister, librdkafka_logger
@@ -62,25 +61,6 @@ class Cluster:
         self.lister.close()
 
 
-class Client:
-    """The planner's `AgentClient`, without HTTP."""
-
-    def __init__(self, agent: Agent, kafka: KafkaSettings, token: str) -> None:
-        self.agent, self.kafka, self.token = agent, kafka, token
-
-    def partitions(self, wait: float = 0.0) -> SourcePartitions:
-        offer = self.agent.offer(self.token)
-        return SourcePartitions(
-            asked=offer.asked, topics=sources(offer.topics), kafka=dict(self.kafka.config)
-        )
-
-    def planned(self, plan: SourcePlanned) -> None:
-        planned_by(self.agent, self.token, plan)
-
-    def close(self) -> None:
-        """Nothing of its own."""
-
-
 class Consumer:
     """One consumer of cluster `c`; `step` is one planning with its batch."""
 
@@ -90,11 +70,10 @@ class Consumer:
         self.committer = Committer(self.agent, cluster.kafka, of, fencing)
         self.zxid = 0
         self.read: list[tuple[str, int, int]] = []
-        self.stands: dict[str, object] = {}
+        self.stands: Offsets = {}
         self.failures = 0
-        token = self.agent.query_started()
-        client: object = Client(self.agent, cluster.kafka, token)
-        self.planner = Planner(client)  # type: ignore[arg-type]
+        self.token = self.agent.query_started()
+        self.planner = Planner(self.agent, self.token, cluster.kafka, 100_000)
         self.first = True
         self.thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
         self.thread.start()
@@ -107,7 +86,7 @@ class Consumer:
         self.agent.assigned(topic, node, self.zxid)
 
     def step(self) -> None:
-        end = self.planner.latest(self.stands, 100_000)
+        end = self.planner.next(self.stands, 2).offset
         if end == self.stands and not self.first:
             return
         self.first = False
@@ -228,10 +207,10 @@ def test_a_topic_that_is_deleted_with_a_commit_outstanding_closes_and_holds_up_n
     one.assign(topic, topic_id)
     one.assign(other, of_other)
     cluster.eventually(
-        lambda: len(one.agent.offer(one.planner._agent.token).topics) == 2,  # type: ignore[attr-defined]
+        lambda: len(one.agent.offer(one.token).topics) == 2,
         what="claimed",
     )
-    end = one.planner.latest({}, 100_000)
+    end = one.planner.next({}, 2).offset
     plan = one.agent.batch_started()
     one.first, one.stands = False, end
     cluster.delete(topic)

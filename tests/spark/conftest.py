@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from muster.consumer.source.datasource import MusterDataSource
+from devstack.connector import connector_jar
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 
@@ -23,6 +23,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INCLUDE), os.environ.get("PYTHONPATH")]))
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.jars", str(connector_jar()))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
         .config("spark.sql.shuffle.partitions", "1")
@@ -31,6 +32,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    session.dataSource.register(MusterDataSource)
     yield session
     session.stop()

@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pyarrow.dataset
 
+from devstack.connector import connector_jar
 from devstack.guard import guard
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
@@ -90,6 +91,7 @@ class ConsumerJob:
                 [
                     Path(sys.executable).with_name("spark-submit"),
                     *("--master", "local[1]", "--driver-memory", "512m"),
+                    *("--jars", str(connector_jar())),
                     *("--conf", "spark.ui.enabled=false"),
                     *("--conf", f"spark.local.dir={self.folder / 'spark'}"),
                     *("--conf", f"spark.sql.warehouse.dir={self.folder / 'warehouse'}"),

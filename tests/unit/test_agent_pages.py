@@ -1,16 +1,16 @@
-"""The agent's two HTTP faces: the local API for the planner, and the status page for everybody."""
+"""The agent's two HTTP faces: the local API for the connector, and the status page for everybody."""
 
 from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
+from muster.consumer.source.protocol import NEXT_PATH
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
 from muster.core.wire import parse_status
@@ -47,68 +47,25 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def plan(
-    asked: int, finished: dict[str, object], offsets: dict[str, object], ends: dict[str, object] | None = None
-) -> dict[str, object]:
-    return {"asked": asked, "finished": finished, "offsets": offsets, "ends": ends or {}}
+def batch(agent: Agent, offsets: dict[int, tuple[int, int]], ends: dict[int, int]) -> None:
+    """Plan a batch of the topic, and process it."""
+    token = agent.query_started()
+    asked = agent.offer(token).asked
+    agent.planned(token, asked, {}, {"t": offsets}, {("t", p): end for p, end in ends.items()}, ())
+    agent.batch_done(agent.batch_started(), processed=True)
 
 
 def test_request_without_the_token_of_the_running_query_is_refused(agent: Agent, local: TestClient) -> None:
-    assert local.get("/source/partitions").status_code == 401
+    assert local.post(NEXT_PATH, json={}).status_code == 401
     old = agent.query_started()
     agent.query_ended(failed=True)
-    new = agent.query_started()
+    agent.query_started()
     for token in ("", "wrong", old):
-        assert local.get("/source/partitions", headers=bearer(token)).status_code == 401
-        answer = local.post("/source/planned", headers=bearer(token), json=plan(1, {}, {}))
-        assert answer.status_code == 401
-    assert local.get("/source/partitions", headers=bearer(new)).status_code == 200
+        assert local.post(NEXT_PATH, headers=bearer(token), json={}).status_code == 401
 
 
-def test_idle_consumer_gets_partitions_that_may_have_records_soon(agent: Agent, local: TestClient) -> None:
-    agent.assigned("idle", TopicAssignment("k1:9092", "g", epoch=4), zxid=2)
-    agent.assigned("u", TopicAssignment("k1:9092", "g", {7: "other"}, epoch=4), zxid=3)
-    agent.assigned("v", TopicAssignment("k2:9092", "g", {9: "other", 8: "me"}, epoch=4), zxid=4)
-    headers = bearer(agent.query_started())
-    assert local.get("/source/partitions", headers=headers).json()["nearby"] == {}
-    agent.block("joining")
-    assert local.get("/source/partitions", headers=headers).json()["nearby"] == {
-        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "topic.id": "", "partitions": [0]},
-        "v": {"bootstrap.servers": "k2:9092", "group.id": "g", "topic.id": "", "partitions": [8]},
-    }
-
-
-def test_an_answer_waits_until_there_is_something_to_read(agent: Agent, local: TestClient) -> None:
-    headers = bearer(agent.query_started())
-    path = "/source/partitions?wait=1"
-    began = time.monotonic()
-    assert local.get(path, headers=headers).json()["topics"]["t"]["partitions"] == [0, 1]
-    assert time.monotonic() - began < 0.9, "there was"
-    agent.block("joining")
-    with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(local.get, path, headers=headers)
-        assert asked.result().json()["nearby"], "there was nothing, for a second"
-        asked = threads.submit(local.get, path, headers=headers)
-        agent.unblock("joining")
-        assert asked.result().json()["topics"]["t"]["partitions"] == [0, 1]
-    assert local.get(path).status_code == 401
-    assert local.get("/source/partitions?wait=3600", headers=headers).status_code == 422
-
-
-def test_a_batch_from_offer_to_commit(agent: Agent, local: TestClient) -> None:
-    headers = bearer(agent.query_started())
-    offer = local.get("/source/partitions", headers=headers).json()
-    assert offer["topics"] == {
-        "t": {"bootstrap.servers": "k1:9092", "group.id": "g", "topic.id": "", "partitions": [0, 1]}
-    }
-    assert offer["max_records_per_batch"] == 1000
-    assert "bootstrap.servers" not in offer["kafka"]
-    offsets = {"t": {"0": [3, 8], "1": [0, 0]}}
-    answer = local.post(
-        "/source/planned", headers=headers, json=plan(offer["asked"], {}, offsets, {"t": {"0": 10, "1": 0}})
-    )
-    assert answer.status_code == 204
-    agent.batch_done(agent.batch_started(), processed=True)
+def test_a_batch_from_offer_to_commit(agent: Agent) -> None:
+    batch(agent, {0: (3, 8), 1: (0, 0)}, {0: 10, 1: 0})
     (due,) = (agent.due(place) for place in agent.wait_for_place([], 0))
     assert {key: one.offset for key, one in due.items()} == {("t", 0): 8, ("t", 1): 0}
     agent.committed(due)
@@ -133,17 +90,10 @@ def test_a_status_is_about_the_topics_that_are_asked_about(agent: Agent) -> None
     assert set(answers.get("/status", params={"topic": ["t", "u"]}).json()["topics"]) == {"t", "u"}
 
 
-def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent, local: TestClient) -> None:
-    headers = bearer(agent.query_started())
-    asked = local.get("/source/partitions", headers=headers).json()["asked"]
+def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent) -> None:
     for partition, end in ((0, 0), (1, 5)):
         agent._measures["t", partition].seen(end, time.monotonic() - 20)
-    local.post(
-        "/source/planned",
-        headers=headers,
-        json=plan(asked, {}, {"t": {"0": [0, 0], "1": [5, 5]}}, {"t": {"0": 200, "1": 5}}),
-    )
-    agent.batch_done(agent.batch_started(), processed=True)
+    batch(agent, {0: (0, 0), 1: (5, 5)}, {0: 200, 1: 5})
     client = page(agent)
     loads = parse_status(client.get("/status").content, "here").on("t").loads
     assert loads[0].rate == pytest.approx(10.0, rel=0.05)
@@ -151,16 +101,6 @@ def test_the_rate_at_which_records_arrive_is_shown_once_it_is_known(agent: Agent
     assert (loads[1].rate, loads[1].lag) == (0.0, 0)
     name = 'muster_consumer_arrival_rate{cluster_name="c",consumer_id="me",partition="1",topic="t"} 0.0'
     assert name in client.get("/metrics").text
-
-
-def test_a_planner_that_stands_elsewhere_is_refused(agent: Agent, local: TestClient) -> None:
-    headers = bearer(agent.query_started())
-    asked = local.get("/source/partitions", headers=headers).json()["asked"]
-    answer = local.post(
-        "/source/planned", headers=headers, json=plan(asked, {"t": {"0": [0, 3]}}, {"t": {"0": [3, 5]}})
-    )
-    assert answer.status_code == 409
-    assert "the query has to be restarted" in answer.text
 
 
 def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) -> None:
@@ -177,10 +117,8 @@ def test_the_status_page_follows_the_protocol_and_shows_no_secret(agent: Agent) 
         assert SECRET not in client.get(path).text
 
 
-def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(
-    agent: Agent, local: TestClient
-) -> None:
-    headers = bearer(agent.query_started())
+def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(agent: Agent) -> None:
+    token = agent.query_started()
     standbys = {0: ("other",), 2: ("other-2", "me"), 3: ("me",)}
     owners = {0: "me", 1: "me", 2: "other", 3: "other"}
     agent.assigned("t", TopicAssignment("k1:9092", "g", owners, epoch=4, standbys=standbys), zxid=2)
@@ -188,8 +126,7 @@ def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(
     topic = answer.json()["topics"]["t"]
     assert (topic["starting"], topic["standby"], topic["epoch"]) == ([0, 1], [2, 3], 4)
     assert parse_status(answer.content, "here").on("t").standby == {2, 3}
-    offer = local.get("/source/partitions", headers=headers).json()
-    assert offer["topics"]["t"]["partitions"] == [0, 1]
+    assert agent.offer(token).topics["t"].partitions == {0, 1}
     agent.block("isolated")
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
     agent.unblock("isolated")

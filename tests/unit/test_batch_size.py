@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from muster.consumer.source.batch_size import FIRST, TARGET, BatchSize
-from muster.consumer.source.fetch_ahead import KILOBYTES, RECORDS, fetch_ahead
 
 
 def sizes(took: Callable[[int], float], batches: int, most: int) -> list[int]:
@@ -55,15 +52,3 @@ def test_a_smaller_setting_holds_at_once() -> None:
     assert size.next(500_000, 0.25) == 400_000
     assert size.next(150_000, 0.3) == 150_000
     assert size.next(50_000, 0.3) == 50_000
-
-
-@pytest.mark.parametrize("partitions", [0.5, 1, 3, 12, 50, 128])
-def test_fetch_ahead_is_bounded_for_all_partitions_together(partitions: float) -> None:
-    settings = fetch_ahead(partitions)
-    assert int(settings["queued.min.messages"]) * partitions <= RECORDS
-    assert int(settings["queued.max.messages.kbytes"]) * partitions <= KILOBYTES
-    assert int(settings["queued.min.messages"]) > 1000
-
-
-def test_a_partition_more_or_less_seldom_needs_another_fetcher() -> None:
-    assert len({tuple(fetch_ahead(n).values()) for n in range(1, 500)}) < 10

@@ -84,20 +84,34 @@ def test_a_batch_is_planned_only_for_records_or_another_set() -> None:
     assert not offsets.moves({}, {})
 
 
-@given(ranges, st.integers(1, 12))
-def test_tasks_hold_each_record_once_and_are_few_and_even(
-    held: dict[tuple[str, int], tuple[int, int]], parallelism: int
+@given(ranges, st.integers(1, 12), st.dictionaries(partitions, st.integers(0, 15)))
+def test_slots_are_of_each_partition_and_even(
+    held: dict[tuple[str, int], tuple[int, int]], number: int, before: dict[tuple[str, int], int]
 ) -> None:
-    groups = offsets.tasks(held, parallelism)
-    flat = [item for group in groups for item in group]
-    filled = {tp: bounds for tp, bounds in held.items() if bounds[1] > bounds[0]}
-    assert {tp: bounds for tp, bounds in flat if bounds[1] > bounds[0]} == filled
-    assert dict(flat) == (held if len(groups) == 1 else filled), "a single task holds the empty ones as well"
-    assert len(flat) == len(dict(flat))
-    assert len(groups) <= parallelism
-    assert all(groups)
-    if groups:
-        sizes = [offsets.count(bounds for _, bounds in group) for group in groups]
-        largest = max(bounds[1] - bounds[0] for _, bounds in flat)
-        assert max(sizes) <= sum(sizes) / len(groups) + largest
-    assert offsets.tasks(dict(reversed(held.items())), parallelism) == groups
+    placed = offsets.slots(held, number, before)
+    assert placed.keys() == held.keys()
+    assert all(0 <= slot < number for slot in placed.values())
+    sizes = [offsets.count(held[tp] for tp in placed if placed[tp] == slot) for slot in range(number)]
+    largest = max((end - start for start, end in held.values()), default=0)
+    assert max(sizes) <= 1.25 * (sum(sizes) / number + largest) + 100 * number
+
+
+def test_slots_keep_their_partitions_until_they_are_uneven() -> None:
+    even = {("t", p): (0, 1000) for p in range(6)}
+    first = offsets.slots(even, 3, {})
+    assert sorted(first.values()) == [0, 0, 1, 1, 2, 2]
+    assert offsets.slots(even, 3, first) == first
+    less = {tp: bounds for tp, bounds in even.items() if tp != ("t", 0)}
+    assert offsets.slots(less, 3, first) == {tp: slot for tp, slot in first.items() if tp in less}
+    fewer = offsets.slots(even, 2, first)
+    assert sorted(fewer.values()) == [0, 0, 0, 1, 1, 1]
+
+
+def test_slots_move_partitions_where_records_are_uneven() -> None:
+    before = {("t", p): p % 2 for p in range(4)}
+    # Both with many records are in slot 0.
+    ranges = {("t", 0): (0, 900), ("t", 1): (0, 10), ("t", 2): (0, 900), ("t", 3): (5, 5)}
+    after = offsets.slots(ranges, 2, before)
+    assert after["t", 0] != after["t", 2]
+    few = {tp: (0, (end - start) // 100) for tp, (start, end) in ranges.items()}
+    assert offsets.slots(few, 2, before) == before

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from muster.consumer.agent import Agent
-from muster.consumer.local_api import planned_by, sources
 from muster.consumer.source.planner import Planner
-from muster.consumer.source.protocol import SourcePartitions, SourcePlanned
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed, Why, format_stamp
+from muster.settings.connections import KafkaSettings
 
 PLACE = Place("k:9092", "g")
 
@@ -60,24 +59,20 @@ class Consumer:
 
     def start(self) -> None:
         self.token = self.agent.query_started()
-        client: Any = self
-        self.planner = Planner(client, open_offsets=lambda *_: self.kafka, clock=lambda: self.now)
+        self.planner = Planner(
+            self.agent,
+            self.token,
+            KafkaSettings(config={"bootstrap.servers": "elsewhere:1"}),
+            100_000,
+            open_offsets=lambda *_: self.kafka,
+            clock=lambda: self.now,
+        )
         self.stands: dict[str, Any] = {}
         self.agent.batch_done(self.agent.batch_started(), processed=True)
 
-    def partitions(self, wait: float = 0.0) -> SourcePartitions:
-        offer = self.agent.offer(self.token)
-        return SourcePartitions(asked=offer.asked, topics=sources(offer.topics))
-
-    def planned(self, plan: SourcePlanned) -> None:
-        planned_by(self.agent, self.token, plan)
-
-    def close(self) -> None:
-        """For the planner."""
-
     def go(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        end = self.planner.latest(self.stands, 100_000)
+        end = self.planner.next(self.stands, 2).offset
         if end == self.stands:
             return
         plan = self.agent.batch_started()

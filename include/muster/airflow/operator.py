@@ -49,6 +49,7 @@ from muster.airflow.submission import (
 )
 from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, encoded
 from muster.airflow.watcher import Watched
+from muster.consumer.connector import JAR
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
 from muster.settings.clusters import ClusterSettings, load_clusters
 
@@ -97,8 +98,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "cluster", "consumer")
     ui_color = "#e8f4ea"
 
-    def __init__(self, *, cluster: str, consumer: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *, cluster: str, consumer: str, jars: str | None = None, **kwargs: Any) -> None:
+        super().__init__(jars=",".join(filter(None, [jars, str(JAR)])), **kwargs)
         self.cluster = cluster
         self.consumer = consumer
         self._ended = threading.Event()

@@ -347,6 +347,15 @@ class Agent:
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
 
+    def lost(self, token: str, jumps: Mapping[TopicPartition, Jump]) -> None:
+        """Count records that were planned and that Kafka had no more when a task came to read them.
+
+        Raises `StaleTokenError`.
+        """
+        with self._changed:
+            self.check_token(token)
+            self._counters.jumped(jumps)
+
     def batch_started(self) -> Plan:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:

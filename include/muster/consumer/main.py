@@ -38,7 +38,7 @@ from muster.consumer.lifecycle import (
 )
 from muster.consumer.local_api import make_local_api
 from muster.consumer.output import keep_small, quiet
-from muster.consumer.query import QuerySupervisor
+from muster.consumer.query import IDLE_WAIT, QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
@@ -122,7 +122,12 @@ class Job:
         )
         self._local_api = HttpServer(
             "local-api",
-            make_local_api(self._agent, settings.kafka, settings.max_records_per_batch),
+            make_local_api(
+                self._agent,
+                settings.kafka,
+                settings.max_records_per_batch,
+                IDLE_WAIT * settings.trigger_interval,
+            ),
             "127.0.0.1",
             0,
         )

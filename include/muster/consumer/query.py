@@ -1,11 +1,11 @@
 """Keeps the consumer's one streaming query running.
 
-Each run of the query begins with nothing: a new token for its planner, and a scratch checkpoint that is removed
+Each run of the query begins with nothing: a new token for the connector, and a scratch checkpoint that is removed
 afterwards. Kafka's committed offsets say where to begin. A query that fails is started again within the job, after
 a pause that doubles from one failure to the next.
 
-A batch's offsets count as processed when the handler has returned. That is exact: the planner reported the batch to
-the agent before Spark knew of it, Spark runs one batch at a time, and each planning says where Spark stands, which
+A batch's offsets count as processed when the handler has returned. That is exact: the agent planned the batch
+before Spark knew of it, Spark runs one batch at a time, and each planning says where Spark stands, which
 the agent compares. Spark's progress events come later, through a queue that may drop them, and not at all for the
 last batch before a stop.
 """
@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.consumer.agent import Agent
+from muster.consumer.connector import FORMAT
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
-from muster.consumer.source.datasource import FORMAT, MusterDataSource
 from muster.sinks import batch_of
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,6 @@ IDLE_WAIT = 0.75
 so that Spark does not call every batch late."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
-REHEARSALS = 3
-"""Warm-up passes before the first real batch: each is faster than the one before."""
 SCRATCH = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -54,15 +52,13 @@ SCRATCH = {
 file of them, and to put files in their places by a plain rename. On a local disk Spark's default way starts processes
 for that (`readlink`), besides those for a file's rights (`chmod`): a good part of what a batch costs besides its
 records."""
-_ONE_MACHINE = re.compile(r"local(\[|$)")
-"""Spark's masters whose executor is the driver's process."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 
 class QuerySupervisor:
     """Runs the query of `spark` that gives batches to `handler`. `run` is the loop, until `stop`.
 
-    `local_api` is the URL that the planner finds the agent at, `trigger_interval` is in seconds.
+    `local_api` is the URL that the connector finds the agent at, `trigger_interval` is in seconds.
     """
 
     def __init__(
@@ -82,8 +78,6 @@ class QuerySupervisor:
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
-        self._rehearsed = False
-        spark.dataSource.register(MusterDataSource)
         for key, value in SCRATCH.items():
             spark.conf.set(key, value)
 
@@ -129,17 +123,10 @@ class QuerySupervisor:
         return failure
 
     def _start(self, token: str, scratch: Path) -> StreamingQuery:
-        shares = scratch / "shares"
-        shares.mkdir()
         return (
             self._spark.readStream.format(FORMAT)
             .option("agent", self._local_api)
             .option("token", token)
-            .option("idle_wait", str(IDLE_WAIT * self._interval))
-            .option("parallelism", str(self._spark.sparkContext.defaultParallelism))
-            .option(
-                "shares", str(shares) if _ONE_MACHINE.match(self._spark.sparkContext.master or "") else ""
-            )
             .load()
             .writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", (scratch / "checkpoint").as_uri())
@@ -148,32 +135,12 @@ class QuerySupervisor:
             .start()
         )
 
-    def _rehearse(self, frame: DataFrame) -> None:
-        """Have Spark and its Python workers do with a batch what most handlers do, and discard the result.
-
-        So the first records that count need not wait until everything is loaded and compiled.
-        """
-        if self._rehearsed:
-            return
-        self._rehearsed = True
-        began = time.monotonic()
-        try:
-            for _ in range(REHEARSALS):
-                frame.toArrow()
-                frame.selectExpr("topic", "partition", "offset", "CAST(value AS STRING)").toArrow()
-        except (PySparkException, Py4JError) as error:
-            log.warning("the first batch will take longer, it could not be rehearsed: %s", cause(error))
-        else:
-            log.info("rehearsed the first batch in %.1f s", time.monotonic() - began)
-
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Hand one batch to the handler. Spark calls this in a thread of its own."""
         plan = self._agent.batch_started()
         processed = False
         try:
-            if plan.empty:
-                self._rehearse(frame)
-            else:
+            if not plan.empty:
                 with batch_of(plan.ranges, plan.topic_ids):
                     self._handler(frame, batch_id)
             processed = True

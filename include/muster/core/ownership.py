@@ -421,16 +421,6 @@ class Ownership:
         """Whether an offer made now would hold a partition."""
         return any(p.offerable and not self.topics[name].recreated for (name, _), p in self.held.items())
 
-    def nearby(self) -> dict[str, TopicOffer]:
-        """Return, of each place, the first topic with a partition that is assigned to any consumer, and the first
-        of those partitions."""
-        found: dict[Place, tuple[str, TopicOffer]] = {}
-        for name, topic in sorted(self.topics.items()):
-            if topic.source is not None and (partitions := topic.assigned | topic.elsewhere):
-                offer = TopicOffer(topic.source, frozenset({min(partitions)}))
-                found.setdefault(topic.source.place, (name, offer))
-        return dict(found.values())
-
     def planned(
         self,
         asked: int,

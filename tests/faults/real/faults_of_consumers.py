@@ -25,10 +25,6 @@ def kill_worker(world: World) -> None:
         worker.kill()
 
 
-def kill_planner(world: World) -> None:
-    world.eventually("a planner", world.job(3).planner).kill()
-
-
 def freeze_until_replaced(world: World) -> int:
     """The driver of one and all processes of another: zombies when they go on, for their partitions are the third's,
     which has committed beyond them."""
@@ -137,7 +133,6 @@ FAULTS = (
     Fault("SIGKILL of a consumer's driver", kill_driver, mended=False),
     Fault("SIGKILL of a consumer's JVM", kill_jvm, mended=False),
     Fault("SIGKILL of a consumer's Python workers", kill_worker, mended=False),
-    Fault("SIGKILL of a consumer's planner", kill_planner),
     Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
     Fault("SIGSTOP and SIGCONT of a driver and of a whole consumer, replaced", freeze_until_replaced),
     Fault("SIGSTOP and SIGCONT of a consumer's JVM and of another's Python workers", freeze_for_a_while),

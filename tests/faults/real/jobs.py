@@ -55,7 +55,7 @@ class Job:
         return self._only("consume.py")
 
     def workers(self) -> list[psutil.Process]:
-        """The daemon that forks the Python workers that read and write, and those that there are."""
+        """The daemon that forks the Python workers that write, and those that there are."""
         return [process for process in self._running("pyspark.worker") if process.pid != self.session]
 
     def forked(self) -> list[psutil.Process]:
@@ -63,10 +63,6 @@ class Job:
         found = [process for process in self.workers() if process.ppid() != self.session]
         assert found, f"{self.consumer} has no Python worker now"
         return found
-
-    def planner(self) -> psutil.Process:
-        """The Python process that plans batches beside the driver."""
-        return self._only("python_streaming_source_runner")
 
     def _only(self, word: str) -> psutil.Process:
         found = [process for process in self._running(word) if process.pid != self.session]

@@ -1,1 +1,1 @@
-"""The Python streaming data source that reads the partitions the agent holds."""
+"""The planning of batches: which offsets the connector in Spark's JVM reads next."""

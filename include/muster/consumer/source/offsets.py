@@ -16,9 +16,10 @@ Range = tuple[int, int]
 Ranges = Mapping[TopicPartition, Range]
 
 _RECORDS_A_TASK = 100
-"""A further task for fewer records than this costs more than it saves."""
-_UNEVEN = 1.1
-"""How much larger than the average a task may be for partitions to stay in theirs."""
+"""With fewer records a task than this, it does not matter who reads them."""
+_UNEVEN = 1.25
+"""How much larger than the best possible a slot may be for partitions to stay in theirs: one that moves to another
+slot loses what was read ahead of it."""
 
 
 class OffsetError(ValueError):
@@ -53,14 +54,6 @@ def format_offsets(ranges: Ranges) -> Offsets:
     for topic, partition in sorted(ranges):
         offsets.setdefault(topic, {})[str(partition)] = ranges[topic, partition]
     return offsets
-
-
-def nest(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{topic: {"3": value}}`, sorted, for reports to the agent."""
-    nested: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(values):
-        nested.setdefault(topic, {})[str(partition)] = values[topic, partition]
-    return nested
 
 
 def admit(backlogs: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
@@ -105,37 +98,34 @@ def moves(before: Ranges, after: Ranges) -> bool:
     )
 
 
-def tasks(ranges: Ranges, parallelism: int) -> list[list[tuple[TopicPartition, Range]]]:
-    """Group the ranges that hold records into at most `parallelism` tasks of about equal size.
+def slots(ranges: Ranges, number: int, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Which of `number` tasks reads each partition: the one that read it `before`, as far as that is about even.
 
-    A partition stays in the task of its number as long as that is about even, so that its worker has fetched
-    ahead what comes next. Else longest first, each to the task with the least so far: within a third of the best
-    possible. The same ranges always give the same tasks.
-
-    Few records make one task, and it holds the empty ranges as well: its reader stays with all partitions, and meets
-    the next record of any of them at once.
+    All have about as many partitions, and about as many records as can be: if not, the partitions with records are
+    distributed again, largest first. Few records are left where they are.
     """
-    filled = sorted((tp, ranges[tp]) for tp in ranges if ranges[tp][1] > ranges[tp][0])
-    if not filled:
-        return []
-    total = count(bounds for _, bounds in filled)
-    number = min(parallelism, len(filled), -(-total // _RECORDS_A_TASK))
-    if number == 1:
-        return [sorted(ranges.items())]
-    groups = _by_number(filled, sorted(ranges), number)
-    if max(map(_size, groups)) > _UNEVEN * total / number:
-        groups = _by_size(filled, number)
-    return groups
-
-
-def _by_number(
-    filled: Iterable[tuple[TopicPartition, Range]], held: Iterable[TopicPartition], number: int
-) -> list[list[tuple[TopicPartition, Range]]]:
-    place = {tp: at % number for at, tp in enumerate(held)}
-    groups: list[list[tuple[TopicPartition, Range]]] = [[] for _ in range(number)]
-    for item in filled:
-        groups[place[item[0]]].append(item)
-    return [group for group in groups if group]
+    placed = {tp: before[tp] for tp in sorted(ranges) if before.get(tp, number) < number}
+    counts = [0] * number
+    for slot in placed.values():
+        counts[slot] += 1
+    for tp in sorted(ranges.keys() - placed.keys()):
+        placed[tp] = counts.index(min(counts))
+        counts[placed[tp]] += 1
+    while max(counts) - min(counts) > 1:
+        fullest, emptiest = counts.index(max(counts)), counts.index(min(counts))
+        placed[max(tp for tp, slot in placed.items() if slot == fullest)] = emptiest
+        counts[fullest] -= 1
+        counts[emptiest] += 1
+    sizes = [0] * number
+    for tp, (start, end) in ranges.items():
+        sizes[placed[tp]] += end - start
+    filled = sorted((tp, bounds) for tp, bounds in ranges.items() if bounds[1] > bounds[0])
+    if sum(sizes) < number * _RECORDS_A_TASK:
+        return placed
+    best = _by_size(filled, min(number, len(filled)))
+    if max(sizes) > _UNEVEN * max(map(_size, best)):
+        placed |= {tp: slot for slot, group in enumerate(best) for tp, _ in group}
+    return placed
 
 
 def _by_size(

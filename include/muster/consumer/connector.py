@@ -1,0 +1,13 @@
+"""The Spark connector: a jar of Java that reads what the agent plans, beside this module.
+
+It is built from `sparkjobs/connector`: by `make env` in a checkout, and into the wheel.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FORMAT = "muster-kafka"
+"""Its name in Spark."""
+JAR = Path(__file__).with_name("muster-connector.jar")
+"""What `spark-submit` has to get with `--jars`."""

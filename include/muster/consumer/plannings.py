@@ -1,0 +1,73 @@
+"""Plans the batches of the running query, in the agent's own process: what the connector in Spark's JVM reads."""
+
+from __future__ import annotations
+
+import threading
+
+from muster.consumer.agent import Agent
+from muster.consumer.source.cluster_offsets import OpenOffsets
+from muster.consumer.source.planner import Planner
+from muster.consumer.source.protocol import NextBatch, NextQuestion
+from muster.core.positions import Jump, Why
+from muster.edges.kafka import GroupOffsets
+from muster.settings.connections import KafkaSettings
+
+
+class Plannings:
+    """A planner for each query, one after the other. Thread-safe; one planning at a time.
+
+    A planning with nothing to read waits up to `idle_wait` seconds for something.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        kafka: KafkaSettings,
+        max_records_per_batch: int,
+        idle_wait: float = 0.0,
+        open_offsets: OpenOffsets = GroupOffsets,
+    ) -> None:
+        self._agent = agent
+        self._kafka = kafka
+        self._max_records = max_records_per_batch
+        self._idle_wait = idle_wait
+        self._open_offsets = open_offsets
+        self._lock = threading.Lock()
+        self._token = ""
+        self._planner: Planner | None = None
+
+    def next(self, token: str, question: NextQuestion) -> NextBatch:
+        """Plan the next batch of the query with `token`.
+
+        What its tasks did not find because it was deleted counts as lost; a partition that ends before it was read to
+        goes on where the planner decides. Raises `StaleTokenError`, `PlanRefusedError`, or `KafkaSettingError`.
+        """
+        with self._lock:
+            planner = self._planner_of(token)
+            for gone in question.gone:
+                tp = (gone.topic, gone.partition)
+                if gone.deleted:
+                    self._agent.lost(token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
+                else:
+                    planner.stopped_short(tp, gone.begin)
+            return planner.next(question.finished, question.parallelism)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        with self._lock:
+            self._leave()
+
+    def _planner_of(self, token: str) -> Planner:
+        self._agent.check_token(token)
+        if self._planner is None or token != self._token:
+            self._leave()
+            self._token = token
+            self._planner = Planner(
+                self._agent, token, self._kafka, self._max_records, self._idle_wait, self._open_offsets
+            )
+        return self._planner
+
+    def _leave(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None

@@ -1,0 +1,119 @@
+"""The settings of Kafka's Java client that do what librdkafka's do, so that one connection serves both.
+
+What both call the same is passed on. What only librdkafka has, and what changes nothing that is read, is left out.
+The connector refuses what Kafka's Java client does not have. Files of certificates are read here, so that executors
+need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_RENAMED = {
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "sasl.mechanisms": "sasl.mechanism",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+_READ = {
+    "ssl.ca.location": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key",
+}
+"""Names of files, and the settings that hold what is in them."""
+_LEFT_OUT = frozenset(
+    {
+        "api.version.request",
+        "broker.address.family",
+        "broker.address.ttl",
+        "debug",
+        "enable.ssl.certificate.verification",
+        "fetch.error.backoff.ms",
+        "fetch.queue.backoff.ms",
+        "log.connection.close",
+        "log_level",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "message.max.bytes",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "statistics.interval.ms",
+        "topic.metadata.refresh.fast.interval.ms",
+        "topic.metadata.refresh.sparse",
+    }
+)
+_LOGIN = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+class KafkaSettingError(ValueError):
+    """A setting of the connection to Kafka cannot be used by Kafka's Java client; the message names it."""
+
+
+def java_properties(config: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's properties as those of Kafka's Java consumer. They hold secrets.
+
+    Raises `KafkaSettingError` naming a property that it has nothing for, or a file that cannot be read.
+    """
+    if config.get("enable.ssl.certificate.verification", "true").lower() not in {"true", "1"}:
+        raise KafkaSettingError(
+            "enable.ssl.certificate.verification: Kafka's Java client always verifies certificates; give it the "
+            "certificate of the brokers' authority in ssl.ca.location"
+        )
+    # librdkafka reads only what is committed unless it is set otherwise, and so did this consumer from its beginning.
+    properties = {"isolation.level": "read_committed"}
+    for name, value in config.items():
+        if name in _READ:
+            properties[_READ[name]] = _text(name, value)
+        elif name not in _LEFT_OUT and name not in {"sasl.username", "sasl.password"}:
+            properties[_RENAMED.get(name, name)] = value
+    if "ssl.truststore.certificates" in properties:
+        properties["ssl.truststore.type"] = "PEM"
+    if "ssl.keystore.key" in properties:
+        properties["ssl.keystore.type"] = "PEM"
+    if properties.get("ssl.endpoint.identification.algorithm") == "none":
+        properties["ssl.endpoint.identification.algorithm"] = ""
+    if "security.protocol" in properties:
+        properties["security.protocol"] = properties["security.protocol"].upper()
+    if "sasl.username" in config:
+        properties["sasl.jaas.config"] = _login(config, properties.get("sasl.mechanism", "GSSAPI"))
+    return properties
+
+
+def _login(config: Mapping[str, str], mechanism: str) -> str:
+    module = _LOGIN.get(mechanism)
+    if module is None:
+        raise KafkaSettingError(
+            f"sasl.mechanism {mechanism!r} with sasl.username: expected one of {', '.join(sorted(_LOGIN))}"
+        )
+    user, password = (_quoted(config.get(name, "")) for name in ("sasl.username", "sasl.password"))
+    return f"{module} required username={user} password={password};"
+
+
+def _text(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, ValueError) as error:
+        raise KafkaSettingError(
+            f"{name}: {path} cannot be read as PEM: {error}; correct the connection to Kafka"
+        ) from error
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,182 @@
+package muster.connector;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
+import org.apache.spark.util.CollectionAccumulator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The driver's part of a query: has the agent plan each batch, and gives Spark the tasks of it.
+ *
+ * <p>An agent that does not answer for a moment fails nothing: no batch is planned until it answers. It lives in the
+ * driver's script, so if it is gone for longer than {@link #PATIENCE}, the driver is dying, and the query fails.
+ */
+final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, ReportsSourceMetrics {
+  private static final Logger LOG = LoggerFactory.getLogger(BatchStream.class);
+
+  /** Nanoseconds for which the agent may be out of reach. */
+  private static final long PATIENCE = TimeUnit.SECONDS.toNanos(30);
+
+  /** Batches whose plans are kept: more than one, for handlers that go on with a batch for a while in a thread. */
+  private static final int KEPT = 64;
+
+  private final String id = UUID.randomUUID().toString();
+  private final AgentClient agent;
+  private final long readTimeout;
+  private final SparkContext spark = SparkContext.getOrCreate();
+  private final ExecutorLocations locations = new ExecutorLocations();
+  private final CollectionAccumulator<Gone> gone = new CollectionAccumulator<>();
+  private final Map<String, NextBatch> plans =
+      new LinkedHashMap<>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, NextBatch> eldest) {
+          return size() > KEPT;
+        }
+      };
+  private Map<String, String> metrics = Map.of();
+  private long agentLost;
+
+  /** {@code readTimeout} is in seconds. */
+  BatchStream(AgentClient agent, long readTimeout) {
+    this.agent = agent;
+    this.readTimeout = readTimeout;
+    spark.register(gone);
+    spark.addSparkListener(locations);
+  }
+
+  @Override
+  public Offset initialOffset() {
+    return BatchOffset.NONE;
+  }
+
+  @Override
+  public Offset deserializeOffset(String json) {
+    return new BatchOffset(json);
+  }
+
+  /** Of no importance: the agent decides how much a batch holds. */
+  @Override
+  public ReadLimit getDefaultReadLimit() {
+    return ReadLimit.allAvailable();
+  }
+
+  @Override
+  public Offset latestOffset() {
+    throw new UnsupportedOperationException("Spark asks with a start and a limit where a source takes them");
+  }
+
+  @Override
+  public Offset latestOffset(Offset start, ReadLimit limit) {
+    var lost = new LinkedHashSet<>(gone.value());
+    try {
+      var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), lost);
+      gone.reset();
+      agentLost = 0;
+      remember(next);
+      return next.end();
+    } catch (IOException e) {
+      waitForAgent(e);
+      return start;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      // What Spark takes for a stop.
+      throw new UncheckedIOException(new InterruptedIOException("stopped while the agent plans"));
+    }
+  }
+
+  /** The tasks of the batch that ends with {@code end}; those of the same batch always read the same. */
+  @Override
+  public InputPartition[] planInputPartitions(Offset start, Offset end) {
+    if (end.json().equals(BatchOffset.NONE.json())) {
+      return new InputPartition[0];
+    }
+    NextBatch plan = planOf(end);
+    var tasks = new ArrayList<InputPartition>();
+    for (int slot = 0; slot < plan.tasks().size(); slot++) {
+      var clusters = clusters(plan, slot);
+      if (clusters.stream().anyMatch(of -> of.ranges().values().stream().anyMatch(range -> !range.isEmpty()))) {
+        tasks.add(new TaskPartition(id + "/" + slot, clusters, locations.of(slot, plan.tasks().size())));
+      }
+    }
+    return tasks.toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new ReaderFactory(readTimeout, gone);
+  }
+
+  @Override
+  public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+    return metrics;
+  }
+
+  /** Nothing: offsets are committed by the agent, when the handler has returned. */
+  @Override
+  public void commit(Offset end) {}
+
+  @Override
+  public void stop() {
+    spark.removeSparkListener(locations);
+    ConsumerPool.INSTANCE.close(id);
+  }
+
+  private void waitForAgent(IOException error) {
+    long now = System.nanoTime();
+    if (agentLost == 0) {
+      agentLost = now;
+      LOG.warn("{}; no batch is planned until it answers", error.getMessage());
+    }
+    if (now - agentLost > PATIENCE) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private void remember(NextBatch next) {
+    metrics = next.metrics();
+    synchronized (plans) {
+      plans.putIfAbsent(next.end().json(), next);
+    }
+  }
+
+  private NextBatch planOf(Offset end) {
+    synchronized (plans) {
+      NextBatch plan = plans.get(end.json());
+      if (plan == null) {
+        throw new IllegalStateException(
+            "the batch up to " + end.json() + " was not planned in this run of the query, or too long ago; use a batch "
+                + "within its handler, and start the query with a new checkpoint");
+      }
+      return plan;
+    }
+  }
+
+  private static List<TaskPartition.ClusterRanges> clusters(NextBatch plan, int slot) {
+    var clusters = new ArrayList<TaskPartition.ClusterRanges>();
+    plan.tasks().get(slot).forEach((servers, ranges) -> {
+      var settings = new HashMap<>(plan.settings(servers));
+      ConsumerSettings.check(settings);
+      clusters.add(new TaskPartition.ClusterRanges(servers, settings, new LinkedHashMap<>(ranges)));
+    });
+    return clusters;
+  }
+}

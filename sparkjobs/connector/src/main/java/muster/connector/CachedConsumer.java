@@ -1,0 +1,610 @@
+package muster.connector;
+
+import static java.util.stream.Collectors.toSet;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.IntConsumer;
+import java.util.function.LongSupplier;
+import java.util.function.Supplier;
+import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TimeoutException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.errors.WakeupException;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A Kafka consumer that is kept between batches, and the thread that polls it.
+ *
+ * <p>The thread reads ahead of the ranges that tasks ask for, up to the share of memory that each partition has. A task
+ * leases the consumer, says which partitions it holds and which ranges it wants, and takes what was read. A range that
+ * begins where the last one ended, the rule, goes on with what is there; one that begins elsewhere, as when a batch is
+ * read a second time, is read from Kafka again.
+ *
+ * <p>A range ends by the consumer's position, not by the last record's offset: its last offsets may hold no record, because
+ * of compaction or of a transaction's markers. Records that Kafka does not have hold up no range: they are handed over as a
+ * chunk that says so, and the agent, which hears of it, decides where the partition goes on.
+ *
+ * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
+ */
+final class CachedConsumer implements Runnable {
+  private static final Logger LOG = LoggerFactory.getLogger(CachedConsumer.class);
+
+  /** Nanoseconds without a lease after which the consumer leaves Kafka: its partitions may be read elsewhere by then. */
+  private static final long IDLE = TimeUnit.SECONDS.toNanos(60);
+
+  private static final Duration POLL = Duration.ofMillis(200);
+  private static final Duration LOOK_UP = Duration.ofSeconds(3);
+  private static final Duration CLOSE = Duration.ofSeconds(1);
+
+  /** Nanoseconds between two attempts to read where Kafka says that nothing is. */
+  private static final long RETRY = TimeUnit.SECONDS.toNanos(1);
+
+  /**
+   * Nanoseconds for which a partition must be missing, or end before a range does, until that is believed: a leader that
+   * has just changed may for a moment know less.
+   */
+  private static final long GONE_AFTER = TimeUnit.SECONDS.toNanos(10);
+
+  private final String servers;
+  private final Supplier<Consumer<ByteBuffer, ByteBuffer>> open;
+  private final LongSupplier share;
+  private final IntConsumer counted;
+  private final long goneAfter;
+  private final ReentrantLock lock = new ReentrantLock();
+  private final Condition changed = lock.newCondition();
+  private final Map<TopicPartition, Held> held = new LinkedHashMap<>();
+  private Consumer<?, ?> consumer;
+  private boolean assignmentChanged;
+  private boolean closed;
+  private Throwable failure;
+  private Runnable whenIdle = () -> {};
+  private boolean leased = true;
+  private long released;
+
+  /** A partition that the consumer reads. Times are of {@code System.nanoTime}. */
+  private static final class Held {
+    final TopicPartition tp;
+    final UTF8String topic;
+    final ArrayDeque<Chunk> chunks = new ArrayDeque<>();
+
+    /** The next offset to hand over. */
+    long head;
+
+    /** The next offset to poll: where {@code chunks} end. */
+    long next;
+
+    /** Where the range ends that a task waits for. */
+    long wanted;
+
+    long bytes;
+    boolean seek = true;
+    boolean paused;
+
+    /** Kafka has nothing at {@code next} that it could be read from. */
+    boolean outOfRange;
+
+    long lookedUp = System.nanoTime() - RETRY;
+    long progress;
+
+    /** Since when Kafka has been without what is wanted; 0 while it has it. */
+    long missingSince;
+
+    Held(TopicPartition tp, long from) {
+      this.tp = tp;
+      topic = UTF8String.fromString(tp.topic());
+      start(from);
+    }
+
+    void start(long from) {
+      chunks.clear();
+      bytes = 0;
+      head = next = from;
+      seek = true;
+      outOfRange = false;
+      missingSince = 0;
+    }
+
+    /** Whether Kafka is to be asked now where the partition begins and ends. */
+    boolean isDoubtful(long now, long patience) {
+      boolean waits = wanted > next;
+      boolean silent = waits && !paused && chunks.isEmpty() && now - progress > patience;
+      return (silent || (outOfRange && (waits || missingSince == 0))) && now - lookedUp > RETRY;
+    }
+
+    void add(Chunk chunk) {
+      chunks.addLast(chunk);
+      bytes += chunk.bytes();
+      next = chunk.to;
+      progress = System.nanoTime();
+      missingSince = 0;
+    }
+
+    /** The next chunk up to {@code end}, null if none is there. */
+    Chunk poll(long end) {
+      Chunk chunk = chunks.pollFirst();
+      if (chunk == null) {
+        return null;
+      }
+      bytes -= chunk.bytes();
+      if (chunk.to > end) {
+        Chunk rest = chunk.since(end);
+        chunks.addFirst(rest);
+        bytes += rest.bytes();
+        chunk = chunk.before(end);
+      }
+      head = chunk.to;
+      return chunk;
+    }
+
+    /** Go on at {@code from}: with what is there, if that reaches so far. */
+    void goOn(long from) {
+      if (from < head || from > next) {
+        start(from);
+        return;
+      }
+      while (head < from) {
+        poll(from);
+      }
+    }
+  }
+
+  /** {@code share} says how many bytes of a partition may be read ahead; {@code counted} hears how many there are more. */
+  CachedConsumer(
+      String servers, Supplier<Consumer<ByteBuffer, ByteBuffer>> open, LongSupplier share, IntConsumer counted) {
+    this(servers, open, share, counted, GONE_AFTER);
+  }
+
+  CachedConsumer(
+      String servers,
+      Supplier<Consumer<ByteBuffer, ByteBuffer>> open,
+      LongSupplier share,
+      IntConsumer counted,
+      long goneAfter) {
+    this.servers = servers;
+    this.open = open;
+    this.share = share;
+    this.counted = counted;
+    this.goneAfter = goneAfter;
+  }
+
+  void start() {
+    var thread = new Thread(this, "muster-read-ahead");
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  // ---- what tasks call
+
+  /** Begin another lease; false if the consumer has ended. */
+  boolean lease() {
+    lock.lock();
+    try {
+      leased = !closed && failure == null;
+      return leased;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** End the lease; false if the consumer has ended. {@code whenIdle} is called if it ends for want of another lease. */
+  boolean release(Runnable whenIdle) {
+    lock.lock();
+    try {
+      this.whenIdle = whenIdle;
+      leased = false;
+      released = System.nanoTime();
+      held.values().forEach(of -> of.wanted = of.head);
+      return !closed && failure == null;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  void close() {
+    lock.lock();
+    try {
+      closed = true;
+      wake();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** From now on exactly these partitions are held, and their ranges are to be handed over. */
+  void hold(Map<TopicPartition, Range> ranges) {
+    lock.lock();
+    try {
+      int before = held.size();
+      boolean wake = held.keySet().retainAll(ranges.keySet());
+      assignmentChanged |= wake;
+      long now = System.nanoTime();
+      for (var entry : ranges.entrySet()) {
+        var range = entry.getValue();
+        var of = held.get(entry.getKey());
+        if (of == null) {
+          of = new Held(entry.getKey(), range.from());
+          held.put(of.tp, of);
+          assignmentChanged = true;
+        } else {
+          of.goOn(range.from());
+        }
+        of.wanted = range.to();
+        of.progress = now;
+        wake |= of.seek || of.outOfRange;
+      }
+      if (!closed) {
+        counted.accept(held.size() - before);
+      }
+      if (wake) {
+        wake();
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /**
+   * Returns more of the ranges that are wanted, null when all was handed over.
+   *
+   * @param timeout seconds for which a partition may give nothing
+   * @throws IOException if Kafka refuses, or gives nothing for so long
+   */
+  Chunk take(long timeout) throws IOException, InterruptedException {
+    long began = System.nanoTime();
+    lock.lock();
+    try {
+      while (true) {
+        Held waiting = null;
+        for (var of : held.values()) {
+          if (of.head >= of.wanted) {
+            continue;
+          }
+          Chunk chunk = of.poll(of.wanted);
+          if (chunk != null) {
+            if (of.paused && of.bytes <= share.getAsLong() / 2) {
+              wake();
+            }
+            return chunk;
+          }
+          waiting = waiting == null || of.progress < waiting.progress ? of : waiting;
+        }
+        if (waiting == null) {
+          return null;
+        }
+        await(waiting, Math.max(waiting.progress, began) - System.nanoTime(), timeout);
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Wait for any change, {@code since} (nanoseconds, negative) the last one. Called with the lock held. */
+  private void await(Held waiting, long since, long timeout) throws IOException, InterruptedException {
+    String where =
+        "Kafka at " + servers + ": topic '" + waiting.tp.topic() + "', partition " + waiting.tp.partition()
+            + ", offset " + waiting.next + " (planned up to " + (waiting.wanted - 1) + "): ";
+    if (failure != null) {
+      throw new IOException(where + failure + "; see whether the executors reach the brokers and may read", failure);
+    }
+    if (closed) {
+      throw new IOException(where + "its consumer was closed, because the query ended");
+    }
+    long left = since + TimeUnit.SECONDS.toNanos(timeout);
+    if (left <= 0) {
+      throw new IOException(where + "nothing for " + timeout + " s; see whether the executors reach the brokers");
+    }
+    changed.awaitNanos(left);
+  }
+
+  /** Called with the lock held. */
+  private void wake() {
+    changed.signalAll();
+    if (consumer != null) {
+      consumer.wakeup();
+    }
+  }
+
+  // ---- the thread
+
+  @Override
+  public void run() {
+    Consumer<ByteBuffer, ByteBuffer> kafka = null;
+    try {
+      kafka = open.get();
+      lock.lock();
+      try {
+        consumer = kafka;
+      } finally {
+        lock.unlock();
+      }
+      while (step(kafka)) {
+        // Until it is closed.
+      }
+    } catch (Throwable e) {
+      lock.lock();
+      try {
+        failure = e;
+      } finally {
+        lock.unlock();
+      }
+      if (!(e instanceof Exception)) {
+        LOG.error("reading ahead from Kafka at {} ended", servers, e);
+      }
+    } finally {
+      end(kafka);
+    }
+  }
+
+  private void end(Consumer<ByteBuffer, ByteBuffer> kafka) {
+    lock.lock();
+    try {
+      closed = true;
+      consumer = null;
+      counted.accept(-held.size());
+      held.values().forEach(of -> of.start(of.head));
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+    whenIdle.run();
+    if (kafka != null) {
+      kafka.close(CloseOptions.timeout(CLOSE));
+    }
+  }
+
+  /** What the thread does next. */
+  private static final class Todo {
+    List<TopicPartition> assign;
+    final Map<TopicPartition, Long> seek = new HashMap<>();
+    final List<TopicPartition> pause = new ArrayList<>();
+    final List<TopicPartition> resume = new ArrayList<>();
+    final Map<String, List<TopicPartition>> lookUp = new HashMap<>();
+    boolean poll;
+
+    boolean isEmpty() {
+      return assign == null && pause.isEmpty() && resume.isEmpty() && lookUp.isEmpty() && !poll;
+    }
+  }
+
+  private boolean step(Consumer<ByteBuffer, ByteBuffer> kafka) throws InterruptedException {
+    var todo = new Todo();
+    lock.lock();
+    try {
+      closed |= !leased && System.nanoTime() - released > IDLE;
+      if (closed) {
+        return false;
+      }
+      decide(todo);
+      if (todo.isEmpty()) {
+        changed.await(POLL.toMillis(), TimeUnit.MILLISECONDS);
+        return true;
+      }
+    } finally {
+      lock.unlock();
+    }
+    if (todo.assign != null) {
+      kafka.assign(todo.assign);
+    }
+    todo.seek.forEach(kafka::seek);
+    kafka.pause(todo.pause);
+    kafka.resume(todo.resume);
+    todo.lookUp.forEach((topic, partitions) -> lookUp(kafka, topic, partitions));
+    if (todo.poll) {
+      poll(kafka);
+    }
+    return true;
+  }
+
+  /** Called with the lock held. */
+  private void decide(Todo todo) {
+    long now = System.nanoTime();
+    long bytes = share.getAsLong();
+    if (assignmentChanged) {
+      todo.assign = List.copyOf(held.keySet());
+      assignmentChanged = false;
+    }
+    for (var of : held.values()) {
+      if (of.isDoubtful(now, goneAfter)) {
+        of.lookedUp = now;
+        todo.lookUp.computeIfAbsent(of.tp.topic(), topic -> new ArrayList<>()).add(of.tp);
+      }
+      if (of.seek && !of.outOfRange) {
+        todo.seek.put(of.tp, of.next);
+        of.seek = false;
+      }
+      boolean stop = of.outOfRange || (of.paused ? of.bytes > bytes / 2 : of.bytes > bytes);
+      if (stop != of.paused || todo.assign != null) {
+        of.paused = stop;
+        (stop ? todo.pause : todo.resume).add(of.tp);
+      }
+      todo.poll |= !stop;
+    }
+  }
+
+  private void poll(Consumer<ByteBuffer, ByteBuffer> kafka) {
+    ConsumerRecords<ByteBuffer, ByteBuffer> polled;
+    try {
+      polled = kafka.poll(POLL);
+    } catch (WakeupException e) {
+      return;
+    } catch (OffsetOutOfRangeException e) {
+      outOfRange(e.offsetOutOfRangePartitions());
+      return;
+    }
+    var positions = new HashMap<TopicPartition, Long>();
+    for (var tp : kafka.assignment()) {
+      positions.put(tp, position(kafka, tp));
+    }
+    // Copied into columns before the lock is taken; only this thread moves `next`, but a task may start it elsewhere.
+    var starts = starts(positions.keySet());
+    var chunks = new ArrayList<Chunk>();
+    starts.forEach((tp, from) -> {
+      var records = polled.records(tp);
+      long last = records.isEmpty() ? from : records.get(records.size() - 1).offset() + 1;
+      chunks.addAll(Chunk.of(tp, UTF8String.fromString(tp.topic()), from, Math.max(last, positions.get(tp)), records));
+    });
+    lock.lock();
+    try {
+      for (var chunk : chunks) {
+        var of = held.get(chunk.tp);
+        if (of != null && !of.seek && of.next == chunk.from) {
+          of.add(chunk);
+        }
+      }
+      if (!chunks.isEmpty()) {
+        changed.signalAll();
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Where the next chunk of each begins, without those that are to be read from elsewhere. */
+  private Map<TopicPartition, Long> starts(Collection<TopicPartition> partitions) {
+    var starts = new LinkedHashMap<TopicPartition, Long>();
+    lock.lock();
+    try {
+      for (var tp : partitions) {
+        var of = held.get(tp);
+        if (of != null && !of.seek) {
+          starts.put(tp, of.next);
+        }
+      }
+    } finally {
+      lock.unlock();
+    }
+    return starts;
+  }
+
+  /** The consumer's position, 0 if it is not known at present. What was polled must not be lost by asking. */
+  private static long position(Consumer<?, ?> kafka, TopicPartition tp) {
+    while (true) {
+      try {
+        return kafka.position(tp, Duration.ZERO);
+      } catch (WakeupException e) {
+        // The next step looks at what changed; the call is made again.
+      } catch (TimeoutException e) {
+        return 0;
+      }
+    }
+  }
+
+  private void outOfRange(Map<TopicPartition, Long> found) {
+    lock.lock();
+    try {
+      found.forEach((tp, offset) -> {
+        var of = held.get(tp);
+        if (of != null && !of.seek && of.next == offset) {
+          of.outOfRange = true;
+        }
+      });
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Ask Kafka where partitions of a topic begin and end that give nothing. */
+  private void lookUp(Consumer<?, ?> kafka, String topic, List<TopicPartition> partitions) {
+    try {
+      var begins = kafka.beginningOffsets(partitions, LOOK_UP);
+      var ends = kafka.endOffsets(partitions, LOOK_UP);
+      partitions.forEach(tp -> found(tp, new Range(begins.get(tp), ends.get(tp))));
+    } catch (WakeupException e) {
+      // Asked again soon.
+    } catch (TimeoutException | UnknownTopicOrPartitionException e) {
+      Set<Integer> present = partitionsOf(kafka, topic);
+      if (present != null) {
+        partitions.stream().filter(tp -> !present.contains(tp.partition())).forEach(tp -> found(tp, null));
+      }
+    }
+  }
+
+  /** The partitions of a topic, null if Kafka does not say. */
+  private static Set<Integer> partitionsOf(Consumer<?, ?> kafka, String topic) {
+    try {
+      var partitions = kafka.partitionsFor(topic, LOOK_UP);
+      return partitions == null ? Set.of() : partitions.stream().map(PartitionInfo::partition).collect(toSet());
+    } catch (UnknownTopicOrPartitionException e) {
+      return Set.of();
+    } catch (KafkaException e) {
+      return null;
+    }
+  }
+
+  /** Take note of where a partition begins and ends; null if there is no such partition. */
+  private void found(TopicPartition tp, Range bounds) {
+    lock.lock();
+    try {
+      var of = held.get(tp);
+      if (of == null || of.seek) {
+        return;
+      }
+      if (bounds != null && of.next < bounds.from()) {
+        skip(of, bounds.from(), true);
+      } else if (bounds != null && of.next <= bounds.to() && bounds.to() >= of.wanted) {
+        of.missingSince = 0;
+        resume(of);
+      } else {
+        endsEarly(of);
+      }
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** The partition ends before what is wanted of it, or is not there: after a while that counts. */
+  private void endsEarly(Held of) {
+    long now = System.nanoTime();
+    if (of.missingSince == 0) {
+      of.missingSince = now;
+    }
+    if (of.wanted > of.next && now - of.missingSince > goneAfter) {
+      skip(of, of.wanted, false);
+    } else {
+      resume(of);
+    }
+  }
+
+  private static void resume(Held of) {
+    of.seek |= of.outOfRange;
+    of.outOfRange = false;
+  }
+
+  /** Go on at {@code to}, with a chunk that says that what is before it is gone. */
+  private void skip(Held of, long to, boolean deleted) {
+    LOG.warn(
+        "Kafka at {}: topic '{}', partition {}: it {} offset {}; {} to {} are left out, and the agent is informed",
+        servers,
+        of.tp.topic(),
+        of.tp.partition(),
+        deleted ? "begins at" : "is not there, or ends before",
+        to,
+        of.next,
+        to - 1);
+    of.add(Chunk.gone(of.tp, of.topic, of.next, to, deleted));
+    of.outOfRange = false;
+    of.seek = true;
+  }
+}

@@ -1,0 +1,282 @@
+package muster.connector;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Consecutive records of one partition in columns; or, without any record, offsets at which there is none.
+ *
+ * <p>A chunk reaches from {@link #from} to {@link #to}, the offset at which the next one begins; its records are the rows
+ * {@code low} to {@code high} of the columns. Keys and values are each in one array, copied once out of what Kafka's client
+ * has decompressed.
+ */
+final class Chunk {
+  /** Bytes of a chunk's keys, values and headers at which the next one begins: a batch of Spark's is one chunk. */
+  static final int MOST_BYTES = 16 << 20;
+
+  /** What a record takes besides its key, value and headers. */
+  private static final int OVERHEAD = 40;
+
+  final TopicPartition tp;
+  final UTF8String topic;
+  final long from;
+  final long to;
+  final int low;
+  final int high;
+
+  /** Kafka has no record here that was to be read; null if there is simply none. */
+  final Gone gone;
+
+  private final Columns columns;
+
+  private Chunk(TopicPartition tp, UTF8String topic, long from, long to, int low, int high, Columns columns, Gone gone) {
+    this.tp = tp;
+    this.topic = topic;
+    this.from = from;
+    this.to = to;
+    this.low = low;
+    this.high = high;
+    this.columns = columns;
+    this.gone = gone;
+  }
+
+  /** Offsets that hold no record, as with compaction and the markers of transactions. */
+  static Chunk empty(TopicPartition tp, UTF8String topic, long from, long to) {
+    return new Chunk(tp, topic, from, to, 0, 0, Columns.NONE, null);
+  }
+
+  /** Offsets whose records are gone. */
+  static Chunk gone(TopicPartition tp, UTF8String topic, long from, long to, boolean deleted) {
+    return new Chunk(
+        tp, topic, from, to, 0, 0, Columns.NONE, new Gone(tp.topic(), tp.partition(), from, to, deleted));
+  }
+
+  /** The chunks of what was polled of a partition; {@code to} is the consumer's position afterwards. */
+  static List<Chunk> of(
+      TopicPartition tp, UTF8String topic, long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+    var chunks = new ArrayList<Chunk>();
+    int first = 0;
+    long start = from;
+    long bytes = 0;
+    for (int i = 0; i < records.size(); i++) {
+      long size = size(records.get(i));
+      if (i > first && bytes + size > MOST_BYTES) {
+        long next = records.get(i).offset();
+        chunks.add(filled(tp, topic, start, next, records.subList(first, i)));
+        first = i;
+        start = next;
+        bytes = 0;
+      }
+      bytes += size;
+    }
+    if (first < records.size()) {
+      chunks.add(filled(tp, topic, start, to, records.subList(first, records.size())));
+    } else if (to > from) {
+      chunks.add(empty(tp, topic, from, to));
+    }
+    return chunks;
+  }
+
+  int rows() {
+    return high - low;
+  }
+
+  /** The memory that the rows take, about. */
+  long bytes() {
+    return columns.offsets.length == 0 ? 0 : columns.bytes * rows() / columns.offsets.length;
+  }
+
+  /** What is before {@code offset}. */
+  Chunk before(long offset) {
+    return new Chunk(tp, topic, from, offset, low, row(offset), columns, gone(from, offset));
+  }
+
+  /** What begins at {@code offset}. */
+  Chunk since(long offset) {
+    return new Chunk(tp, topic, offset, to, row(offset), high, columns, gone(offset, to));
+  }
+
+  private Gone gone(long start, long end) {
+    return gone == null ? null : new Gone(gone.topic(), gone.partition(), start, end, gone.deleted());
+  }
+
+  /** The first row whose offset is not below {@code offset}. */
+  private int row(long offset) {
+    int found = Arrays.binarySearch(columns.offsets, low, high, offset);
+    return found < 0 ? -found - 1 : found;
+  }
+
+  private static Chunk filled(
+      TopicPartition tp, UTF8String topic, long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+    return new Chunk(tp, topic, from, to, 0, records.size(), new Columns(records), null);
+  }
+
+  private static long size(ConsumerRecord<ByteBuffer, ByteBuffer> record) {
+    long size = (long) length(record.key()) + length(record.value());
+    for (Header header : record.headers()) {
+      size += header.key().length() + (header.value() == null ? 0 : header.value().length);
+    }
+    return size;
+  }
+
+  private static int length(ByteBuffer buffer) {
+    return buffer == null ? 0 : buffer.remaining();
+  }
+
+  // ---- one row, counted from `low`
+
+  byte[] key(int row) {
+    return columns.keys.get(low + row);
+  }
+
+  boolean hasKey(int row) {
+    return columns.keys.isThere(low + row);
+  }
+
+  byte[] value(int row) {
+    return columns.values.get(low + row);
+  }
+
+  boolean hasValue(int row) {
+    return columns.values.isThere(low + row);
+  }
+
+  long offset(int row) {
+    return columns.offsets[low + row];
+  }
+
+  /** Microseconds since 1970. */
+  long timestamp(int row) {
+    return columns.timestamps[low + row];
+  }
+
+  /** Kafka's number: -1 none, 0 set by the producer, 1 by the broker. */
+  int timestampType(int row) {
+    return columns.timestampTypes[low + row];
+  }
+
+  boolean hasTimestamp(int row) {
+    return timestampType(row) != TimestampType.NO_TIMESTAMP_TYPE.id;
+  }
+
+  /** How many headers the record has. */
+  int headers(int row) {
+    int[] ends = columns.headerEnds;
+    return ends == null ? 0 : ends[low + row] - firstHeader(row);
+  }
+
+  /** Where its headers begin among those of all rows. */
+  int firstHeader(int row) {
+    return low + row == 0 ? 0 : columns.headerEnds[low + row - 1];
+  }
+
+  UTF8String headerKey(int header) {
+    return columns.headerKeys.get(header);
+  }
+
+  byte[] headerValue(int header) {
+    return columns.headerValues.get(header);
+  }
+
+  private static final class Columns {
+    static final Columns NONE = new Columns(List.of());
+
+    final Bytes keys;
+    final Bytes values;
+    final long[] offsets;
+    final long[] timestamps;
+    final byte[] timestampTypes;
+    final long bytes;
+
+    /** The end of each record's headers; null where no record has any. */
+    int[] headerEnds;
+
+    final List<UTF8String> headerKeys = new ArrayList<>();
+    final List<byte[]> headerValues = new ArrayList<>();
+
+    Columns(List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+      int count = records.size();
+      offsets = new long[count];
+      timestamps = new long[count];
+      timestampTypes = new byte[count];
+      int ofKeys = 0;
+      int ofValues = 0;
+      long size = 0;
+      for (var record : records) {
+        ofKeys += length(record.key());
+        ofValues += length(record.value());
+        size += size(record);
+      }
+      keys = new Bytes(count, ofKeys);
+      values = new Bytes(count, ofValues);
+      for (int row = 0; row < count; row++) {
+        var record = records.get(row);
+        keys.set(row, record.key());
+        values.set(row, record.value());
+        offsets[row] = record.offset();
+        timestamps[row] = record.timestamp() * 1000;
+        timestampTypes[row] = (byte) record.timestampType().id;
+        addHeaders(row, count, record);
+      }
+      bytes = size + (long) OVERHEAD * count;
+    }
+
+    private void addHeaders(int row, int count, ConsumerRecord<ByteBuffer, ByteBuffer> record) {
+      if (headerEnds == null && record.headers().iterator().hasNext()) {
+        headerEnds = new int[count];
+      }
+      if (headerEnds != null) {
+        for (Header header : record.headers()) {
+          headerKeys.add(UTF8String.fromString(header.key()));
+          headerValues.add(header.value());
+        }
+        headerEnds[row] = headerKeys.size();
+      }
+    }
+  }
+
+  /** A column of bytes, all in one array. */
+  private static final class Bytes {
+    private final byte[] data;
+
+    /** Where each ends; the complement of it where there is none. */
+    private final int[] ends;
+
+    Bytes(int count, int size) {
+      data = new byte[size];
+      ends = new int[count];
+    }
+
+    /** Rows are set in their order. */
+    void set(int row, ByteBuffer buffer) {
+      int start = start(row);
+      if (buffer == null) {
+        ends[row] = ~start;
+        return;
+      }
+      int length = buffer.remaining();
+      buffer.get(buffer.position(), data, start, length);
+      ends[row] = start + length;
+    }
+
+    boolean isThere(int row) {
+      return ends[row] >= 0;
+    }
+
+    byte[] get(int row) {
+      return isThere(row) ? Arrays.copyOfRange(data, start(row), ends[row]) : null;
+    }
+
+    private int start(int row) {
+      int end = row == 0 ? 0 : ends[row - 1];
+      return end < 0 ? ~end : end;
+    }
+  }
+}

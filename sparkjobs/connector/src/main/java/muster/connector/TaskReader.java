@@ -1,0 +1,72 @@
+package muster.connector;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Consumer;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Gives the records of a task's ranges, chunk by chunk, each partition's in order. */
+final class TaskReader implements PartitionReader<ColumnarBatch> {
+  private final TaskPartition task;
+  private final ConsumerPool pool;
+  private final long readTimeout;
+  private final Consumer<Gone> report;
+  private final List<CachedConsumer> leased = new ArrayList<>();
+  private final ChunkBatch view = new ChunkBatch();
+  private int current;
+  private Chunk chunk;
+
+  /** {@code readTimeout} is in seconds. What Kafka does not have any more goes to {@code report}. */
+  TaskReader(TaskPartition task, ConsumerPool pool, long readTimeout, Consumer<Gone> report) {
+    this.task = task;
+    this.pool = pool;
+    this.readTimeout = readTimeout;
+    this.report = report;
+    // All clusters' at once, so that each reads ahead while another one is read.
+    for (var cluster : task.clusters()) {
+      var consumer = pool.take(task.slot(), cluster);
+      leased.add(consumer);
+      consumer.hold(cluster.ranges());
+    }
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    while (current < leased.size()) {
+      chunk = take(leased.get(current));
+      if (chunk == null) {
+        current++;
+      } else if (chunk.gone != null) {
+        report.accept(chunk.gone);
+      } else if (chunk.rows() > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return view.of(chunk);
+  }
+
+  @Override
+  public void close() {
+    for (int i = 0; i < leased.size(); i++) {
+      pool.giveBack(task.slot(), task.clusters().get(i), leased.get(i));
+    }
+    leased.clear();
+  }
+
+  private Chunk take(CachedConsumer consumer) throws IOException {
+    try {
+      return consumer.take(readTimeout);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("the task was stopped");
+    }
+  }
+}

@@ -1,0 +1,210 @@
+package muster.connector;
+
+import static muster.connector.Eventually.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TopicAuthorizationException;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(20)
+class CachedConsumerTest {
+  private static final TopicPartition A = new TopicPartition("t", 0);
+  private static final TopicPartition B = new TopicPartition("t", 1);
+
+  private final FakeKafka kafka = new FakeKafka();
+  private final List<Gone> gone = new ArrayList<>();
+  private long share = 1 << 20;
+  private final CachedConsumer consumer =
+      new CachedConsumer("k:9092", () -> kafka, () -> share, more -> {}, TimeUnit.MILLISECONDS.toNanos(100));
+
+  @AfterEach
+  void close() {
+    consumer.close();
+  }
+
+  /** The offsets of one partition's records, in the order in which they come. */
+  private List<Long> read(TopicPartition tp, long from, long to) throws IOException, InterruptedException {
+    return read(Map.of(tp, new Range(from, to))).get(tp);
+  }
+
+  private Map<TopicPartition, List<Long>> read(Map<TopicPartition, Range> ranges)
+      throws IOException, InterruptedException {
+    var found = new java.util.HashMap<TopicPartition, List<Long>>();
+    ranges.keySet().forEach(tp -> found.put(tp, new ArrayList<>()));
+    consumer.hold(ranges);
+    for (Chunk chunk = consumer.take(5); chunk != null; chunk = consumer.take(5)) {
+      if (chunk.gone != null) {
+        gone.add(chunk.gone);
+      }
+      for (int row = 0; row < chunk.rows(); row++) {
+        found.get(chunk.tp).add(chunk.offset(row));
+      }
+    }
+    return found;
+  }
+
+  private static List<Long> offsets(long from, long to) {
+    return LongStream.range(from, to).boxed().toList();
+  }
+
+  @Test
+  void rangesAreHandedOverWholeAndInOrder() throws Exception {
+    kafka.write(A, 0, 100);
+    kafka.write(B, 0, 10);
+    consumer.start();
+    var found = read(Map.of(A, new Range(5, 50), B, new Range(0, 10)));
+    assertEquals(offsets(5, 50), found.get(A));
+    assertEquals(offsets(0, 10), found.get(B));
+  }
+
+  @Test
+  void nextRangeGoesOnWithWhatWasReadAhead() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    read(A, 0, 40);
+    eventually(() -> kafka.readTo(A) == 100, "the rest is read ahead");
+    int before = kafka.seeks();
+    assertEquals(offsets(40, 90), read(A, 40, 90));
+    assertEquals(before, kafka.seeks());
+  }
+
+  @Test
+  void rangeThatBeginsFurtherOnDropsWhatIsBefore() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    read(A, 0, 10);
+    eventually(() -> kafka.readTo(A) == 100, "the rest is read ahead");
+    int before = kafka.seeks();
+    assertEquals(offsets(31, 60), read(A, 31, 60));
+    assertEquals(before, kafka.seeks());
+  }
+
+  @Test
+  void rangeIsTheSameWhenItIsReadAgain() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    assertEquals(offsets(10, 60), read(A, 10, 60));
+    assertEquals(offsets(10, 60), read(A, 10, 60));
+    assertEquals(offsets(60, 100), read(A, 60, 100));
+  }
+
+  @Test
+  void rangeEndsByThePositionWhereItsLastOffsetsHoldNoRecord() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.bounds(A, 0, 12);
+    consumer.start();
+    assertEquals(offsets(0, 10), read(A, 0, 12));
+    assertEquals(List.of(), read(A, 12, 12));
+  }
+
+  @Test
+  void partitionComesAndGoes() throws Exception {
+    kafka.write(A, 0, 50);
+    kafka.write(B, 0, 50);
+    consumer.start();
+    read(A, 0, 20);
+    assertEquals(offsets(0, 20), read(Map.of(A, new Range(20, 20), B, new Range(0, 20))).get(B));
+    assertEquals(offsets(20, 30), read(B, 20, 30));
+    assertEquals(offsets(30, 40), read(A, 30, 40), "it was given up, and comes back elsewhere");
+  }
+
+  @Test
+  void recordsDeletedUnderTheReaderAreReportedAndTheRestIsRead() throws Exception {
+    kafka.write(A, 0, 100);
+    kafka.bounds(A, 30, 100);
+    consumer.start();
+    assertEquals(offsets(30, 100), read(A, 10, 100));
+    assertEquals(List.of(new Gone("t", 0, 10, 30, true)), gone);
+  }
+
+  @Test
+  void recordsDeletedBeyondTheRangeAreReportedOnlyUpToItsEnd() throws Exception {
+    kafka.bounds(A, 80, 100);
+    consumer.start();
+    assertEquals(List.of(), read(A, 10, 40));
+    assertEquals(List.of(new Gone("t", 0, 10, 40, true)), gone);
+    assertEquals(List.of(), read(A, 80, 80), "where the agent goes on");
+    assertEquals(1, gone.size());
+  }
+
+  @Test
+  void partitionThatEndsBeforeTheRangeIsReportedAfterAWhile() throws Exception {
+    kafka.write(A, 0, 100);
+    kafka.write(B, 0, 10);
+    consumer.start();
+    read(Map.of(A, new Range(0, 50), B, new Range(0, 10)));
+    eventually(() -> kafka.readTo(A) == 100, "all is read ahead");
+    kafka.truncate(A, 90);
+    var found = read(Map.of(A, new Range(50, 120), B, new Range(10, 10)));
+    assertEquals(offsets(50, 100), found.get(A));
+    assertEquals(List.of(new Gone("t", 0, 100, 120, false)), gone);
+  }
+
+  @Test
+  void partitionThatIsNotThereIsReportedAfterAWhile() throws Exception {
+    kafka.write(A, 0, 10);
+    consumer.start();
+    read(A, 0, 10);
+    kafka.delete(A);
+    assertEquals(List.of(), read(A, 10, 20));
+    assertEquals(List.of(new Gone("t", 0, 10, 20, false)), gone);
+  }
+
+  @Test
+  void readingAheadStopsAtTheShareOfMemory() throws Exception {
+    kafka.write(A, 0, 1000);
+    share = 500;
+    consumer.start();
+    read(A, 0, 10);
+    Thread.sleep(100);
+    assertTrue(kafka.readTo(A) < 100, "read up to " + kafka.readTo(A));
+    assertEquals(offsets(10, 1000), read(A, 10, 1000));
+  }
+
+  @Test
+  void refusalFailsTheTaskAndEndsTheConsumer() throws Exception {
+    kafka.write(A, 0, 10);
+    kafka.fail(new TopicAuthorizationException("t"));
+    consumer.start();
+    var error = assertThrows(IOException.class, () -> read(A, 0, 10));
+    assertTrue(error.getMessage().contains("Kafka at k:9092: topic 't', partition 0, offset 0"), error.getMessage());
+    assertFalse(consumer.release(() -> {}));
+    assertFalse(consumer.lease());
+    eventually(kafka::left, "the consumer leaves Kafka");
+  }
+
+  @Test
+  void endedConsumerHandsNothingOver() throws Exception {
+    kafka.write(A, 0, 100);
+    consumer.start();
+    read(A, 0, 10);
+    consumer.close();
+    eventually(kafka::left, "the consumer leaves Kafka");
+    assertThrows(IOException.class, () -> read(A, 30, 40));
+  }
+
+  @Test
+  void silenceFailsTheTaskAfterItsTimeout() {
+    kafka.bounds(A, 0, 100);
+    consumer.start();
+    consumer.hold(Map.of(A, new Range(0, 200)));
+    var error = assertThrows(IOException.class, () -> {
+      while (consumer.take(0) != null) {
+        // Up to the end.
+      }
+    });
+    assertTrue(error.getMessage().contains("nothing for 0 s"), error.getMessage());
+  }
+}

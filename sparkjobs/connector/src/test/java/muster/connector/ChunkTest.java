@@ -1,0 +1,152 @@
+package muster.connector;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
+import org.junit.jupiter.api.Test;
+
+class ChunkTest {
+  private static final TopicPartition TP = new TopicPartition("t", 7);
+  private static final UTF8String TOPIC = UTF8String.fromString("t");
+
+  private static Chunk only(long from, long to, List<ConsumerRecord<ByteBuffer, ByteBuffer>> records) {
+    var chunks = Chunk.of(TP, TOPIC, from, to, records);
+    assertEquals(1, chunks.size());
+    return chunks.get(0);
+  }
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  @Test
+  void chunkKeepsKeysAndValuesThatAreNullOrEmpty() {
+    var chunk =
+        only(
+            10,
+            13,
+            List.of(
+                FakeKafka.record(TP, 10, null, "one"),
+                FakeKafka.record(TP, 11, "k", null),
+                FakeKafka.record(TP, 12, "", "")));
+    assertEquals(3, chunk.rows());
+    assertFalse(chunk.hasKey(0));
+    assertArrayEquals(bytes("one"), chunk.value(0));
+    assertArrayEquals(bytes("k"), chunk.key(1));
+    assertNull(chunk.value(1));
+    assertFalse(chunk.hasValue(1));
+    assertTrue(chunk.hasKey(2));
+    assertArrayEquals(new byte[0], chunk.key(2));
+    assertArrayEquals(new byte[0], chunk.value(2));
+    assertEquals(12, chunk.offset(2));
+    assertEquals(12_000, chunk.timestamp(2));
+  }
+
+  @Test
+  void chunkKeepsHeadersOfTheRecordsThatHaveAny() {
+    var headers = new RecordHeaders().add("a", bytes("1")).add("b", null);
+    var with =
+        new ConsumerRecord<ByteBuffer, ByteBuffer>(
+            "t", 7, 1, -1, TimestampType.NO_TIMESTAMP_TYPE, 0, 0, null, null, headers, Optional.empty());
+    var chunk = only(0, 3, List.of(FakeKafka.record(TP, 0, null, "x"), with, FakeKafka.record(TP, 2, null, "y")));
+    assertEquals(List.of(0, 2, 0), List.of(chunk.headers(0), chunk.headers(1), chunk.headers(2)));
+    assertEquals(UTF8String.fromString("a"), chunk.headerKey(chunk.firstHeader(1)));
+    assertArrayEquals(bytes("1"), chunk.headerValue(0));
+    assertNull(chunk.headerValue(1));
+    assertFalse(chunk.hasTimestamp(1));
+    assertEquals(-1, chunk.timestampType(1));
+    var rest = chunk.since(1);
+    assertEquals(2, rest.headers(0));
+    assertEquals(0, rest.firstHeader(0));
+  }
+
+  @Test
+  void chunkSplitsAtAnOffsetThatHoldsNoRecord() {
+    var chunk = only(10, 30, List.of(FakeKafka.record(TP, 12, null, "a"), FakeKafka.record(TP, 20, null, "b")));
+    var before = chunk.before(15);
+    var since = chunk.since(15);
+    assertEquals(List.of(10L, 15L), List.of(before.from, before.to));
+    assertEquals(List.of(15L, 30L), List.of(since.from, since.to));
+    assertEquals(1, before.rows());
+    assertEquals(20, since.offset(0));
+    assertArrayEquals(bytes("b"), since.value(0));
+    assertEquals(chunk.bytes(), before.bytes() + since.bytes());
+  }
+
+  @Test
+  void chunksOfLargeRecordsStayWithinTheirBytes() {
+    var records = new ArrayList<ConsumerRecord<ByteBuffer, ByteBuffer>>();
+    var large = ByteBuffer.wrap(new byte[10 << 20]);
+    for (long offset = 0; offset < 5; offset++) {
+      records.add(
+          new ConsumerRecord<>(
+              "t", 7, offset * 2, 0, TimestampType.CREATE_TIME, 0, 0, null, large, new RecordHeaders(), Optional.empty()));
+    }
+    var chunks = Chunk.of(TP, TOPIC, 0, 11, records);
+    assertEquals(5, chunks.size());
+    for (int i = 1; i < 5; i++) {
+      assertEquals(chunks.get(i - 1).to, chunks.get(i).from);
+    }
+    assertEquals(11, chunks.get(4).to);
+  }
+
+  @Test
+  void offsetsWithoutRecordsAreAnEmptyChunk() {
+    assertEquals(0, only(3, 5, List.of()).rows());
+    assertTrue(Chunk.of(TP, TOPIC, 3, 3, List.of()).isEmpty());
+  }
+
+  @Test
+  void goneChunkSaysWhatOfItIsGoneWhenItIsSplit() {
+    var gone = Chunk.gone(TP, TOPIC, 3, 9, true);
+    assertEquals(new Gone("t", 7, 3, 5, true), gone.before(5).gone);
+    assertEquals(new Gone("t", 7, 5, 9, true), gone.since(5).gone);
+  }
+
+  @Test
+  void sparkSeesEachColumn() {
+    var headers = new RecordHeaders().add("a", bytes("1")).add("b", null);
+    var with =
+        new ConsumerRecord<>(
+            "t",
+            7,
+            1,
+            5,
+            TimestampType.LOG_APPEND_TIME,
+            0,
+            0,
+            FakeKafka.bytes("k"),
+            FakeKafka.bytes("v"),
+            headers,
+            Optional.empty());
+    var chunk = only(0, 2, List.of(FakeKafka.record(TP, 0, null, null), with));
+    var batch = new ChunkBatch().of(chunk);
+    assertEquals(2, batch.numRows());
+    var first = batch.getRow(0);
+    assertTrue(first.isNullAt(0) && first.isNullAt(1) && first.isNullAt(7));
+    var second = batch.getRow(1);
+    assertArrayEquals(bytes("k"), second.getBinary(0));
+    assertArrayEquals(bytes("v"), second.getBinary(1));
+    assertEquals("t", second.getUTF8String(2).toString());
+    assertEquals(List.of(7, 1), List.of(second.getInt(3), second.getInt(6)));
+    assertEquals(List.of(1L, 5_000L), List.of(second.getLong(4), second.getLong(5)));
+    var array = second.getArray(7);
+    assertEquals(2, array.numElements());
+    assertEquals("a", array.getStruct(0, 2).getUTF8String(0).toString());
+    assertArrayEquals(bytes("1"), array.getStruct(0, 2).getBinary(1));
+    assertTrue(array.getStruct(1, 2).isNullAt(1));
+  }
+}

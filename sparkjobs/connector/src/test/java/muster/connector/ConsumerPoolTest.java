@@ -1,0 +1,113 @@
+package muster.connector;
+
+import static muster.connector.Eventually.eventually;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.kafka.common.TopicPartition;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+@Timeout(20)
+class ConsumerPoolTest {
+  private static final TopicPartition TP = new TopicPartition("t", 0);
+
+  private final List<FakeKafka> opened = new CopyOnWriteArrayList<>();
+  private final ConsumerPool pool =
+      new ConsumerPool(1 << 20, (settings, clientId) -> {
+        var kafka = new FakeKafka();
+        kafka.write(TP, 0, 100);
+        opened.add(kafka);
+        return kafka;
+      });
+
+  private static TaskPartition task(long from, long to) {
+    var ranges = new LinkedHashMap<>(Map.of(TP, new Range(from, to)));
+    var cluster = new TaskPartition.ClusterRanges("k:9092", new HashMap<>(Map.of("a", "b")), ranges);
+    return new TaskPartition("query/0", List.of(cluster), new String[0]);
+  }
+
+  private List<Long> offsets(TaskReader reader, int most) throws Exception {
+    var found = new ArrayList<Long>();
+    while (found.size() < most && reader.next()) {
+      reader.get().rowIterator().forEachRemaining(row -> found.add(row.getLong(4)));
+    }
+    return found;
+  }
+
+  private TaskReader reader(long from, long to) {
+    return new TaskReader(task(from, to), pool, 5, gone -> {});
+  }
+
+  @AfterEach
+  void close() {
+    pool.close("query");
+  }
+
+  @Test
+  void oneSlotsTasksUseOneConsumerAfterTheOther() throws Exception {
+    for (int i = 0; i < 3; i++) {
+      var reader = reader(10L * i, 10L * i + 10);
+      assertEquals(10, offsets(reader, 1000).size());
+      reader.close();
+    }
+    assertEquals(1, opened.size());
+  }
+
+  @Test
+  void twoTasksAtOnceEachGetTheWholeRange() throws Exception {
+    var one = reader(0, 100);
+    var two = reader(0, 100);
+    var ofOne = offsets(one, 3);
+    var ofTwo = offsets(two, 1000);
+    ofOne.addAll(offsets(one, 1000));
+    assertEquals(100, ofOne.size());
+    assertEquals(ofOne, ofTwo);
+    one.close();
+    two.close();
+    eventually(() -> opened.stream().filter(FakeKafka::left).count() == 1, "one of the two consumers is kept");
+  }
+
+  @Test
+  void taskThatStopsEarlyLeavesTheConsumerToTheNext() throws Exception {
+    var limited = reader(0, 100);
+    offsets(limited, 3);
+    limited.close();
+    var again = reader(0, 100);
+    assertEquals(100, offsets(again, 1000).size());
+    again.close();
+    assertEquals(1, opened.size());
+  }
+
+  @Test
+  void consumerThatEndedIsReplaced() {
+    var cluster = task(0, 1).clusters().get(0);
+    var first = pool.take("query/0", cluster);
+    pool.giveBack("query/0", cluster, first);
+    var again = pool.take("query/0", cluster);
+    assertSame(first, again);
+    again.close();
+    pool.giveBack("query/0", cluster, again);
+    var other = pool.take("query/0", cluster);
+    assertNotSame(first, other);
+    pool.giveBack("query/0", cluster, other);
+  }
+
+  @Test
+  void queryThatEndsLeavesKafka() throws Exception {
+    var reader = reader(0, 100);
+    offsets(reader, 1000);
+    reader.close();
+    pool.close("another");
+    pool.close("query");
+    eventually(() -> opened.get(0).left(), "the consumer leaves Kafka");
+  }
+}

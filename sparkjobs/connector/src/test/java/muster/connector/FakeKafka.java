@@ -1,0 +1,209 @@
+package muster.connector;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.TimeoutException;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
+
+/** Kafka's consumer over partitions in memory, which a test changes while it is read. */
+final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
+  private static final int MOST = 3;
+
+  private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records = new HashMap<>();
+  private final Map<TopicPartition, Range> bounds = new HashMap<>();
+  private final Map<TopicPartition, Long> positions = new HashMap<>();
+  private final Set<TopicPartition> paused = new HashSet<>();
+  private KafkaException failure;
+  private int seeks;
+  private boolean left;
+
+  FakeKafka() {
+    super("none");
+  }
+
+  static ConsumerRecord<ByteBuffer, ByteBuffer> record(TopicPartition tp, long offset, String key, String value) {
+    return new ConsumerRecord<>(
+        tp.topic(),
+        tp.partition(),
+        offset,
+        offset,
+        TimestampType.CREATE_TIME,
+        0,
+        0,
+        bytes(key),
+        bytes(value),
+        new RecordHeaders(),
+        Optional.empty());
+  }
+
+  static ByteBuffer bytes(String text) {
+    return text == null ? null : ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
+  }
+
+  // ---- what the test changes
+
+  synchronized void write(TopicPartition tp, long from, long to) {
+    for (long offset = from; offset < to; offset++) {
+      records.computeIfAbsent(tp, of -> new TreeMap<>()).put(offset, record(tp, offset, null, "v" + offset));
+    }
+    bounds(tp, bounds.getOrDefault(tp, new Range(0, 0)).from(), to);
+  }
+
+  synchronized void bounds(TopicPartition tp, long begin, long end) {
+    bounds.put(tp, new Range(begin, end));
+  }
+
+  synchronized void truncate(TopicPartition tp, long end) {
+    records.get(tp).tailMap(end, true).clear();
+    bounds(tp, bounds.get(tp).from(), end);
+  }
+
+  synchronized void delete(TopicPartition tp) {
+    records.remove(tp);
+    bounds.remove(tp);
+  }
+
+  synchronized void fail(KafkaException with) {
+    failure = with;
+  }
+
+  synchronized int seeks() {
+    return seeks;
+  }
+
+  synchronized boolean left() {
+    return left;
+  }
+
+  synchronized long readTo(TopicPartition tp) {
+    return positions.getOrDefault(tp, -1L);
+  }
+
+  // ---- what the consumer calls
+
+  @Override
+  public synchronized void assign(Collection<TopicPartition> partitions) {
+    positions.keySet().retainAll(partitions);
+    paused.retainAll(partitions);
+    partitions.forEach(tp -> positions.putIfAbsent(tp, 0L));
+  }
+
+  @Override
+  public synchronized Set<TopicPartition> assignment() {
+    return Set.copyOf(positions.keySet());
+  }
+
+  @Override
+  public synchronized void seek(TopicPartition tp, long offset) {
+    seeks++;
+    positions.put(tp, offset);
+  }
+
+  @Override
+  public synchronized void pause(Collection<TopicPartition> partitions) {
+    paused.addAll(partitions);
+  }
+
+  @Override
+  public synchronized void resume(Collection<TopicPartition> partitions) {
+    paused.removeAll(partitions);
+  }
+
+  @Override
+  public synchronized long position(TopicPartition tp, Duration timeout) {
+    return positions.get(tp);
+  }
+
+  @Override
+  public ConsumerRecords<ByteBuffer, ByteBuffer> poll(Duration timeout) {
+    try {
+      Thread.sleep(1);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    return poll();
+  }
+
+  private synchronized ConsumerRecords<ByteBuffer, ByteBuffer> poll() {
+    if (failure != null) {
+      throw failure;
+    }
+    var found = new HashMap<TopicPartition, List<ConsumerRecord<ByteBuffer, ByteBuffer>>>();
+    for (var tp : assignment()) {
+      long at = positions.get(tp);
+      Range of = bounds.get(tp);
+      if (of == null || paused.contains(tp)) {
+        continue;
+      }
+      if (at < of.from() || at > of.to()) {
+        throw new OffsetOutOfRangeException(Map.of(tp, at));
+      }
+      var log = records.getOrDefault(tp, new TreeMap<>()).tailMap(at, true);
+      var some = new ArrayList<>(log.values()).subList(0, Math.min(MOST, log.size()));
+      if (some.isEmpty()) {
+        positions.put(tp, of.to());
+      } else {
+        found.put(tp, some);
+        positions.put(tp, some.get(some.size() - 1).offset() + 1);
+      }
+    }
+    return new ConsumerRecords<>(found, Map.of());
+  }
+
+  @Override
+  public synchronized Map<TopicPartition, Long> beginningOffsets(Collection<TopicPartition> partitions, Duration timeout) {
+    return offsets(partitions, true);
+  }
+
+  @Override
+  public synchronized Map<TopicPartition, Long> endOffsets(Collection<TopicPartition> partitions, Duration timeout) {
+    return offsets(partitions, false);
+  }
+
+  private Map<TopicPartition, Long> offsets(Collection<TopicPartition> partitions, boolean begin) {
+    var offsets = new HashMap<TopicPartition, Long>();
+    for (var tp : partitions) {
+      Range of = bounds.get(tp);
+      if (of == null) {
+        throw new TimeoutException("unknown");
+      }
+      offsets.put(tp, begin ? of.from() : of.to());
+    }
+    return offsets;
+  }
+
+  @Override
+  public synchronized List<PartitionInfo> partitionsFor(String topic, Duration timeout) {
+    return bounds.keySet().stream()
+        .filter(tp -> tp.topic().equals(topic))
+        .map(tp -> new PartitionInfo(topic, tp.partition(), null, null, null))
+        .toList();
+  }
+
+  @Override
+  public void wakeup() {}
+
+  @Override
+  public synchronized void close(CloseOptions options) {
+    left = true;
+  }
+}

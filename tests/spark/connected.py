@@ -1,0 +1,143 @@
+"""A query on the connector, beside a real agent with its local API and its commits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from muster.consumer.agent import Agent
+from muster.consumer.committer import Committer
+from muster.consumer.connector import FORMAT
+from muster.consumer.http_server import HttpServer
+from muster.consumer.local_api import make_local_api
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Plan
+from muster.settings.connections import KafkaSettings
+
+
+class Holder:
+    """A consumer's agent that is assigned what the test says, and commits what is processed."""
+
+    def __init__(self, kafka: KafkaSettings, group: str, most: int = 100_000) -> None:
+        self.agent = Agent("me")
+        self._servers = kafka.bootstrap_servers
+        self._group = group
+        self._zxid = 0
+        self._app = make_local_api(self.agent, kafka, most, 0.1)
+        self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
+        self._committer = Committer(self.agent, kafka, "c", fencing=False)
+        self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return self._api.url
+
+    def hold(self, topic: str, partitions: Iterable[int], topic_id: str = "", servers: str = "") -> None:
+        """From now on exactly `partitions` of `topic` are assigned to this consumer."""
+        self._zxid += 1
+        owners = dict.fromkeys(partitions, "me")
+        node = TopicAssignment(servers or self._servers, self._group, owners, self._zxid, topic_id=topic_id)
+        self.agent.assigned(topic, node, self._zxid)
+
+    def go_away(self) -> None:
+        """No longer answer."""
+        self._api.stop()
+
+    def come_back(self) -> None:
+        """Answer again, at the same address."""
+        self._api = HttpServer("local-api", self._app, "127.0.0.1", self._api.port)
+        self._api.start()
+
+    def __enter__(self) -> Holder:
+        self._api.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._committer.stop()
+        self._api.stop()
+        self._thread.join(10)
+
+
+@dataclass
+class Query:
+    """`batches` holds the plan and the rows of each batch that held any."""
+
+    batches: list[tuple[Plan, list[Row]]] = field(default_factory=list)
+    query: StreamingQuery | None = None
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for _, rows in self.batches for row in rows]
+
+    def offsets(self, topic: str, partition: int = 0) -> list[int]:
+        """In the order of arrival."""
+        return [row.offset for row in self.rows if (row.topic, row.partition) == (topic, partition)]
+
+    def values(self, topic: str, partition: int = 0) -> list[str]:
+        return [
+            bytes(row.value).decode() for row in self.rows if (row.topic, row.partition) == (topic, partition)
+        ]
+
+    def has(self, count: int) -> Callable[[], bool]:
+        """Whether `count` records have arrived; an error of the query is raised, not waited for."""
+
+        def enough() -> bool:
+            self.check()
+            return len(self.rows) >= count
+
+        return enough
+
+    def check(self) -> None:
+        assert self.query is not None
+        if failure := self.query.exception():
+            raise failure
+
+    def progress(self) -> Any:
+        assert self.query is not None
+        return self.query.lastProgress
+
+
+@contextmanager
+def reading(
+    spark: SparkSession,
+    holder: Holder,
+    folder: Path,
+    collect: Callable[[DataFrame], list[Row]] = lambda frame: frame.collect(),
+    **options: object,
+) -> Iterator[Query]:
+    """Run a query as `muster.consumer.query` does."""
+    found = Query()
+    token = holder.agent.query_started()
+
+    def process(frame: DataFrame, _: int) -> None:
+        plan = holder.agent.batch_started()
+        processed = False
+        try:
+            if not plan.empty:
+                found.batches.append((plan, collect(frame)))
+            processed = True
+        finally:
+            holder.agent.batch_done(plan, processed)
+
+    found.query = (
+        spark.readStream.format(FORMAT)
+        .options(agent=holder.url, token=token, **options)
+        .load()
+        .writeStream.foreachBatch(process)
+        .option("checkpointLocation", str(folder))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        yield found
+    finally:
+        found.query.stop()
+        holder.agent.query_ended(False)

@@ -1,0 +1,380 @@
+"""The connector in a streaming query, on a real Kafka, with a real agent."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from devstack.kafka import Kafka
+from devstack.secured import SecureKafka
+from muster.consumer.connector import FORMAT
+from muster.core.positions import Why
+from muster.edges.kafka import TopicLister
+from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
+from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
+from tests.spark.connected import Holder, reading
+from tests.spark.topics import (
+    create_topic,
+    delete_before,
+    delete_topic,
+    end_offset,
+    make_topic,
+    numbered,
+    produce,
+    producer_of,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def holder(kafka: KafkaSettings, group: str) -> Iterator[Holder]:
+    with Holder(kafka, group) as made:
+        yield made
+
+
+def test_rows_have_keys_values_headers_and_timestamps(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    stamped = create_topic(kafka, 1, {"message.timestamp.type": "LogAppendTime"})
+    producer = producer_of(kafka)
+    moment = 1_700_000_000_123
+    producer.produce(topic, b"v", key=b"k", timestamp=moment)
+    producer.produce(topic, None, key=b"k", headers=[("a", b"1"), ("b", None), ("a", b"")])
+    producer.produce(topic, b"", key=b"")
+    producer.produce(topic, b"\x00\xff", headers=[("\u00e4", b"\xff")])
+    producer.produce(stamped, b"w", timestamp=1000)
+    assert producer.flush(30) == 0
+    holder.hold(topic, [0])
+    holder.hold(stamped, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(query.has(5), 60)
+    rows = sorted((row for row in query.rows if row.topic == topic), key=lambda row: row.offset)
+    assert [(row.key, row.value) for row in rows] == [
+        (b"k", b"v"),
+        (b"k", None),
+        (b"", b""),
+        (None, b"\x00\xff"),
+    ]
+    assert [row.headers if row.headers is None else [tuple(h) for h in row.headers] for row in rows] == [
+        None,
+        [("a", b"1"), ("b", None), ("a", b"")],
+        None,
+        [("\u00e4", b"\xff")],
+    ]
+    assert [(row.partition, row.offset, row.timestampType) for row in rows] == [(0, n, 0) for n in range(4)]
+    assert rows[0].timestamp.astimezone(UTC) == datetime.fromtimestamp(moment / 1000, UTC)
+    (by_broker,) = (row for row in query.rows if row.topic == stamped)
+    assert by_broker.timestampType == 1
+    assert by_broker.timestamp.year >= 2020
+
+
+def test_partitions_come_and_go_without_a_restart(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 3)
+    produce(kafka, topic, {p: numbered(f"{p}:", 100) for p in range(3)})
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(query.has(100), 60)
+        assert query.query is not None
+        ids = (query.query.id, query.query.runId)
+        holder.hold(topic, [0, 1, 2])
+        eventually(query.has(300), 60)
+        holder.hold(topic, [0, 2])
+        eventually(lambda: set(holder.agent.view().held) == {(topic, 0), (topic, 2)}, 60, "1 is closed")
+        produce(kafka, topic, {1: ["later"], 0: ["0:100"]})
+        eventually(query.has(301), 60)
+        holder.hold(topic, [])
+        eventually(lambda: not holder.agent.view().held, 60, "all are closed")
+        holder.hold(topic, [1])
+        eventually(query.has(302), 60)
+        query.check()
+        assert (query.query.id, query.query.runId) == ids
+    assert query.values(topic, 0) == numbered("0:", 101)
+    assert query.values(topic, 1) == [*numbered("1:", 100), "later"], "it begins where it was committed"
+    assert query.values(topic, 2) == numbered("2:", 100)
+
+
+def test_batches_hold_what_was_planned_and_no_more_than_they_may(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 2500), 1: numbered("1:", 10)})
+    with Holder(kafka, group, most=1000) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            eventually(query.has(2510), 60)
+            progress = eventually(
+                lambda: (last := query.progress()) and last["sources"][0]["metrics"] and last, 60
+            )
+            metrics = progress["sources"][0]["metrics"]
+            assert int(metrics["maxOffsetsBehindLatest"]) >= int(metrics["minOffsetsBehindLatest"]) >= 0
+        for plan, rows in query.batches:
+            held = {(row.topic, row.partition, row.offset) for row in rows}
+            assert held == {(t, p, n) for (t, p), bounds in plan.ranges.items() for n in range(*bounds)}
+            assert len(rows) <= 1000
+        assert holder.agent.view().counters.records == 2510
+    assert query.values(topic) == numbered("0:", 2500)
+
+
+def test_handler_may_read_its_batch_several_times_in_part_and_at_once(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 5000), 1: numbered("1:", 5000)})
+    counts: list[tuple[int, int, int, int, int]] = []
+
+    def collect(frame: DataFrame) -> list[Row]:
+        with ThreadPoolExecutor(2) as pool:
+            at_once = [pool.submit(frame.count) for _ in range(2)]
+            one, two = (future.result() for future in at_once)
+        some = len(frame.limit(3).collect())
+        both = frame.union(frame).count()
+        rows = frame.collect()
+        counts.append((one, two, some, both, len(rows)))
+        return rows
+
+    with Holder(kafka, group, most=4000) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(10_000), 90)
+    for one, two, some, both, rows in counts:
+        assert (one, two, some, both) == (rows, rows, 3, 2 * rows)
+    assert sorted(query.offsets(topic, 1)) == list(range(5000))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_records_of_each_compression_are_read(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    holder: Holder,
+    tmp_path: Path,
+    eventually: Eventually,
+    compression: str,
+) -> None:
+    topic = create_topic(kafka)
+    producer = producer_of(kafka, **{"compression.type": compression, "linger.ms": "100"})
+    for value in numbered("the same text again and again ", 1000):
+        producer.produce(topic, value.encode())
+    assert producer.flush(30) == 0
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(query.has(1000), 60)
+    assert query.values(topic) == numbered("the same text again and again ", 1000)
+
+
+def test_records_of_20_mb_are_read(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    size = 20 * 2**20
+    topic = create_topic(kafka, 1, {"max.message.bytes": str(size + 2**16)})
+    producer = producer_of(kafka, **{"message.max.bytes": str(size + 2**16)})
+    for number in range(4):
+        producer.produce(topic, bytes([number]) * size if number % 2 else bytes([number]))
+    assert producer.flush(60) == 0
+
+    def collect(frame: DataFrame) -> list[Row]:
+        return frame.selectExpr(
+            "topic", "partition", "offset", "length(value) size", "substr(value, -1) last"
+        ).collect()
+
+    with Holder(kafka, group) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(4), 90)
+    assert [(row.size, bytes(row.last)) for row in query.rows] == [
+        (1, b"\x00"),
+        (size, b"\x01"),
+        (1, b"\x02"),
+        (size, b"\x03"),
+    ]
+
+
+def test_only_committed_records_of_transactions_are_read(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    producer = producer_of(kafka, **{"transactional.id": f"tx-{topic}"})
+    producer.init_transactions(30)
+    for name, commits in (("kept", True), ("aborted", False), ("also kept", True)):
+        producer.begin_transaction()
+        producer.produce(topic, name.encode())
+        producer.flush(30)
+        if commits:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(query.has(2), 60)
+        planned = eventually(lambda: holder.agent.view().held[topic, 0].committed == 6 and 6, 60)
+        assert planned == end_offset(kafka, topic, 0) - 1, "the open transaction is not waited for"
+        assert query.values(topic) == ["kept", "also kept"]
+        producer.commit_transaction(30)
+        eventually(query.has(3), 60)
+    assert query.values(topic) == ["kept", "also kept", "open"]
+
+
+def test_records_deleted_between_planning_and_reading_are_counted(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 1000), 1: numbered("1:", 1000)})
+    deleted = threading.Event()
+
+    def collect(frame: DataFrame) -> list[Row]:
+        if not deleted.is_set():
+            delete_before(kafka, topic, 0, 300)
+            deleted.set()
+        return frame.collect()
+
+    with Holder(kafka, group) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(1700), 60)
+            eventually(lambda: holder.agent.view().lost, 60)
+            produce(kafka, topic, {0: ["more"]})
+            eventually(query.has(1701), 60)
+            query.check()
+        assert holder.agent.view().lost == {(topic, 0): {Why.RETENTION: 300}}
+    assert query.offsets(topic, 0) == list(range(300, 1001))
+    assert query.offsets(topic, 1) == list(range(1000))
+
+
+def test_topic_recreated_under_the_reader_fails_nothing_and_is_read_from_its_beginning(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic, steady = create_topic(kafka), create_topic(kafka)
+    produce(kafka, topic, {0: numbered("old", 1000)})
+    produce(kafka, steady, {0: numbered("s", 10)})
+    lister = TopicLister(kafka)
+    recreated = threading.Event()
+
+    def collect(frame: DataFrame) -> list[Row]:
+        if not recreated.is_set():
+            delete_topic(kafka, topic)
+            make_topic(kafka, topic)
+            produce(kafka, topic, {0: numbered("new", 50)})
+            recreated.set()
+        return frame.collect()
+
+    with Holder(kafka, group) as holder:
+        holder.hold(topic, [0], lister.topic_ids([topic])[topic])
+        holder.hold(steady, [0])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(recreated.is_set, 60)
+            holder.hold(topic, [0], lister.topic_ids([topic])[topic])
+            eventually(lambda: query.values(topic)[-50:] == numbered("new", 50), 90)
+            produce(kafka, steady, {0: ["last"]})
+            eventually(lambda: "last" in query.values(steady), 60)
+            query.check()
+    assert query.values(steady) == [*numbered("s", 10), "last"]
+
+
+def test_agent_that_is_away_for_a_moment_fails_nothing(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    produce(kafka, topic, {0: numbered("", 5)})
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(query.has(5), 60)
+        holder.go_away()
+        produce(kafka, topic, {0: numbered("", 5, 5)})
+        threading.Event().wait(2.0)  # some plannings
+        query.check()
+        assert len(query.rows) == 5
+        holder.come_back()
+        eventually(query.has(10), 60)
+    assert query.values(topic) == numbered("", 10)
+    for (earlier, _), (later, _) in pairwise(query.batches):
+        assert earlier.asked < later.asked
+
+
+def test_kafka_away_for_a_while_fails_nothing_and_holds_up_no_other_kafka(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    group: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    server = Kafka(tmp_path_factory.mktemp("kafka"), guarded=True)
+    server.start()
+    shaky = KafkaSettings(config={"bootstrap.servers": server.address})
+    try:
+        steady_topic, shaky_topic = create_topic(kafka), create_topic(shaky)
+        produce(kafka, steady_topic, {0: numbered("a", 5)})
+        produce(shaky, shaky_topic, {0: numbered("b", 5)})
+        with Holder(KafkaSettings(config=kafka.config, operation_timeout=2), group) as holder:
+            holder.hold(steady_topic, [0])
+            holder.hold(shaky_topic, [0], servers=server.address)
+            with reading(spark, holder, tmp_path / "checkpoint") as query:
+                eventually(query.has(10), 60)
+                for fault, repair in ((server.pause, server.resume), (server.kill, server.start)):
+                    before = len(query.rows)
+                    fault()
+                    eventually(lambda: server.address in holder.agent.view().problems.get("source", ""), 60)
+                    produce(kafka, steady_topic, {0: ["meanwhile"]})
+                    eventually(query.has(before + 1), 60, "the other Kafka's topic goes on")
+                    repair()
+                    produce(shaky, shaky_topic, {0: ["after"]})
+                    eventually(query.has(before + 2), 90, "what was written after the fault")
+                    eventually(lambda: "source" not in holder.agent.view().problems, 60)
+        assert query.values(steady_topic) == [*numbered("a", 5), "meanwhile", "meanwhile"]
+        assert query.values(shaky_topic) == [*numbered("b", 5), "after", "after"]
+    finally:
+        server.kill()
+
+
+def test_query_whose_token_is_wrong_says_so(spark: SparkSession, holder: Holder, tmp_path: Path) -> None:
+    source = spark.readStream.format(FORMAT).options(agent=holder.url, token="wrong").load()  # noqa: S106
+    query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="check the source's options 'agent' and 'token'"):
+        query.awaitTermination(60)
+
+
+def test_missing_options_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    source = spark.readStream.format(FORMAT).load()
+    with pytest.raises(Exception, match="option 'agent' is missing"):
+        source.writeStream.format("noop").option(
+            "checkpointLocation", str(tmp_path)
+        ).start().awaitTermination(60)
+
+
+def test_secured_kafka_is_read_with_librdkafkas_settings(
+    spark: SparkSession,
+    secure_kafka: SecureKafka,
+    passwords: Passwords,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    admin = KafkaSettings(config=secure_kafka.client_settings())
+    if TOPIC not in TopicLister(admin).list_partitions():
+        make_topic(admin, TOPIC)
+    produce(admin, TOPIC, {0: ["secret"]})
+    settings = KafkaSettings(config=secure_kafka.settings_of(CONSUMER, passwords.users()[CONSUMER]))
+    with Holder(settings, GROUP) as holder:
+        holder.hold(TOPIC, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            eventually(query.has(1), 60)
+    assert "secret" in query.values(TOPIC)

@@ -1,0 +1,173 @@
+"""The agent plans the batches that the connector reads, over a Kafka whose answers the test changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from muster.consumer.agent import Agent, StaleTokenError
+from muster.consumer.local_api import make_local_api
+from muster.consumer.plannings import Plannings
+from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion
+from muster.core.model import TopicAssignment
+from muster.core.ownership import Place, PlanRefusedError
+from muster.core.positions import Committed, Why
+from muster.settings.connections import KafkaSettings
+
+TopicPartition = tuple[str, int]
+KAFKA = KafkaSettings(config={"bootstrap.servers": "elsewhere:1", "client.rack": "r"})
+
+
+class Kafka:
+    """`GroupOffsets`: four partitions of a topic."""
+
+    def __init__(self) -> None:
+        self.ends = {("t", p): 1000 for p in range(4)}
+        self.begins = dict.fromkeys(self.ends, 0)
+
+    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        return dict.fromkeys(keys)
+
+    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.begins[key] for key in keys}
+
+    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.ends[key] for key in keys}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "A")
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Query:
+    """One query; `go` is one planning and its batch."""
+
+    def __init__(self) -> None:
+        self.kafka = Kafka()
+        self.agent = Agent("me")
+        self.plannings = Plannings(
+            self.agent, KAFKA, max_records_per_batch=400, open_offsets=lambda *_: self.kafka
+        )
+        self.assign(0, 1, 2, 3)
+        self.start()
+
+    def assign(self, *partitions: int) -> None:
+        self.epoch = getattr(self, "epoch", 0) + 1
+        owners = {p: "me" if p in partitions else "you" for p in range(4)}
+        self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, self.epoch, topic_id="A"), self.epoch)
+
+    def start(self) -> None:
+        self.token = self.agent.query_started()
+        self.stands: dict[str, Any] = {}
+        self.agent.batch_done(self.agent.batch_started(), processed=True)
+
+    def ask(self, *gone: GoneRange, parallelism: int = 2) -> NextBatch:
+        question = NextQuestion(finished=self.stands, parallelism=parallelism, gone=list(gone))
+        return self.plannings.next(self.token, question)
+
+    def go(self, *gone: GoneRange) -> NextBatch:
+        batch = self.ask(*gone)
+        if batch.offset != self.stands:
+            self.agent.batch_done(self.agent.batch_started(), processed=True)
+            self.stands = batch.offset
+            self.agent.committed(self.agent.due(Place("k:9092", "g")))
+        return batch
+
+
+@pytest.fixture
+def query() -> Query:
+    return Query()
+
+
+def test_plan_says_who_reads_what_and_how(query: Query) -> None:
+    batch = query.go()
+    assert batch.offset == {"t": {str(p): (0, 100) for p in range(4)}}
+    assert [sorted(task["k:9092"]["t"]) for task in batch.tasks] == [["0", "2"], ["1", "3"]]
+    assert batch.kafka == {
+        "k:9092": {
+            "bootstrap.servers": "k:9092",
+            "client.rack": "r",
+            "isolation.level": "read_committed",
+        }
+    }
+    assert batch.metrics["maxOffsetsBehindLatest"] == "900"
+    assert "client.rack" not in repr(batch)
+
+
+def test_partition_stays_in_its_slot_while_others_come_and_go(query: Query) -> None:
+    query.go()
+    query.assign(1, 2, 3)
+    query.go()
+    query.assign(0, 1, 2, 3)
+    # What comes back is committed by nobody here, so it begins at its first record.
+    slots = [sorted(task["k:9092"]["t"]) for task in query.go().tasks]
+    assert "2" in slots[0]
+    assert {"1", "3"} <= set(slots[1])
+
+
+def test_plan_without_anything_new_is_where_spark_stands(query: Query) -> None:
+    query.kafka.ends = dict.fromkeys(query.kafka.ends, 10)
+    first = query.go()
+    again = query.go()
+    assert again.offset == first.offset
+    assert again.tasks == []
+    assert again.metrics["maxOffsetsBehindLatest"] == "0"
+
+
+def test_query_without_partitions_has_a_batch_without_tasks(query: Query) -> None:
+    query.go()
+    query.assign()
+    assert query.go() == NextBatch(offset={})
+
+
+def test_deleted_records_that_a_task_missed_count_as_lost(query: Query) -> None:
+    query.go()
+    query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
+    assert query.agent.view().lost == {("t", 1): {Why.RETENTION: 40}}
+
+
+def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -> None:
+    query.go()
+    # It was truncated, and has grown beyond its old position since.
+    batch = query.go(GoneRange(topic="t", partition=1, begin=70, end=100, deleted=False))
+    assert batch.offset["t"]["1"][0] == 70
+    assert batch.offset["t"]["0"][0] == 100
+    assert query.agent.view().lost == {("t", 1): {Why.TRUNCATION: 30}}
+    assert query.go().offset["t"]["1"][0] == batch.offset["t"]["1"][1]
+
+
+def test_query_that_ended_is_turned_away(query: Query) -> None:
+    query.go()
+    query.agent.query_ended(False)
+    with pytest.raises(StaleTokenError):
+        query.ask()
+    query.start()
+    assert query.go().offset["t"]["0"] == (0, 100), "a new query begins at the committed offsets"
+
+
+def test_plan_that_does_not_follow_from_the_last_is_refused(query: Query) -> None:
+    query.go()
+    query.stands = {"t": {"0": (0, 7)}}
+    with pytest.raises(PlanRefusedError, match="has to be restarted"):
+        query.ask()
+
+
+def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> None:
+    api = TestClient(make_local_api(query.agent, KAFKA, 400))
+    agent = query.agent
+    agent.assigned("t", TopicAssignment("k:9092", "g", dict.fromkeys(range(4), "you"), 9, topic_id="A"), 9)
+    headers = {"Authorization": f"Bearer {query.token}"}
+    answer = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {}, "parallelism": 2, "gone": []}')
+    assert answer.status_code == 200
+    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {}}
+    assert api.post(NEXT_PATH, content=b"{}").status_code == 401
+    wrong = api.post(NEXT_PATH, headers=headers, content=b'{"parallelism": 0}')
+    assert wrong.status_code == 422
+    assert "parallelism" in wrong.json()["detail"]
+    refused = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {"t": {"0": [0, 7]}}}')
+    assert refused.status_code == 409
