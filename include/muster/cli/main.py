@@ -23,10 +23,11 @@ def main(context: click.Context) -> None:
     Clusters come from clusters.yaml (MUSTER_CLUSTERS names another file), connections from AIRFLOW_CONN_...
     variables or Airflow itself; docs/cli.md has the details.
     """
-    # The clients tell each of their attempts to connect; what came of it is in the command's own error.
+    # Clients log each attempt to connect, and the reader each server that fails: both are in the command's own error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
+    logging.getLogger("muster.cluster").setLevel(logging.ERROR)
     context.obj = context.obj or open_sources
 
 
