@@ -111,7 +111,7 @@ def reading(
     holder: Holder,
     folder: Path,
     collect: Callable[[DataFrame], list[Row]] = lambda frame: frame.collect(),
-    **options: object,
+    **options: bool | float | str,
 ) -> Iterator[Query]:
     """Run a query as `muster.consumer.query` does."""
     found = Query()
