@@ -251,11 +251,11 @@ def test_records_deleted_between_planning_and_reading_are_counted(
         holder.hold(topic, [0, 1])
         with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
             eventually(query.has(1700), 60)
-            eventually(lambda: holder.agent.view().lost, 60)
+            eventually(lambda: holder.agent.view().counters.lost, 60)
             produce(kafka, topic, {0: ["more"]})
             eventually(query.has(1701), 60)
             query.check()
-        assert holder.agent.view().lost == {(topic, 0): {Why.RETENTION: 300}}
+        assert holder.agent.view().counters.lost == {(topic, 0): {Why.RETENTION: 300}}
     assert query.offsets(topic, 0) == list(range(300, 1001))
     assert query.offsets(topic, 1) == list(range(1000))
 

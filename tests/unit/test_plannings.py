@@ -128,7 +128,7 @@ def test_query_without_partitions_has_a_batch_without_tasks(query: Query) -> Non
 def test_deleted_records_that_a_task_missed_count_as_lost(query: Query) -> None:
     query.go()
     query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
-    assert query.agent.view().lost == {("t", 1): {Why.RETENTION: 40}}
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 40}}
 
 
 def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -> None:
@@ -137,7 +137,7 @@ def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -
     batch = query.go(GoneRange(topic="t", partition=1, begin=70, end=100, deleted=False))
     assert batch.offset["t"]["1"][0] == 70
     assert batch.offset["t"]["0"][0] == 100
-    assert query.agent.view().lost == {("t", 1): {Why.TRUNCATION: 30}}
+    assert query.agent.view().counters.lost == {("t", 1): {Why.TRUNCATION: 30}}
     assert query.go().offset["t"]["1"][0] == batch.offset["t"]["1"][1]
 
 
