@@ -10,7 +10,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CELERY_STAMP := $(VENV)/.installed-celery
-CONNECTOR := $(shell find sparkjobs/connector -name target -prune -o -type f -print)
+# The Spark connector, which Maven builds and tests.
+CONNECTOR := include/muster/consumer/muster-connector.jar
 # The Python to make the environment with. The lock file is for 3.11.
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
 # `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
@@ -34,9 +35,9 @@ export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(STAMP) $(if $(CELERY),$(CELERY_STAMP)) ## Make the Python environment in .venv, with exactly what requirements.txt says
+env: $(STAMP) $(CONNECTOR) $(if $(CELERY),$(CELERY_STAMP)) ## Make the Python environment in .venv, with exactly what requirements.txt says
 
-$(STAMP): requirements.txt pyproject.toml $(CONNECTOR)
+$(STAMP): requirements.txt pyproject.toml
 	@if [ -z "$(BASE_PYTHON)" ] || ! "$(BASE_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	  echo "Error: Python 3.11 is needed, because requirements.txt is for it. Install it (Debian: python3.11-venv)," \
 	    "or name it: make env BASE_PYTHON=/path/to/python3.11" >&2; exit 1; fi
@@ -55,8 +56,11 @@ $(STAMP): requirements.txt pyproject.toml $(CONNECTOR)
 	@echo "Installing requirements.txt"
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(PYTHON) -c "from devstack.connector import connector_jar; connector_jar()"
 	@touch $(STAMP)
+
+$(CONNECTOR): $(STAMP) $(shell find sparkjobs/connector -name target -prune -o -type f -print)
+	@$(PYTHON) -c "from devstack.connector import connector_jar; connector_jar()"
+	@touch $@
 
 $(CELERY_STAMP): $(STAMP) requirements-celery.txt
 	@echo "Installing requirements-celery.txt"
