@@ -132,7 +132,7 @@ def slow_to_kafka(world: World) -> None:
 FAULTS = (
     Fault("SIGKILL of a consumer's driver", kill_driver, mended=False),
     Fault("SIGKILL of a consumer's JVM", kill_jvm, mended=False),
-    Fault("SIGKILL of a consumer's Python workers", kill_worker, mended=False),
+    Fault("SIGKILL of a consumer's Python workers", kill_worker),
     Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
     Fault("SIGSTOP and SIGCONT of a driver and of a whole consumer, replaced", freeze_until_replaced),
     Fault("SIGSTOP and SIGCONT of a consumer's JVM and of another's Python workers", freeze_for_a_while),
