@@ -497,7 +497,7 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     site: Site, eventually: Eventually, monkeypatch
 ):
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    site.write(tick="60s")
+    site.write(long_poll_timeout="60s")
     site.foreign.start("one")
     assert site.coordinate().tasks["advance_state"] == "success"
     site.log.unlink()

@@ -92,7 +92,7 @@ class World:
                 topics=[TOPIC],
                 kafka="audited_kafka",
                 zookeeper="audited_zookeeper",
-                tick="2s",
+                long_poll_timeout="2s",
                 advance_budget="2s",
                 stuck_after="5s",
             ),

@@ -36,7 +36,7 @@ class Task:
 def test_the_shadow_is_in_the_report_and_in_the_log(
     site: Site, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site.write(shadow_assignor=name, tick="1s")
+    site.write(shadow_assignor=name, long_poll_timeout="1s")
     monkeypatch.setenv("MUSTER_CLUSTERS", str(site.clusters))
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", connection(extra={"bootstrap.servers": "127.0.0.1:9"}))
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_ZOOKEEPER", connection(host=site.zookeeper.hosts))
