@@ -123,7 +123,7 @@ def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     produce(kafka, topic, {0: numbered("a", 100), 1: numbered("b", 50)})
     coordinator.assign(topic, dict.fromkeys((0, 1), task.consumer))
 
-    trigger = task.execute()  # it is live, and the task is deferred: nobody waited for the job's end
+    trigger = task.execute()  # it is live, and the task is deferred, long before the job's end
 
     name = f"muster {cluster_name} {task.consumer}"
     assert yarn.applications()[name] == "RUNNING"

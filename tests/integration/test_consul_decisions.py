@@ -200,7 +200,7 @@ def test_malformed_coordination_decisions_mean_the_status_quo(
     put(consul, f"muster/{name}/coordination/assignor", '{"name": "range", "options": 3}')
     put(consul, f"muster/{name}/topics/unsubscribed/names/t", "rubbish")
     found = discovery.overrides.decisions()
-    assert found.paused is not None, "somebody meant it"
+    assert found.paused is not None, "a malformed key still pauses"
     assert "holds no JSON object" in found.paused.why
     assert found.rebalance is None
     assert found.assignor is None

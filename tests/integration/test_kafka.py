@@ -249,7 +249,7 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
         except KafkaError:
             return False
 
-    eventually(works)
+    eventually(works, 60)
     for away, back in ((own_server.pause, own_server.resume), (own_server.kill, own_server.start)):
         away()
         eventually(lambda: not own_server.healthy())
@@ -259,7 +259,7 @@ def test_every_call_has_a_deadline_while_the_broker_is_away_and_works_again_afte
                 call()
             assert time.monotonic() - began < 10.0, name
         back()
-        eventually(works)
+        eventually(works, 60)
     lister.close()
     group.close()
 

@@ -53,6 +53,6 @@ def test_loads_come_from_answering_consumers_with_a_warning_for_the_others() -> 
         owned = snapshot(p0="one", p1="two", p2="one", p3="ice")
         context, warnings = reader.read(owned, live, ByLag(), Overrides())
         assert time.monotonic() - began < LONGEST_ASKING + 5
-    assert context.loads == {"t": {0: 7.0, 1: 8.0, 2: 0.0}}, "topic u is nobody's business here"
+    assert context.loads == {"t": {0: 7.0, 1: 8.0, 2: 0.0}}, "only the topics that are planned"
     [warning] = warnings
     assert warning.startswith("the load of consumer ice is unknown: its status page")

@@ -24,7 +24,6 @@ def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str
     written is one more line of it. Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
-    said = {"reason": actor.reason, "who": actor.name, "at": actor.at}
     entry = CommandEntry(
         at=actor.at,
         who=actor.name,
@@ -39,7 +38,7 @@ def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str
             store.append_history(entry)
     except ZooKeeperError as error:
         missing = (f"it is done, but not in the cluster's history: {error}",)
-    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **said})
+    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
 
 
 def _within(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,10 @@ class Actor:
     def __str__(self) -> str:
         return f"{self.reason} (by {self.name})"
 
+    def values(self) -> dict[str, Any]:
+        """Return what an outcome and an event say of it."""
+        return {"reason": self.reason, "who": self.name, "at": self.at}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -157,13 +157,7 @@ def apply_plan(target: Target, asked: ApplyBody, planned: Planned, actor: Actor)
     for (topic, consumer), partitions in _pins(planned.found).items():
         pin = {"topic": topic, "partitions": format_partitions(partitions), "consumer": consumer}
         lines += carry_out(COMMANDS["pin"], target, actor, pin, VIA).lines
-    values = {
-        "cluster": target.cluster.name,
-        "moved": answer.moved,
-        "who": actor.name,
-        "reason": actor.reason,
-        "at": actor.at,
-    }
+    values = {"cluster": target.cluster.name, "moved": answer.moved, **actor.values()}
     return Outcome((f"{answer.moved} partition(s) pinned as previewed: {actor}", *lines), values)
 
 
