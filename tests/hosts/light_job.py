@@ -7,29 +7,33 @@ does and reads it with a consumer of its own, so that six such consumers and thr
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from muster.consumer import main as job
 from muster.consumer.agent import Agent
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
-from muster.consumer.source.protocol import NEXT_PATH, NextBatch, NextQuestion, Offsets
+from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+GONE_AFTER = 10.0
+"""Seconds without a record after which Kafka is asked where a partition begins and ends, as in the connector."""
 READ_TIMEOUT = 120.0
 READING = {
     "group.id": "unused",
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
+    "socket.timeout.ms": "10000",
 }
 
 
@@ -87,39 +91,55 @@ class LightQuery(QuerySupervisor):
 
     def _go_on(self, agent: httpx.Client, beat: Beat) -> None:
         start: Offsets = {}
+        gone: list[GoneRange] = []
         number = 0
         while not self._stopped.is_set():
             began = time.monotonic()
             beat()
-            question = NextQuestion(finished=start)
+            question = NextQuestion(finished=start, gone=gone)
             answer = agent.post(NEXT_PATH, content=question.model_dump_json(by_alias=True)).raise_for_status()
             batch = NextBatch.model_validate_json(answer.content)
+            gone = []
             if batch.offset != start or number == 0:
-                self._batch(cast("DataFrame", Table(read(batch))), number)
+                self._batch(cast("DataFrame", Table(read(batch, gone))), number)
                 start, number = batch.offset, number + 1
             self._stopped.wait(max(0.0, self._interval - (time.monotonic() - began)))
 
 
-def read(batch: NextBatch) -> list[dict[str, Any]]:
-    """Return the records of a batch, with the columns that handlers of the tests look at."""
+def read(batch: NextBatch, gone: list[GoneRange]) -> list[dict[str, Any]]:
+    """Return the records of a batch, with the columns that handlers of the tests look at.
+
+    What Kafka does not have any more is added to `gone`.
+    """
     found: list[dict[str, Any]] = []
     for task in batch.tasks:
         for servers, topics in task.items():
             ranges = {(topic, int(p)): held for topic, of in topics.items() for p, held in of.items()}
             with closing(Consumer({**READING, "bootstrap.servers": servers})) as consumer:
                 for tp, (start, end) in ranges.items():
-                    consumer.assign([TopicPartition(*tp, start)])
-                    found += _range(consumer, tp, start, end)
+                    records, at = _range(consumer, tp, start, end)
+                    found += records
+                    if at < end:
+                        topic, partition = tp
+                        gone.append(
+                            GoneRange(topic=topic, partition=partition, begin=at, end=end, deleted=False)
+                        )
     return found
 
 
-def _range(consumer: Consumer, tp: tuple[str, int], start: int, end: int) -> list[dict[str, Any]]:
+def _range(consumer: Consumer, tp: tuple[str, int], start: int, end: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the records, and the offset up to which Kafka has any."""
     records = []
-    at, deadline = start, time.monotonic() + READ_TIMEOUT
+    at, began = start, time.monotonic()
+    progress = began
+    consumer.assign([TopicPartition(*tp, start)])
     while at < end:
         message = consumer.poll(0.2)
+        now = time.monotonic()
         if message is None:
-            if time.monotonic() > deadline:
+            if now - progress > GONE_AFTER and _end(consumer, tp) < end:
+                return records, at
+            if now - began > READ_TIMEOUT:
                 raise TimeoutError(f"{tp}: nothing at offset {at} of the planned {start} to {end - 1}")
             continue
         error = message.error()
@@ -138,8 +158,16 @@ def _range(consumer: Consumer, tp: tuple[str, int], start: int, end: int) -> lis
                     "offset": offset,
                 }
             )
-        at = offset + 1
-    return records
+        at, progress = offset + 1, now
+    return records, at
+
+
+def _end(consumer: Consumer, tp: tuple[str, int]) -> float:
+    """Where the partition ends; infinity while Kafka does not say."""
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(*tp), timeout=3)[1]
+    except KafkaException:
+        return math.inf
 
 
 class _Registry:

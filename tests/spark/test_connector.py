@@ -290,6 +290,41 @@ def test_topic_recreated_under_the_reader_fails_nothing_and_is_read_from_its_beg
     assert query.values(steady) == [*numbered("s", 10), "last"]
 
 
+@pytest.mark.parametrize("records", [50, 2000])
+def test_topic_recreated_after_its_leader_changed_is_read_from_its_beginning(
+    spark: SparkSession,
+    tmp_path: Path,
+    group: str,
+    eventually: Eventually,
+    tmp_path_factory: pytest.TempPathFactory,
+    records: int,
+) -> None:
+    # Each change of a leader raises the topic's epoch; the new topic's epochs begin below what the client has seen.
+    server = Kafka(tmp_path_factory.mktemp("kafka"))
+    server.start()
+    settings = KafkaSettings(config={"bootstrap.servers": server.address})
+    try:
+        topic = create_topic(settings)
+        for _ in range(2):
+            server.kill()
+            server.start()
+        produce(settings, topic, {0: numbered("old", 1000)})
+        lister = TopicLister(settings)
+        with Holder(settings, group) as holder:
+            holder.hold(topic, [0], lister.topic_ids([topic])[topic])
+            with reading(spark, holder, tmp_path / "checkpoint") as query:
+                eventually(query.has(1000), 60)
+                delete_topic(settings, topic)
+                make_topic(settings, topic)
+                produce(settings, topic, {0: numbered("new", records)})
+                holder.hold(topic, [0], lister.topic_ids([topic])[topic])
+                eventually(lambda: query.values(topic)[-records:] == numbered("new", records), 30)
+                query.check()
+        assert query.values(topic) == [*numbered("old", 1000), *numbered("new", records)]
+    finally:
+        server.kill()
+
+
 def test_agent_that_is_away_for_a_moment_fails_nothing(
     spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
 ) -> None:

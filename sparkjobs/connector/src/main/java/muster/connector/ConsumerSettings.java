@@ -18,8 +18,10 @@ final class ConsumerSettings {
           // The operating system sizes the buffer, which is better than Kafka's 64 kB on every network but the slowest.
           ConsumerConfig.RECEIVE_BUFFER_CONFIG, "-1",
           ConsumerConfig.RECONNECT_BACKOFF_MAX_MS_CONFIG, "1000",
-          // A broker that is cut off keeps a request for so long, and only then are its partitions asked of others.
-          ConsumerConfig.REQUEST_TIMEOUT_MS_CONFIG, "10000");
+          // A broker that is cut off keeps a request, or a connection, for so long, and only then are others asked.
+          ConsumerConfig.REQUEST_TIMEOUT_MS_CONFIG, "10000",
+          ConsumerConfig.SOCKET_CONNECTION_SETUP_TIMEOUT_MS_CONFIG, "3000",
+          ConsumerConfig.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS_CONFIG, "10000");
 
   private static final Map<String, Object> FIXED =
       Map.of(
