@@ -1,7 +1,7 @@
-"""One Spark driver of the throughput benchmark, with one of the two sources, in a process of its own.
+"""One Spark driver of the throughput benchmark, with one of the sources, in a process of its own.
 
 For each order, a line of JSON on its standard input, it reads a whole topic once or follows a trickle, and prints
-what it measured as JSON. Both sources run through the same code: Spark in local mode, `foreachBatch`, the same
+what it measured as JSON. All sources run through the same code: Spark in local mode, `foreachBatch`, the same
 trigger.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -42,17 +43,22 @@ HEAP = "2g"
 _POLL = 0.1
 
 READY = "ready"
-MUSTER, SPARK = "muster", "spark"
-NOOP, PARQUET, COLLECT = "noop", "parquet", "collect"
+MUSTER, TUNED, SHIPPED = "muster", "tuned", "shipped"
+"""The sources: Muster's, and Spark's own as its experts would set it and as Spark ships it."""
+NOOP, PARQUET, TOUCH, COLLECT = "noop", "parquet", "touch", "collect"
+"""The sinks: nothing, files, an aggregate over each byte of `value`, and (for a trickle) the driver."""
+
+FULL = 0.95
+"""The part of the largest batch from which on a batch counts as full: bounds are by partition, and rounded."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One reading of a topic. `most` is the largest batch, in records; `trigger` is in ms.
+    """One reading of a topic of `records` records. `most` is the largest batch, in records; `trigger` is in ms.
 
-    `options` are further options of Spark's source. With `until` (seconds after the first batch) it follows the topic
-    for so long instead of reading `records` of it, and the records' values are the nanoseconds at which they were
-    produced.
+    `options` are further options of Spark's source. With `cold` it ends with the first full batch. With `until`
+    (seconds after the first batch) it follows the topic for so long instead, and the records' values are the
+    nanoseconds at which they were produced.
     """
 
     servers: str
@@ -62,6 +68,7 @@ class Order:
     most: int
     sink: str
     trigger: int = 200
+    cold: bool = False
     until: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,25 +82,28 @@ class Order:
         return cls(**json.loads(text))
 
 
-@dataclass
-class Reading:
-    """One reading of a topic. Times in seconds from the query's start, `first` and `last` the ends of those batches.
+@dataclass(frozen=True)
+class Batch:
+    """A batch that held records: its end, in seconds from the query's start, and the CPU seconds up to then.
 
-    `cpu` in seconds and `memory` (the most, resident) in bytes are of the driver, its JVM and all Python workers;
-    `steady_cpu` between `first` and `last`, and `jvm` is the JVM's part of it. `delays` are those of a trickle's
-    records, in seconds from produced to handled.
+    CPU and memory are of the driver, its JVM and all Python workers.
     """
 
-    batches: int = 0
-    first: float = 0.0
-    first_records: int = 0
-    last: float = 0.0
-    records: int = 0
-    cpu: float = 0.0
-    steady_cpu: float = 0.0
-    jvm: float = 0.0
-    memory: int = 0
-    workers: int = 0
+    end: float
+    records: int
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of a topic. `memory` is the most that was resident, in bytes.
+
+    `delays` are those of a trickle's records, in seconds from produced to handled. `spent` are milliseconds a batch
+    by Spark's own account.
+    """
+
+    batches: list[Batch]
+    memory: int
     delays: list[float] = field(default_factory=list)
     spent: dict[str, float] = field(default_factory=dict)
 
@@ -105,44 +115,32 @@ class Usage:
         self._me = psutil.Process()
         self._stop = threading.Event()
         self.memory = 0
-        self.workers = 0
-        self._began = self.cpu()[0]
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def end(self) -> float:
-        """CPU seconds since the start."""
+    def end(self) -> None:
+        """Look for the last time."""
         self._look()
         self._stop.set()
         self._thread.join()
-        return self.cpu()[0] - self._began
 
-    def cpu(self) -> tuple[float, float]:
-        """CPU seconds so far, with those of processes that have ended, and the JVM's part of them."""
-        total, jvm = 0.0, 0.0
-        for process in [self._me, *self._me.children(recursive=True)]:
-            try:
-                times = process.cpu_times()
-                total += sum(times[:4])
-                jvm += sum(times[:2]) if process.name() == "java" else 0.0
-            except psutil.NoSuchProcess:
-                continue
-        return total, jvm
+    def cpu(self) -> float:
+        """CPU seconds so far, with those of processes that have ended."""
+        return sum(self._of_all(lambda process: sum(process.cpu_times()[:4])))
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
             self._look()
 
     def _look(self) -> None:
-        total, workers = 0, 0
+        self.memory = max(self.memory, round(sum(self._of_all(lambda process: process.memory_info().rss))))
+
+    def _of_all(self, figure: Callable[[psutil.Process], float]) -> Iterator[float]:
         for process in [self._me, *self._me.children(recursive=True)]:
             try:
-                total += process.memory_info().rss
-                workers += "python" in process.name()
+                yield figure(process)
             except psutil.NoSuchProcess:
                 continue
-        self.memory = max(self.memory, total)
-        self.workers = max(self.workers, workers)
 
 
 def main(source: str, cores: int) -> None:
@@ -170,10 +168,12 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        # On a busy machine a Python worker may take longer to come up than the 15 s it has by default.
-        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
     )
-    path = f"{jars('spark-kafka')}/*" if source == SPARK else str(connector_jar())
+    if source == TUNED:
+        # With the 64 of Spark's default a hundred partitions take turns, and each makes its consumer again.
+        builder = builder.config("spark.kafka.consumer.cache.capacity", "256")
+    path = str(connector_jar()) if source == MUSTER else f"{jars('spark-kafka')}/*"
     session = builder.config("spark.driver.extraClassPath", path).getOrCreate()
     for name, value in SCRATCH.items():
         session.conf.set(name, value)
@@ -184,7 +184,7 @@ def _session(source: str, cores: int, folder: Path) -> SparkSession:
 def _source(
     spark: SparkSession, source: str, order: Order
 ) -> Iterator[tuple[DataStreamReader, Agent | None]]:
-    if source == SPARK:
+    if source != MUSTER:
         yield (
             spark.readStream.format("kafka").options(
                 **{
@@ -199,7 +199,7 @@ def _source(
         )
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
-    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most) as holder:
+    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most, fencing=True) as holder:
         holder.hold(order.topic, range(order.partitions))
         token = holder.agent.query_started()
         yield (
@@ -210,29 +210,19 @@ def _source(
 
 
 def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: Path) -> Reading:
-    sink = order.sink
-    reading = Reading()
-    ends: list[float] = []
-    spent: list[tuple[float, float]] = []
-    arrived: list[tuple[int, int]] = []
-    write = _SINKS[sink](folder / "out", arrived)
+    ends: list[tuple[float, float]] = []
+    sink = _SINKS[order.sink](folder / "out")
+    usage = Usage()
 
     def process(batch: DataFrame, _: int) -> None:
-        if agent is None:
-            write(batch)
-        else:
-            plan = agent.batch_started()
-            if not plan.empty:
-                write(batch)
+        plan = agent.batch_started() if agent else None
+        if plan is None or not plan.empty:
+            sink.write(batch)
+            ends.append((time.perf_counter() - began, usage.cpu()))
+        if agent and plan:
             agent.batch_done(plan, processed=True)
-            if plan.empty:
-                return
-        ends.append(time.perf_counter())
-        if not order.until:
-            spent.append(usage.cpu())
 
-    usage = Usage()
-    began = time.perf_counter()
+    cpu, began = usage.cpu(), time.perf_counter()
     query = (
         source.load()
         .writeStream.foreachBatch(process)
@@ -242,27 +232,28 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
     )
     try:
         if order.until:
-            _wait(query, lambda: bool(ends) and time.perf_counter() - ends[0] > order.until)
+            _wait(query, lambda: bool(ends) and time.perf_counter() - began - ends[0][0] > order.until)
+        elif order.cold:
+            _wait(query, lambda: any(_span(p) >= FULL * order.most for p in _progress(query)))
         else:
-            _wait(query, lambda: _reached(query) >= order.records)
-        reading.cpu, reading.memory, reading.workers = usage.end(), usage.memory, usage.workers
-        progress: Any = [p for p in query.recentProgress if _span(p)]
+            _wait(query, lambda: sum(map(_span, _progress(query))) >= order.records)
+        usage.end()
+        progress = _progress(query)
     finally:
         query.stop()
-    settled = arrived[0][1] + int(SETTLE * 1e9) if arrived else 0
-    reading.delays = [(at - made) / 1e9 for made, at in arrived if made > settled]
-    reading.batches = len(progress)
-    reading.records = sum(_span(p) for p in progress)
-    reading.first_records = _span(progress[0])
-    reading.first, reading.last = ends[0] - began, ends[-1] - began
-    if spent:
-        reading.steady_cpu, reading.jvm = (spent[-1][n] - spent[0][n] for n in (0, 1))
-    reading.spent = _spent(progress)
-    if sink == PARQUET:
-        written = sum(pq.read_metadata(file).num_rows for file in (folder / "out").rglob("*.parquet"))
-        if written != order.records:
-            raise RuntimeError(f"{order.topic}: {written} records written, {order.records} in the topic")
-    return reading
+    if not (order.until or order.cold):
+        sink.check(order.records)
+    return Reading(
+        [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=False)],
+        usage.memory,
+        sink.delays() if isinstance(sink, _Collect) else [],
+        _spent(progress),
+    )
+
+
+def _progress(query: StreamingQuery) -> list[Any]:
+    """Of the batches that held records."""
+    return [progress for progress in query.recentProgress if _span(progress)]
 
 
 def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
@@ -273,11 +264,6 @@ def _wait(query: StreamingQuery, done: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not read in {PATIENCE:g} s")
         time.sleep(_POLL)
-
-
-def _reached(query: StreamingQuery) -> int:
-    last: Any = query.lastProgress
-    return _sum(last["sources"][0]["endOffset"], 1) if last else 0
 
 
 def _span(progress: Any) -> int:
@@ -300,32 +286,60 @@ def _spent(progress: Any) -> dict[str, float]:
     return {part: sum(p.get(part, 0) for p in later) / len(later) for part in sorted(later[-1])}
 
 
-Arrived = list[tuple[int, int]]
-"""When each record was produced and when it was handled, in nanoseconds of the machine's clock."""
+class _Noop:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, batch: DataFrame) -> None:
+        """Take each record, and do nothing with it."""
+        batch.write.format("noop").mode("overwrite").save()
+
+    def check(self, records: int) -> None:
+        """Raise RuntimeError if there were not so many; nothing tells it here."""
 
 
-def _noop(_folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
-    return lambda batch: batch.write.format("noop").mode("overwrite").save()
+class _Parquet(_Noop):
+    def write(self, batch: DataFrame) -> None:
+        batch.write.mode("append").parquet(str(self._folder))
+
+    def check(self, records: int) -> None:
+        written = sum(pq.read_metadata(file).num_rows for file in self._folder.rglob("*.parquet"))
+        _expect(written, records)
 
 
-def _parquet(folder: Path, _arrived: Arrived) -> Callable[[DataFrame], None]:
-    return lambda batch: batch.write.mode("append").parquet(str(folder))
+class _Touch(_Noop):
+    _seen = 0
+
+    def write(self, batch: DataFrame) -> None:
+        rows = batch.agg(F.count("value").alias("n"), F.sum(F.crc32("value"))).collect()
+        self._seen += rows[0].n
+
+    def check(self, records: int) -> None:
+        _expect(self._seen, records)
 
 
-def _collect(_folder: Path, arrived: Arrived) -> Callable[[DataFrame], None]:
-    def write(batch: DataFrame) -> None:
+class _Collect(_Noop):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._arrived: list[tuple[int, int]] = []
+
+    def write(self, batch: DataFrame) -> None:
         values = [bytes(row.value) for row in batch.select("value").collect()]
         now = time.time_ns()
-        arrived.extend((int(value), now) for value in values)
+        self._arrived.extend((int(value), now) for value in values)
 
-    return write
+    def delays(self) -> list[float]:
+        """Seconds, without those of the time in which the query starts."""
+        settled = self._arrived[0][1] + int(SETTLE * 1e9) if self._arrived else 0
+        return [(at - made) / 1e9 for made, at in self._arrived if made > settled]
 
 
-_SINKS: Mapping[str, Callable[[Path, Arrived], Callable[[DataFrame], None]]] = {
-    NOOP: _noop,
-    PARQUET: _parquet,
-    COLLECT: _collect,
-}
+def _expect(found: int, records: int) -> None:
+    if found != records:
+        raise RuntimeError(f"{found} records arrived, {records} are in the topic")
+
+
+_SINKS: Mapping[str, type[_Noop]] = {NOOP: _Noop, PARQUET: _Parquet, TOUCH: _Touch, COLLECT: _Collect}
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]))

@@ -1,18 +1,34 @@
-"""What is measured: both sources on the same topic, each in a process of its own, in turns."""
+"""What is measured: the sources on the same topic, each in a process of its own, in turns."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from statistics import median, quantiles
 
-from benchmarks.throughput_driver import COLLECT, MUSTER, NOOP, PARQUET, READY, SETTLE, SPARK, Order, Reading
+from pydantic import TypeAdapter
+
+from benchmarks.throughput_driver import (
+    COLLECT,
+    FULL,
+    MUSTER,
+    NOOP,
+    PARQUET,
+    READY,
+    SETTLE,
+    SHIPPED,
+    TOUCH,
+    TUNED,
+    Batch,
+    Order,
+    Reading,
+)
 from benchmarks.throughput_inputs import Input, topic_of, trickle_of
 from devstack.progress import say
 from muster.settings.connections import KafkaSettings
@@ -48,7 +64,7 @@ class Driver:
             raise RuntimeError("the driver has no standard input")
         self._process.stdin.write(f"{order.text()}\n")
         self._process.stdin.flush()
-        return Reading(**json.loads(self._line_of("{")))
+        return TypeAdapter(Reading).validate_json(self._line_of("{"))
 
     def close(self) -> None:
         """End it."""
@@ -68,66 +84,97 @@ class Driver:
         raise RuntimeError(f"the driver with {self.source} ended; its log ends with:\n{end}")
 
 
-SINKS = (NOOP, PARQUET)
-SOURCES = (SPARK, MUSTER)
-PEER_OPTIONS: Mapping[str, str] = {
-    # As many records a poll as Muster takes at once (500 by default), and a socket buffer as librdkafka has it.
-    "kafka.max.poll.records": "4000",
-    "kafka.receive.buffer.bytes": "1048576",
+SINKS = (NOOP, PARQUET, TOUCH)
+SOURCES = (TUNED, MUSTER)
+"""Those that take turns. The source as Spark ships it is read once a topic."""
+TUNING: Mapping[str, str] = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.fetch.max.wait.ms": "50",
+    "kafka.receive.buffer.bytes": "-1",
 }
-"""What Spark's source is given beside `maxOffsetsPerTrigger`, and `minPartitions` where a topic has fewer partitions
-than there are cores."""
+"""What the tuned source is given beside `maxOffsetsPerTrigger` and a cache for 256 consumers, and `minPartitions`
+where a topic has fewer partitions than there are cores."""
+LEAST = 30
+"""Full batches in the window of a reading."""
+SPARE = 6
+"""Batches of a topic that may be outside of the window: those in which a source grows, the first and the last."""
 
 
-def steady(reading: Reading) -> float:
-    """Records/s from the end of the first batch to the end of the last."""
-    return (reading.records - reading.first_records) / (reading.last - reading.first)
+class TooFewBatchesError(RuntimeError):
+    """A reading is not long enough to measure."""
 
 
-def whole(reading: Reading) -> float:
-    """Records/s from the start of the query on."""
-    return reading.records / reading.last
+def window(reading: Reading, most: int) -> list[Batch]:
+    """The full batches that follow each other, from the end of the first of them on, without the topic's last one.
 
+    Raises `TooFewBatchesError` if there are less than two.
+    """
 
-def cpu(reading: Reading) -> float:
-    """CPU seconds a million records, from the end of the first batch to the end of the last."""
-    return reading.steady_cpu / (reading.records - reading.first_records) * 1e6
+    def full(batch: Batch) -> bool:
+        return batch.records >= FULL * most
 
-
-@dataclass(frozen=True)
-class Side:
-    """All readings of one source: `cold` the first one of its process, then one a round."""
-
-    cold: Reading
-    rounds: list[Reading] = field(default_factory=list)
-
-    def middle(self, figure: Callable[[Reading], float]) -> float:
-        """The median of the rounds."""
-        return median(map(figure, self.rounds))
-
-    @property
-    def memory(self) -> int:
-        """The most, in bytes."""
-        return max(reading.memory for reading in self.rounds)
+    found = list(takewhile(full, dropwhile(lambda batch: not full(batch), reading.batches)))
+    if found and found[-1] is reading.batches[-1]:
+        found.pop()
+    if len(found) < 2:  # noqa: PLR2004  a beginning and an end
+        sizes = [batch.records for batch in reading.batches]
+        raise TooFewBatchesError(f"no two full batches of {most} records: {sizes}; read a longer topic")
+    return found
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One input and one sink: both sources, by name."""
+    """One input and one sink: the readings of each source, one a round."""
 
     input: Input
     sink: str
-    sides: Mapping[str, Side]
+    readings: Mapping[str, list[Reading]]
 
-    def ratios(self, figure: Callable[[Reading], float] = steady) -> list[float]:
-        """Muster's figure over that of Spark's source, round by round."""
-        pairs = zip(self.sides[MUSTER].rounds, self.sides[SPARK].rounds, strict=True)
-        return [figure(muster) / figure(spark) for muster, spark in pairs]
+    def steady(self, reading: Reading) -> float:
+        """Records/s in the window."""
+        first, *others = window(reading, self.input.most)
+        return sum(batch.records for batch in others) / (others[-1].end - first.end)
+
+    def whole(self, reading: Reading) -> float:
+        """Records/s from the start of the query to the end of the topic."""
+        return sum(batch.records for batch in reading.batches) / reading.batches[-1].end
+
+    def cpu(self, reading: Reading) -> float:
+        """CPU seconds a million records in the window."""
+        first, *others = window(reading, self.input.most)
+        return (others[-1].cpu - first.cpu) / sum(batch.records for batch in others) * 1e6
+
+    def memory(self, reading: Reading) -> float:
+        """MB, the most."""
+        return reading.memory / 1e6
+
+    def middle(self, source: str, figure: Callable[[Reading], float]) -> float:
+        """The median of the rounds."""
+        return median(map(figure, self.readings[source]))
+
+    def ratios(self, figure: Callable[[Reading], float]) -> list[float]:
+        """Muster's figure over that of the tuned source, round by round."""
+        pairs = zip(self.readings[MUSTER], self.readings[TUNED], strict=True)
+        return [figure(muster) / figure(tuned) for muster, tuned in pairs]
+
+    def ratio(self, figure: Callable[[Reading], float]) -> float:
+        """The median of `ratios`."""
+        return median(self.ratios(figure))
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds from the start of a new driver's query to its first full batch's end: of each source one a round."""
+
+    input: Input
+    seconds: Mapping[str, list[float]]
 
     @property
     def ratio(self) -> float:
-        """The median of `ratios`."""
-        return median(self.ratios())
+        """Muster's over that of the tuned source, the median of the rounds."""
+        pairs = zip(self.seconds[MUSTER], self.seconds[TUNED], strict=True)
+        return median(muster / tuned for muster, tuned in pairs)
 
 
 @dataclass(frozen=True)
@@ -149,76 +196,106 @@ class Latency:
 
     @property
     def ratio(self) -> float:
-        """Muster's median over that of Spark's source, the median of the rounds."""
-        pairs = zip(self.delays[MUSTER], self.delays[SPARK], strict=True)
-        return median(median(muster) / median(spark) for muster, spark in pairs)
+        """Muster's median over that of the tuned source, the median of the rounds."""
+        pairs = zip(self.delays[MUSTER], self.delays[TUNED], strict=True)
+        return median(median(muster) / median(tuned) for muster, tuned in pairs)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how much: `most` records a batch, `cores` of Spark, a trickle of `seconds` a round."""
+    """How long and how much: `batches` full ones a topic, `cores` of Spark, a trickle of `seconds` a round."""
 
     inputs: Sequence[Input]
     sinks: Sequence[str]
     rounds: int
+    batches: int
     cores: int
-    most: int
     seconds: float
-    latency_rounds: int
     trigger: int = 200
     interval: float = 0.05
 
 
-def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[Figure]:
-    """Read every input with every sink, the two sources in turns, the one that begins changing with each round."""
+def throughput(kafka: KafkaSettings, plan: Plan, logs: Path) -> Iterator[tuple[Start, list[Figure]]]:
+    """Read every input with every sink, the sources in turns, the one that begins changing with each round.
+
+    The drivers are new in each round.
+    """
     for given in plan.inputs:
-        with topic_of(kafka, given) as topic, ExitStack() as stack:
-            drivers = _drivers(stack, plan, logs)
-
-            def read(
-                source: str,
-                sink: str,
-                given: Input = given,
-                topic: str = topic,
-                drivers: Mapping[str, Driver] = drivers,
-            ) -> Reading:
-                options = dict(PEER_OPTIONS) if source == SPARK else {}
-                if source == SPARK and given.partitions < plan.cores:
-                    options["minPartitions"] = str(plan.cores)
-                order = Order(
-                    kafka.bootstrap_servers,
-                    topic,
-                    given.partitions,
-                    given.records,
-                    plan.most,
-                    sink,
-                    plan.trigger,
-                    options=options,
-                )
-                reading = drivers[source].read(order)
-                say(
-                    f"{given}, {sink}, {source}: {steady(reading):,.0f} records/s steady, {whole(reading):,.0f} with "
-                    f"the start, {cpu(reading):.1f} CPU s a million, {reading.jvm / reading.steady_cpu:.0%} of it "
-                    "the JVM's"
-                )
-                return reading
-
-            cold = {source: read(source, NOOP) for source in SOURCES}
-            sides = {sink: {source: Side(cold[source]) for source in SOURCES} for sink in plan.sinks}
+        records = given.most * plan.batches
+        with topic_of(kafka, given, records) as topic:
+            cold: dict[str, list[float]] = {source: [] for source in SOURCES}
+            found: dict[str, dict[str, list[Reading]]] = {
+                sink: {source: [] for source in SOURCES} for sink in plan.sinks
+            }
             for number in range(plan.rounds):
-                for sink in plan.sinks:
-                    for source in SOURCES[:: 1 if number % 2 else -1]:
-                        sides[sink][source].rounds.append(read(source, sink))
-            for sink in plan.sinks:
-                yield Figure(given, sink, sides[sink])
+                turn = SOURCES[:: 1 if number % 2 else -1]
+                with ExitStack() as stack:
+                    drivers = _drivers(stack, turn, plan, logs)
+                    for source in turn:
+                        first = _read(drivers[source], kafka, topic, given, plan, NOOP, cold=True)
+                        cold[source].append(first.batches[-1].end)
+                        say(
+                            f"{given}, {source}, cold: {first.batches[-1].end:.1f} s to the first full batch's end"
+                        )
+                    for sink in plan.sinks:
+                        for source in turn:
+                            found[sink][source].append(
+                                _read(drivers[source], kafka, topic, given, plan, sink)
+                            )
+            if NOOP in plan.sinks:
+                with ExitStack() as stack:
+                    driver = _drivers(stack, (SHIPPED,), plan, logs)[SHIPPED]
+                    _read(driver, kafka, topic, given, plan, NOOP, cold=True)
+                    found[NOOP][SHIPPED] = [_read(driver, kafka, topic, given, plan, NOOP)]
+            yield Start(given, cold), [Figure(given, sink, readings) for sink, readings in found.items()]
+
+
+def _read(
+    driver: Driver,
+    kafka: KafkaSettings,
+    topic: str,
+    given: Input,
+    plan: Plan,
+    sink: str,
+    *,
+    cold: bool = False,
+) -> Reading:
+    options = dict(TUNING) if driver.source == TUNED else {}
+    if driver.source == TUNED and given.partitions < plan.cores:
+        options["minPartitions"] = str(plan.cores)
+    order = Order(
+        kafka.bootstrap_servers,
+        topic,
+        given.partitions,
+        given.most * plan.batches,
+        given.most,
+        sink,
+        plan.trigger,
+        cold,
+        options=options,
+    )
+    reading = driver.read(order)
+    if not cold:
+        figure = Figure(given, sink, {})
+        count = len(window(reading, given.most))
+        say(
+            f"{given}, {sink}, {driver.source}: {figure.steady(reading):,.0f} records/s in {count} full batches, "
+            f"{figure.whole(reading):,.0f} with the start, {figure.cpu(reading):.2f} CPU s a million, "
+            f"{figure.memory(reading):,.0f} MB"
+        )
+        if count < min(LEAST, plan.batches - SPARE):
+            raise TooFewBatchesError(
+                f"{given}, {sink}, {driver.source}: {count} full batches; read a longer topic"
+            )
+    return reading
 
 
 def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) -> Latency:
-    """Follow a trickle, the two sources in turns."""
+    """Follow a trickle, the sources in turns."""
     delays: dict[str, list[Sequence[float]]] = {source: [] for source in SOURCES}
     with ExitStack() as stack:
-        drivers = _drivers(stack, plan, logs)
-        for number in range(-1, plan.latency_rounds):
+        drivers = _drivers(stack, SOURCES, plan, logs)
+        for number in range(-1, plan.rounds):
             for source in SOURCES[:: 1 if number % 2 else -1]:
                 with trickle_of(kafka, partitions, plan.interval) as topic:
                     order = Order(
@@ -226,11 +303,11 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
                         topic,
                         partitions,
                         0,
-                        plan.most,
+                        Input(200, partitions).most,
                         COLLECT,
                         plan.trigger,
-                        SETTLE + (plan.seconds if number >= 0 else 1.0),
-                        PEER_OPTIONS if source == SPARK else {},
+                        until=SETTLE + (plan.seconds if number >= 0 else 1.0),
+                        options=TUNING if source == TUNED else {},
                     )
                     found = drivers[source].read(order).delays
                 if number < 0:
@@ -242,8 +319,8 @@ def latency(kafka: KafkaSettings, plan: Plan, logs: Path, partitions: int = 12) 
     return Latency(plan.interval, partitions, plan.trigger, delays)
 
 
-def _drivers(stack: ExitStack, plan: Plan, logs: Path) -> Mapping[str, Driver]:
-    drivers = {source: Driver(source, plan.cores, logs / f"{source}.log") for source in SOURCES}
+def _drivers(stack: ExitStack, sources: Sequence[str], plan: Plan, logs: Path) -> Mapping[str, Driver]:
+    drivers = {source: Driver(source, plan.cores, logs / f"{source}.log") for source in sources}
     for made in drivers.values():
         stack.callback(made.close)
     return drivers

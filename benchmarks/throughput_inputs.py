@@ -22,25 +22,34 @@ _VALUES = 2_000
 _POLL_EVERY = 1_000
 
 
+LZ4, ZSTD = "lz4", "zstd"
+_MOST_RECORDS, _MOST_BYTES = 300_000, 100_000_000
+
+
 @dataclass(frozen=True, order=True)
 class Input:
-    """A topic of `records` records with values of `size` bytes each, spread evenly over `partitions`."""
+    """A topic of records with values of `size` bytes each, spread evenly over `partitions`."""
 
     size: int
     partitions: int
-    records: int
+    codec: str = LZ4
+
+    @property
+    def most(self) -> int:
+        """The largest batch of either source, in records."""
+        return min(_MOST_RECORDS, _MOST_BYTES // self.size)
 
     def __str__(self) -> str:
-        return f"{self.records:,} x {self.size} B, {self.partitions} partitions"
+        return f"{self.size:,} B, {self.partitions} partition{'s'[: self.partitions - 1]}, {self.codec}"
 
 
 @contextmanager
-def topic_of(kafka: KafkaSettings, given: Input) -> Iterator[str]:
-    """The name of a topic that holds `given`, compressed with lz4; it is deleted in the end."""
+def topic_of(kafka: KafkaSettings, given: Input, records: int) -> Iterator[str]:
+    """The name of a topic that holds `records` records as `given` says; it is deleted in the end."""
     admin = AdminClient(dict(kafka.config), logger=librdkafka_logger())
-    topic = f"throughput-{given.size}-{given.partitions}-{uuid4().hex[:8]}"
+    topic = f"throughput-{given.size}-{given.partitions}-{given.codec}-{uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, given.partitions, 1)])[topic].result(60)
-    _fill(kafka, topic, given)
+    _fill(kafka, topic, given, records)
     yield topic
     admin.delete_topics([topic])[topic].result(60)
 
@@ -72,7 +81,7 @@ def trickle_of(kafka: KafkaSettings, partitions: int, interval: float) -> Iterat
         admin.delete_topics([topic])[topic].result(60)
 
 
-def _fill(kafka: KafkaSettings, topic: str, given: Input) -> None:
+def _fill(kafka: KafkaSettings, topic: str, given: Input, records: int) -> None:
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -82,7 +91,7 @@ def _fill(kafka: KafkaSettings, topic: str, given: Input) -> None:
     producer = Producer(
         {
             **kafka.config,
-            "compression.type": "lz4",
+            "compression.type": given.codec,
             "acks": "1",
             "linger.ms": "100",
             "queue.buffering.max.messages": "500000",
@@ -91,7 +100,7 @@ def _fill(kafka: KafkaSettings, topic: str, given: Input) -> None:
         logger=librdkafka_logger(),
     )
     values = _values(given.size)
-    for n in range(given.records):
+    for n in range(records):
         while True:
             try:
                 producer.produce(
@@ -111,7 +120,7 @@ def _fill(kafka: KafkaSettings, topic: str, given: Input) -> None:
 
 
 def _values(size: int) -> list[bytes]:
-    """Lines of comma-separated numbers, as a log or an export has them: lz4 makes half of them or so."""
+    """Lines of comma-separated numbers, as a log or an export has them: a codec makes half of them or so."""
     chance = random.Random(size)  # noqa: S311  not for secrets
     values = []
     for _ in range(_VALUES):

@@ -8,20 +8,18 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from benchmarks.options import load_results
-from benchmarks.throughput_figures import Figure, Latency
+from benchmarks.throughput_figures import Figure, Latency, Start
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all parts have in common: `most` is the largest batch, `records` are a topic's, `load` is the machine's
-    before the run, by other work, `heap` a driver's."""
+    """What all parts have in common: a topic's `batches`, the machine's `load` before the run, a driver's `heap`."""
 
-    records: int
-    most: int
+    batches: int
     cores: int
     trigger: int
     load: float
-    heap: str = "1g"
+    heap: str
 
     def alike(self, other: Conditions) -> bool:
         """Whether figures taken under both may stand in one table."""
@@ -30,10 +28,11 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Results:
-    """Figures by topic and sink, and the latency, if it was measured."""
+    """Figures by topic and sink, the cold starts by topic, and the latency, if it was measured."""
 
     conditions: Conditions
     figures: tuple[Figure, ...] = ()
+    starts: tuple[Start, ...] = ()
     delays: Latency | None = None
 
     def joined(self, later: Results) -> Results:
@@ -46,9 +45,11 @@ class Results:
                 f"measured with {self.conditions}, now with {later.conditions}: use another file for the results"
             )
         figures = {(figure.input, figure.sink): figure for figure in (*self.figures, *later.figures)}
+        starts = {start.input: start for start in (*self.starts, *later.starts)}
         return Results(
             replace(later.conditions, load=max(self.conditions.load, later.conditions.load)),
             tuple(figures[key] for key in sorted(figures)),
+            tuple(starts[key] for key in sorted(starts)),
             later.delays or self.delays,
         )
 

@@ -7,43 +7,72 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SPARK, Reading
-from benchmarks.throughput_figures import Figure, Latency, Side
+from benchmarks.throughput_driver import MUSTER, NOOP, PARQUET, SHIPPED, TUNED, Batch, Reading
+from benchmarks.throughput_figures import Figure, Latency, Start, TooFewBatchesError, window
 from benchmarks.throughput_inputs import Input
 from benchmarks.throughput_report import ratios, write
 from benchmarks.throughput_results import Conditions, Results, load, save
 
-CONDITIONS = Conditions(records=1000, most=300, cores=2, trigger=200, load=0.5)
+CONDITIONS = Conditions(batches=5, cores=2, trigger=200, load=0.5, heap="2g")
+FULL = Input(1000, 1).most
 
 
-def figure(partitions: int, sink: str, muster: float) -> Figure:
-    """Spark's source reads 100 records/s."""
+def reading(rate: float, memory: int = 100, cpu: float = 1.0) -> Reading:
+    """Five full batches at `rate` records/s after a start of a second, and a last one that is not full."""
+    ends = [1.0 + n * FULL / rate for n in range(1, 6)]
+    return Reading([*(Batch(end, FULL, end * cpu) for end in ends), Batch(ends[-1] + 1, 10, 0.0)], memory)
 
-    def side(rate: float) -> Side:
-        reading = Reading(
-            batches=4, first=1.0, first_records=100, last=1.0 + 900 / rate, records=1000, steady_cpu=1.0
-        )
-        return Side(reading, [reading])
 
-    return Figure(Input(200, partitions, 1000), sink, {SPARK: side(100.0), MUSTER: side(muster)})
+def figure(partitions: int, sink: str, muster: float, size: int = 1000) -> Figure:
+    """The tuned source reads 100 records/s."""
+    return Figure(
+        Input(size, partitions),
+        sink,
+        {TUNED: [reading(100.0)], MUSTER: [reading(muster, 80)], SHIPPED: [reading(50.0)]},
+    )
+
+
+def test_window_holds_full_batches_only() -> None:
+    grows = [Batch(1, FULL // 3, 0), Batch(2, FULL // 2, 0)]
+    full = [Batch(n, FULL - 5, 0) for n in (3, 4, 5)]
+    assert window(Reading([*grows, *full, Batch(6, 7, 0)], 0), FULL) == full
+    assert window(Reading([*grows, *full], 0), FULL) == full[:-1], "the last one reaches the topic's end"
+    with pytest.raises(
+        TooFewBatchesError, match=r"no two full batches of 100000 records: .*; read a longer topic"
+    ):
+        window(Reading(grows, 0), FULL)
+
+
+def test_figures_are_those_of_the_window() -> None:
+    found = figure(1, NOOP, 200)
+    assert found.steady(found.readings[MUSTER][0]) == pytest.approx(200)
+    assert found.whole(found.readings[MUSTER][0]) == pytest.approx((5 * FULL + 10) / (2 + 5 * FULL / 200))
+    assert found.ratio(found.cpu) == pytest.approx(0.5)
+    assert found.ratio(found.memory) == pytest.approx(0.8)
 
 
 def test_parts_make_one_report(tmp_path: Path) -> None:
-    delays = Latency(0.05, 12, 200, {SPARK: [[0.4, 0.4]], MUSTER: [[0.2, 0.2]]})
+    delays = Latency(0.05, 12, 200, {TUNED: [[0.4, 0.4]], MUSTER: [[0.2, 0.2]]})
+    starts = tuple(Start(Input(1000, n), {TUNED: [4.0], MUSTER: [n / 4]}) for n in (12, 100))
     file = tmp_path / "results.json"
     assert load(file) is None
-    save(file, Results(CONDITIONS, (figure(12, NOOP, 170), figure(100, NOOP, 300)), delays))
+    save(file, Results(CONDITIONS, (figure(12, NOOP, 170), figure(100, NOOP, 300)), starts, delays))
     kept = load(file)
     assert kept is not None
     again = replace(CONDITIONS, load=2.0)
-    both = kept.joined(Results(again, (figure(12, NOOP, 180), figure(12, PARQUET, 120))))
-    assert [(each.input.partitions, each.sink) for each in both.figures] == [
-        (12, NOOP),
-        (12, PARQUET),
-        (100, NOOP),
+    new = (figure(12, NOOP, 180), figure(12, PARQUET, 120), figure(12, NOOP, 110, 100_000))
+    both = kept.joined(Results(again, new, (Start(Input(1000, 100), {TUNED: [4.0], MUSTER: [5.0]}),)))
+    assert [(each.input.size, each.input.partitions, each.sink) for each in both.figures] == [
+        (1000, 12, NOOP),
+        (1000, 12, PARQUET),
+        (1000, 100, NOOP),
+        (100_000, 12, NOOP),
     ]
     assert both.conditions.load == 2.0
-    assert ratios(both) == "bench-throughput: noop_ratio=1.80 parquet_ratio=1.20 latency_ratio=0.50"
+    assert ratios(both) == (
+        "bench-throughput: noop_ratio=1.80 parquet_ratio=1.20 touch_ratio=nan cpu_ratio=0.83 memory_ratio=0.80 "
+        "latency_ratio=0.50 start_ratio=1.25"
+    )
     write(tmp_path, both)
     report = (tmp_path / "report-throughput.md").read_text()
     assert ratios(both) in report
@@ -52,7 +81,8 @@ def test_parts_make_one_report(tmp_path: Path) -> None:
 
 def test_missing_measurement_is_not_a_number() -> None:
     assert ratios(Results(CONDITIONS, (figure(1, NOOP, 150),))) == (
-        "bench-throughput: noop_ratio=1.50 parquet_ratio=nan latency_ratio=nan"
+        "bench-throughput: noop_ratio=1.50 parquet_ratio=nan touch_ratio=nan cpu_ratio=0.67 memory_ratio=0.80 "
+        "latency_ratio=nan start_ratio=nan"
     )
 
 
