@@ -5,6 +5,7 @@ Records flow all the while. At the end every one of them is accounted for.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -167,5 +168,11 @@ def test_the_audit_names_every_rebalance(world: World, eventually: Eventually) -
 
     eventually(lambda: len(told()) >= 5, 30, "all events")
     reasons = " | ".join(told())
-    for reason in ("first assignment", "numbers-1 was isolated", "numbers-2 leaves", "numbers-2 joined"):
-        assert reason in reasons
+    # One that is stopped "leaves" if the coordinator's next run comes before it has waited for it for long enough.
+    for reason in (
+        "first assignment",
+        "numbers-1 was isolated",
+        "numbers-2 (leaves|left)",
+        "numbers-2 joined",
+    ):
+        assert re.search(reason, reasons), reasons

@@ -72,8 +72,9 @@ me = SimpleNamespace(port=0, leaving=False, closing=False, taken_at=0.0, reading
 
 
 def log(*words):
-    """Say on standard error what went wrong."""
-    print(*words, file=sys.stderr, flush=True)
+    """Say on standard error what went wrong, in one write: librdkafka's threads write there, too."""
+    sys.stderr.write(" ".join(map(str, words)) + "\n")
+    sys.stderr.flush()
 
 
 class StatusPage(BaseHTTPRequestHandler):
