@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from devstack.brokers import Brokers
 from devstack.kafka import Kafka
+from devstack.place import HERE
 from devstack.secured import SecureKafka
 from muster.consumer.connector import FORMAT
 from muster.core.positions import Why
@@ -27,10 +29,12 @@ from tests.spark.topics import (
     delete_before,
     delete_topic,
     end_offset,
+    leader_of,
     make_topic,
     numbered,
     produce,
     producer_of,
+    stored_offsets,
 )
 
 pytestmark = pytest.mark.spark
@@ -234,6 +238,91 @@ def test_only_committed_records_of_transactions_are_read(
     assert query.values(topic) == ["kept", "also kept", "open"]
 
 
+def test_records_of_open_and_aborted_transactions_are_read_when_that_is_asked_for(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    producer = producer_of(kafka, **{"transactional.id": f"tx-{topic}"})
+    producer.init_transactions(30)
+    for name in ("aborted", "open"):
+        producer.begin_transaction()
+        producer.produce(topic, name.encode())
+        producer.flush(30)
+        if name == "aborted":
+            producer.abort_transaction(30)
+    settings = KafkaSettings(config={**kafka.config, "isolation.level": "read_uncommitted"})
+    with Holder(settings, group) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            eventually(query.has(2), 60)
+    assert query.values(topic) == ["aborted", "open"]
+
+
+def test_compacted_topic_is_read_with_its_gaps(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(
+        kafka,
+        1,
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": "100",
+            "segment.bytes": "1048576",
+            "max.compaction.lag.ms": "100",
+        },
+    )
+    producer = producer_of(kafka)
+    for number in range(300):
+        producer.produce(topic, b"%d" % number, key=b"%d" % (number % 7))
+        producer.flush(30)
+
+    def offsets() -> list[int]:
+        producer.produce(
+            topic, b"last", key=b"last"
+        )  # a record rolls the segment, which is not compacted itself
+        assert producer.flush(30) == 0
+        return list(stored_offsets(kafka, topic))
+
+    found = eventually(lambda: offsets() if len(offsets()) < 200 else [], 90, "Kafka compacts the topic")
+    assert found[-1] - found[0] >= len(found), "there are gaps"
+    holder.hold(topic, [0])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        end = end_offset(kafka, topic, 0)
+        eventually(lambda: holder.agent.view().held[topic, 0].committed == end, 60, "all is committed")
+        query.check()
+    assert query.offsets(topic) == list(stored_offsets(kafka, topic))
+    assert holder.agent.view().counters.lost == {}
+
+
+def test_records_arrive_when_the_leader_dies(
+    spark: SparkSession,
+    tmp_path: Path,
+    group: str,
+    eventually: Eventually,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    brokers = Brokers(tmp_path_factory.mktemp("brokers"), [HERE] * 3)
+    brokers.start()
+    kafka = KafkaSettings(config={"bootstrap.servers": brokers.servers})
+    try:
+        topic = create_topic(kafka, 3, replication=3)
+        produce(kafka, topic, {p: numbered(f"{p}:", 100) for p in range(3)})
+        with Holder(kafka, group) as holder:
+            holder.hold(topic, [0, 1, 2])
+            with reading(spark, holder, tmp_path / "checkpoint") as query:
+                eventually(query.has(300), 60)
+                brokers[leader_of(kafka, topic, 0)].kill()
+                produce(kafka, topic, {p: numbered(f"{p}:", 100, 100) for p in range(3)})
+                eventually(query.has(600), 90)
+                query.check()
+        for partition in range(3):
+            assert query.values(topic, partition) == numbered(f"{partition}:", 200)
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
 def test_records_deleted_between_planning_and_reading_are_counted(
     spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -315,10 +404,11 @@ def test_topic_recreated_after_its_leader_changed_is_read_from_its_beginning(
             with reading(spark, holder, tmp_path / "checkpoint") as query:
                 eventually(query.has(1000), 60)
                 delete_topic(settings, topic)
+                eventually(lambda: "source" in holder.agent.view().problems, 30, "the topic is seen gone")
                 make_topic(settings, topic)
                 produce(settings, topic, {0: numbered("new", records)})
                 holder.hold(topic, [0], lister.topic_ids([topic])[topic])
-                eventually(lambda: query.values(topic)[-records:] == numbered("new", records), 30)
+                eventually(lambda: query.values(topic)[-records:] == numbered("new", records), 60)
                 query.check()
         assert query.values(topic) == [*numbered("old", 1000), *numbered("new", records)]
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -13,18 +13,28 @@ from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import KafkaSettings
 
 
-def create_topic(kafka: KafkaSettings, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+def create_topic(
+    kafka: KafkaSettings,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    replication: int = 1,
+) -> str:
     """A new topic with a name of its own."""
     topic = f"source-{uuid.uuid4().hex[:12]}"
-    make_topic(kafka, topic, partitions, config)
+    make_topic(kafka, topic, partitions, config, replication)
     return topic
 
 
 def make_topic(
-    kafka: KafkaSettings, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    kafka: KafkaSettings,
+    topic: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    replication: int = 1,
 ) -> None:
     admin = _admin(kafka)
-    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result()
+    new = NewTopic(topic, partitions, replication, config=dict(config or {}))
+    admin.create_topics([new])[topic].result()
     deadline = time.monotonic() + 20
     while topic not in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline, f"topic {topic} is not there"
@@ -38,6 +48,22 @@ def delete_topic(kafka: KafkaSettings, topic: str) -> None:
     while topic in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline, f"topic {topic} is still there"
         time.sleep(0.05)
+
+
+def leader_of(kafka: KafkaSettings, topic: str, partition: int) -> int:
+    return int(_admin(kafka).list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+
+def stored_offsets(kafka: KafkaSettings, topic: str) -> Iterator[int]:
+    """The offsets of the records that partition 0 holds."""
+    settings = {"group.id": "unused", "enable.partition.eof": "true", "enable.auto.commit": "false"}
+    consumer = Consumer({**kafka.config, **settings}, logger=librdkafka_logger())
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            yield message.offset()
+    finally:
+        consumer.close()
 
 
 def delete_before(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> None:

@@ -45,6 +45,9 @@ import org.slf4j.LoggerFactory;
  * of compaction or of a transaction's markers. Records that Kafka does not have hold up no range: they are handed over as a
  * chunk that says so, and the agent, which hears of it, decides where the partition goes on.
  *
+ * <p>A client that is silent is replaced once by another one. Kafka's client remembers the last epoch of a partition's
+ * leader, and where it has seen a topic gone, it takes what it hears of the one that was created again for outdated.
+ *
  * <p>One lock guards all state that both sides use. No call to Kafka is made under it.
  */
 final class CachedConsumer implements Runnable {
@@ -74,7 +77,7 @@ final class CachedConsumer implements Runnable {
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private final Map<TopicPartition, Held> held = new LinkedHashMap<>();
-  private Consumer<?, ?> consumer;
+  private Consumer<ByteBuffer, ByteBuffer> client;
   private boolean assignmentChanged;
   private boolean closed;
   private Throwable failure;
@@ -107,6 +110,9 @@ final class CachedConsumer implements Runnable {
     long lookedUp = System.nanoTime() - RETRY;
     long progress;
 
+    /** Another client was tried since the partition gave something. */
+    boolean triedAnother;
+
     /** Since when Kafka has been without what is wanted; 0 while it has it. */
     long missingSince;
 
@@ -125,11 +131,15 @@ final class CachedConsumer implements Runnable {
       missingSince = 0;
     }
 
+    /** Whether a task waits, and there has been nothing for {@code patience} nanoseconds. */
+    boolean isSilent(long now, long patience) {
+      return wanted > next && !paused && chunks.isEmpty() && now - progress > patience;
+    }
+
     /** Whether Kafka is to be asked now where the partition begins and ends. */
     boolean isDoubtful(long now, long patience) {
-      boolean waits = wanted > next;
-      boolean silent = waits && !paused && chunks.isEmpty() && now - progress > patience;
-      return (silent || (outOfRange && (waits || missingSince == 0))) && now - lookedUp > RETRY;
+      boolean gone = outOfRange && (wanted > next || missingSince == 0);
+      return (gone || isSilent(now, patience)) && now - lookedUp > RETRY;
     }
 
     void add(Chunk chunk) {
@@ -137,6 +147,7 @@ final class CachedConsumer implements Runnable {
       bytes += chunk.bytes();
       next = chunk.to;
       progress = System.nanoTime();
+      triedAnother = false;
       missingSince = 0;
     }
 
@@ -320,8 +331,8 @@ final class CachedConsumer implements Runnable {
   /** Called with the lock held. */
   private void wake() {
     changed.signalAll();
-    if (consumer != null) {
-      consumer.wakeup();
+    if (client != null) {
+      client.wakeup();
     }
   }
 
@@ -329,17 +340,10 @@ final class CachedConsumer implements Runnable {
 
   @Override
   public void run() {
-    Consumer<ByteBuffer, ByteBuffer> kafka = null;
     try {
-      kafka = open.get();
-      lock.lock();
-      try {
-        consumer = kafka;
-      } finally {
-        lock.unlock();
-      }
-      while (step(kafka)) {
-        // Until it is closed.
+      boolean again = true;
+      while (again) {
+        again = readWith(open.get());
       }
     } catch (Throwable e) {
       lock.lock();
@@ -352,15 +356,49 @@ final class CachedConsumer implements Runnable {
         LOG.error("reading ahead from Kafka at {} ended", servers, e);
       }
     } finally {
-      end(kafka);
+      end();
     }
   }
 
-  private void end(Consumer<ByteBuffer, ByteBuffer> kafka) {
+  /** Read until this is closed; true if another client is to be tried. */
+  private boolean readWith(Consumer<ByteBuffer, ByteBuffer> kafka) throws InterruptedException {
+    try {
+      begin(kafka);
+      while (step(kafka)) {
+        // Until it is closed, or silent.
+      }
+    } finally {
+      lock.lock();
+      try {
+        client = null;
+      } finally {
+        lock.unlock();
+      }
+      kafka.close(CloseOptions.timeout(CLOSE));
+    }
+    lock.lock();
+    try {
+      return !closed;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void begin(Consumer<ByteBuffer, ByteBuffer> kafka) {
+    lock.lock();
+    try {
+      client = kafka;
+      assignmentChanged = true;
+      held.values().forEach(of -> of.seek = true);
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void end() {
     lock.lock();
     try {
       closed = true;
-      consumer = null;
       counted.accept(-held.size());
       held.values().forEach(of -> of.start(of.head));
       changed.signalAll();
@@ -368,9 +406,6 @@ final class CachedConsumer implements Runnable {
       lock.unlock();
     }
     whenIdle.run();
-    if (kafka != null) {
-      kafka.close(CloseOptions.timeout(CLOSE));
-    }
   }
 
   /** What the thread does next. */
@@ -392,7 +427,7 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       closed |= !leased && System.nanoTime() - released > IDLE;
-      if (closed) {
+      if (closed || isAnotherToBeTried()) {
         return false;
       }
       decide(todo);
@@ -414,6 +449,17 @@ final class CachedConsumer implements Runnable {
       poll(kafka);
     }
     return true;
+  }
+
+  /** Whether a partition is silent for which no other client was tried. Called with the lock held. */
+  private boolean isAnotherToBeTried() {
+    long now = System.nanoTime();
+    var silent = held.values().stream().filter(of -> !of.triedAnother && of.isSilent(now, goneAfter)).toList();
+    silent.forEach(of -> {
+      LOG.warn("Kafka at {}: {} gives nothing at offset {}; trying another client", servers, of.tp, of.next);
+      of.triedAnother = true;
+    });
+    return !silent.isEmpty();
   }
 
   /** Called with the lock held. */

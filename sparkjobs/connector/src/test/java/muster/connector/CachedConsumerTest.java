@@ -24,10 +24,16 @@ class CachedConsumerTest {
   private static final TopicPartition B = new TopicPartition("t", 1);
 
   private final FakeKafka kafka = new FakeKafka();
+  private final List<FakeKafka> opened = new ArrayList<>();
   private final List<Gone> gone = new ArrayList<>();
   private long share = 1 << 20;
   private final CachedConsumer consumer =
-      new CachedConsumer("k:9092", () -> kafka, () -> share, more -> {}, TimeUnit.MILLISECONDS.toNanos(100));
+      new CachedConsumer("k:9092", this::open, () -> share, more -> {}, TimeUnit.MILLISECONDS.toNanos(100));
+
+  private FakeKafka open() {
+    opened.add(opened.isEmpty() ? kafka : new FakeKafka(kafka));
+    return opened.get(opened.size() - 1);
+  }
 
   @AfterEach
   void close() {
@@ -183,6 +189,21 @@ class CachedConsumerTest {
     assertFalse(consumer.release(() -> {}));
     assertFalse(consumer.lease());
     eventually(kafka::left, "the consumer leaves Kafka");
+  }
+
+  @Test
+  void clientThatIsSilentIsReplacedAndNothingIsLost() throws Exception {
+    kafka.write(A, 0, 100);
+    kafka.write(B, 0, 100);
+    consumer.start();
+    read(Map.of(A, new Range(0, 10), B, new Range(0, 10)));
+    kafka.silence(A);
+    var found = read(Map.of(A, new Range(5, 100), B, new Range(10, 100)));
+    assertEquals(offsets(5, 100), found.get(A));
+    assertEquals(offsets(10, 100), found.get(B));
+    assertEquals(2, opened.size());
+    assertTrue(kafka.left());
+    assertEquals(List.of(), gone);
   }
 
   @Test

@@ -28,8 +28,9 @@ import org.apache.kafka.common.record.TimestampType;
 final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   private static final int MOST = 3;
 
-  private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records = new HashMap<>();
-  private final Map<TopicPartition, Range> bounds = new HashMap<>();
+  private final Map<TopicPartition, TreeMap<Long, ConsumerRecord<ByteBuffer, ByteBuffer>>> records;
+  private final Map<TopicPartition, Range> bounds;
+  private final Set<TopicPartition> silent = new HashSet<>();
   private final Map<TopicPartition, Long> positions = new HashMap<>();
   private final Set<TopicPartition> paused = new HashSet<>();
   private KafkaException failure;
@@ -38,6 +39,15 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
 
   FakeKafka() {
     super("none");
+    records = new HashMap<>();
+    bounds = new HashMap<>();
+  }
+
+  /** Another client of the same Kafka. */
+  FakeKafka(FakeKafka of) {
+    super("none");
+    records = of.records;
+    bounds = of.bounds;
   }
 
   static ConsumerRecord<ByteBuffer, ByteBuffer> record(TopicPartition tp, long offset, String key, String value) {
@@ -80,6 +90,11 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
   synchronized void delete(TopicPartition tp) {
     records.remove(tp);
     bounds.remove(tp);
+  }
+
+  /** This client gives nothing of the partition any more. */
+  synchronized void silence(TopicPartition tp) {
+    silent.add(tp);
   }
 
   synchronized void fail(KafkaException with) {
@@ -151,7 +166,7 @@ final class FakeKafka extends MockConsumer<ByteBuffer, ByteBuffer> {
     for (var tp : assignment()) {
       long at = positions.get(tp);
       Range of = bounds.get(tp);
-      if (of == null || paused.contains(tp)) {
+      if (of == null || paused.contains(tp) || silent.contains(tp)) {
         continue;
       }
       if (at < of.from() || at > of.to()) {
