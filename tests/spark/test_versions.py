@@ -1,0 +1,70 @@
+"""The connector with the versions of Spark that Muster itself is not tested with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devstack.cache import cache_dir, locked
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+TESTS = (
+    "test_rows_have_keys_values_headers_and_timestamps",
+    "test_partitions_come_and_go_without_a_restart",
+    "test_records_deleted_between_planning_and_reading_are_counted",
+)
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(os.environ.get("LONG") != "1", reason="LONG=1 fetches two more versions of Spark"),
+]
+
+
+def _installed(lock: Path) -> Path:
+    """A folder with the packages of `lock`."""
+    folder = cache_dir() / lock.stem
+    with locked(lock.stem):
+        if not (folder / "pyspark").is_dir():
+            partial = folder.with_suffix(".partial")
+            subprocess.run(
+                [
+                    *(
+                        sys.executable,
+                        "-m",
+                        "uv",
+                        "pip",
+                        "install",
+                        "--quiet",
+                        "--no-deps",
+                        "--require-hashes",
+                    ),
+                    *("--python", sys.executable, "--target", str(partial), "--requirement", str(lock)),
+                ],
+                check=True,
+            )
+            partial.rename(folder)
+    return folder
+
+
+@pytest.mark.parametrize("lock", sorted(_HERE.glob("pyspark-*.txt")), ids=lambda lock: lock.stem)
+def test_connector_reads_with(lock: Path) -> None:
+    tests = [f"{_HERE / 'test_connector.py'}::{name}" for name in TESTS]
+    paths = [str(_installed(lock)), str(_ROOT / "include"), str(_ROOT)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment.pop("SPARK_HOME", None)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *tests],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
+    assert f"{len(TESTS)} passed" in result.stdout
