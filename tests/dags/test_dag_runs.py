@@ -514,7 +514,8 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     if run.tasks["advance_state"] == "skipped":  # what woke it was over again; the next run has the newcomer
         run = site.coordinate()
     assert run.tasks["advance_state"] == "success"
-    assert run.xcoms["compute_assignment.report"]["reasons"] == ["consumer two joined"]
+    [(_, rebalance)] = run.events
+    assert rebalance["reasons"] == ["consumer two joined"]
 
 
 @contextmanager

@@ -132,13 +132,11 @@ def fetch_consumers(name: str, context: Context) -> None:
     log.info("%d live consumer(s)%s", report.live, isolated)
 
 
-def compute_assignment(
-    name: str, when_stuck: AssetAlias, stuck: Asset, context: Context, woken: str = ""
-) -> bool:
+def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context: Context) -> bool:
     """Say whether `advance_state` has something to do, and what; writes nothing.
 
-    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or defer (see
-    `muster.airflow.waiting`); `woken` says why a task that had deferred goes on.
+    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or defer until there may be
+    something (see `muster.airflow.waiting`).
 
     If a topic is stuck and no question is open about it, `stuck` gets an event through the outlet `when_stuck`.
 
@@ -148,23 +146,16 @@ def compute_assignment(
     clusters = load_clusters()
     cluster = clusters[name]
     stats = CoordinatorStats(name)
-    waits = not woken and in_task(clusters)
-    defers = not woken and not waits
+    waits = in_task(clusters)
     began = time.monotonic()
     with open_cluster(cluster, context) as coordinator:
         # Taken before the reading, so a change in between ends the wait at once.
-        index = coordinator.catalog.wait(WaitIndex(), 0.0) if defers else WaitIndex()
+        index = WaitIndex() if waits else coordinator.catalog.wait(WaitIndex(), 0.0)
         plan = coordinator.compute_assignment(cluster.long_poll_timeout if waits else 0.0)
-        until = _until(coordinator, longest(clusters, cluster)) if defers and not plan.needed else 0.0
-    if until:
-        log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())
-        raise TaskDeferred(
-            trigger=ChangeTrigger(asdict(Watched.of(cluster)), [index.seen_health, index.seen_keys], until),
-            method_name=ComputeAssignment.execute_complete.__name__,
-        )
+        until = _until(coordinator, longest(clusters, cluster)) if not (waits or plan.needed) else 0.0
     stats.plan(plan, time.monotonic() - began - plan.waited)
     context["ti"].xcom_push(REPORT, plan.as_dict())
-    log.info("after %.1f s: %s", plan.waited, woken or plan.woke)
+    log.info("after %.1f s: %s", plan.waited, plan.woke)
     _warn_of(plan.warnings)
     if plan.assignor:
         log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)
@@ -181,6 +172,13 @@ def compute_assignment(
         _warn_of(plan.stuck)
         log.info("%d partition(s) to move%s", plan.moves, _because(plan.reasons))
         return True
+    if until:
+        # What there may be of trouble, `advance_state` meets as well, and fails with it.
+        log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())
+        raise TaskDeferred(
+            trigger=ChangeTrigger(asdict(Watched.of(cluster)), [index.seen_health, index.seen_keys], until),
+            method_name=ComputeAssignment.execute_complete.__name__,
+        )
     _fail_with(plan.trouble, context, earlier_trouble(context))
     if plan.held:
         raise AirflowSkipException(f"status quo kept: {plan.held}")

@@ -97,9 +97,10 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
         def fetch_consumers() -> None:
             _coordination().fetch_consumers(name, get_current_context())
 
-        def compute_assignment(woken: str = "") -> bool:
-            context = get_current_context()
-            return bool(_coordination().compute_assignment(name, when_stuck, stuck(name), context, woken))
+        def compute_assignment() -> bool:
+            return bool(
+                _coordination().compute_assignment(name, when_stuck, stuck(name), get_current_context())
+            )
 
         compute = ComputeAssignment(
             task_id="compute_assignment",
