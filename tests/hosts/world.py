@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Node
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError as ClientError
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -194,7 +194,11 @@ class World(FaultWorld):
     def group_coordinator(self, cluster: str) -> int:
         """The broker that keeps the offsets of a cluster's group."""
         group = self.groups[cluster].id
-        return int(self.admin.describe_consumer_groups([group])[group].result(30).coordinator.id)
+
+        def coordinator() -> Node:
+            return self.admin.describe_consumer_groups([group])[group].result(30).coordinator
+
+        return int(self.eventually("Kafka names the group's coordinator", coordinator).id)
 
     def produced(self, topic: str) -> list[int]:
         """How many records each partition has, as far as Kafka has acknowledged them."""
