@@ -199,7 +199,7 @@ def _source(
         )
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
-    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most, fencing=True) as holder:
+    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most) as holder:
         holder.hold(order.topic, range(order.partitions))
         token = holder.agent.query_started()
         yield (
@@ -214,13 +214,16 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
     sink = _SINKS[order.sink](folder / "out")
     usage = Usage()
 
+    enough, working = threading.Event(), threading.Lock()
+
     def process(batch: DataFrame, _: int) -> None:
-        plan = agent.batch_started() if agent else None
-        if plan is None or not plan.empty:
-            sink.write(batch)
-            ends.append((time.perf_counter() - began, usage.cpu()))
-        if agent and plan:
-            agent.batch_done(plan, processed=True)
+        with working:
+            plan = agent.batch_started() if agent else None
+            if not enough.is_set() and (plan is None or not plan.empty):
+                sink.write(batch)
+                ends.append((time.perf_counter() - began, usage.cpu()))
+            if agent and plan:
+                agent.batch_done(plan, processed=True)
 
     cpu, began = usage.cpu(), time.perf_counter()
     query = (
@@ -240,6 +243,9 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         usage.end()
         progress = _progress(query)
     finally:
+        enough.set()
+        with working:  # Spark does not always survive being stopped within a batch
+            pass
         query.stop()
     if not (order.until or order.cold):
         sink.check(order.records)

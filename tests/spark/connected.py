@@ -25,14 +25,14 @@ from muster.settings.connections import KafkaSettings
 class Holder:
     """A consumer's agent that is assigned what the test says, and commits what is processed."""
 
-    def __init__(self, kafka: KafkaSettings, group: str, most: int = 100_000, fencing: bool = False) -> None:
+    def __init__(self, kafka: KafkaSettings, group: str, most: int = 100_000) -> None:
         self.agent = Agent("me")
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0
         self._app = make_local_api(self.agent, kafka, most, 0.1)
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
-        self._committer = Committer(self.agent, kafka, "c", fencing=fencing)
+        self._committer = Committer(self.agent, kafka, "c", fencing=False)
         self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
 
     @property
