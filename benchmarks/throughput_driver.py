@@ -247,10 +247,11 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
         with working:  # Spark does not always survive being stopped within a batch
             pass
         query.stop()
-    if not (order.until or order.cold):
+    whole = not (order.until or order.cold)
+    if whole:
         sink.check(order.records)
     return Reading(
-        [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=False)],
+        [Batch(end, _span(p), at - cpu) for (end, at), p in zip(ends, progress, strict=whole)],
         usage.memory,
         sink.delays() if isinstance(sink, _Collect) else [],
         _spent(progress),

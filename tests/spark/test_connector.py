@@ -33,8 +33,10 @@ from tests.spark.topics import (
     make_topic,
     numbered,
     produce,
+    produce_in_transaction,
     producer_of,
     stored_offsets,
+    transactional_producer,
 )
 
 pytestmark = pytest.mark.spark
@@ -214,19 +216,15 @@ def test_only_committed_records_of_transactions_are_read(
     spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
 ) -> None:
     topic = create_topic(kafka)
-    producer = producer_of(kafka, **{"transactional.id": f"tx-{topic}"})
-    producer.init_transactions(30)
-    for name, commits in (("kept", True), ("aborted", False), ("also kept", True)):
-        producer.begin_transaction()
-        producer.produce(topic, name.encode())
-        producer.flush(30)
-        if commits:
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"open")
-    producer.flush(30)
+    producer = transactional_producer(kafka, topic)
+    for name, end in (
+        ("kept", producer.commit_transaction),
+        ("aborted", producer.abort_transaction),
+        ("also kept", producer.commit_transaction),
+    ):
+        produce_in_transaction(producer, topic, name)
+        end(30)
+    produce_in_transaction(producer, topic, "open")
     holder.hold(topic, [0])
     with reading(spark, holder, tmp_path / "checkpoint") as query:
         eventually(query.has(2), 60)
@@ -242,14 +240,10 @@ def test_records_of_open_and_aborted_transactions_are_read_when_that_is_asked_fo
     spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     topic = create_topic(kafka)
-    producer = producer_of(kafka, **{"transactional.id": f"tx-{topic}"})
-    producer.init_transactions(30)
-    for name in ("aborted", "open"):
-        producer.begin_transaction()
-        producer.produce(topic, name.encode())
-        producer.flush(30)
-        if name == "aborted":
-            producer.abort_transaction(30)
+    producer = transactional_producer(kafka, topic)
+    produce_in_transaction(producer, topic, "aborted")
+    producer.abort_transaction(30)
+    produce_in_transaction(producer, topic, "open")
     settings = KafkaSettings(config={**kafka.config, "isolation.level": "read_uncommitted"})
     with Holder(settings, group) as holder:
         holder.hold(topic, [0])

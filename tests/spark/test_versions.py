@@ -32,22 +32,9 @@ def _installed(lock: Path) -> Path:
     with locked(lock.stem):
         if not (folder / "pyspark").is_dir():
             partial = folder.with_suffix(".partial")
-            subprocess.run(
-                [
-                    *(
-                        sys.executable,
-                        "-m",
-                        "uv",
-                        "pip",
-                        "install",
-                        "--quiet",
-                        "--no-deps",
-                        "--require-hashes",
-                    ),
-                    *("--python", sys.executable, "--target", str(partial), "--requirement", str(lock)),
-                ],
-                check=True,
-            )
+            install = ["-m", "uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+            where = ["--python", sys.executable, "--target", str(partial)]
+            subprocess.run([sys.executable, *install, *where, "--requirement", str(lock)], check=True)
             partial.rename(folder)
     return folder
 

@@ -50,6 +50,19 @@ def delete_topic(kafka: KafkaSettings, topic: str) -> None:
         time.sleep(0.05)
 
 
+def transactional_producer(kafka: KafkaSettings, topic: str) -> Producer:
+    producer = producer_of(kafka, **{"transactional.id": f"tx-{topic}"})
+    producer.init_transactions(30)
+    return producer
+
+
+def produce_in_transaction(producer: Producer, topic: str, value: str) -> None:
+    """Write a value in a new transaction, which stays open."""
+    producer.begin_transaction()
+    producer.produce(topic, value.encode())
+    assert producer.flush(30) == 0
+
+
 def leader_of(kafka: KafkaSettings, topic: str, partition: int) -> int:
     return int(_admin(kafka).list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
 

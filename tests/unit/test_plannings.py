@@ -104,7 +104,7 @@ def test_partition_stays_in_its_slot_while_others_come_and_go(query: Query) -> N
     query.assign(1, 2, 3)
     query.go()
     query.assign(0, 1, 2, 3)
-    # What comes back is committed by nobody here, so it begins at its first record.
+    # Nothing commits what comes back, so it begins at its first record.
     slots = [sorted(task["k:9092"]["t"]) for task in query.go().tasks]
     assert "2" in slots[0]
     assert {"1", "3"} <= set(slots[1])

@@ -11,6 +11,7 @@ The outcome of a task is chosen for what a person sees in the grid of runs:
   other topics, and when their work is done it fails too;
 - the assignor fails: what needs no plan is done, and `compute_assignment` fails if that was nothing, else
   `advance_state` (of this run or, if this one wrote something, of the next);
+- a `compute_assignment` that waited in the triggerer succeeds, and `advance_state` is skipped or fails in its place;
 - a topic is stuck: `advance_state` fails and names the consumer to isolate.
 
 Each failure calls the notifiers of `on_stuck`, see `muster.airflow.alerts`.

@@ -30,7 +30,8 @@ What you see, and what to do:
   waits for.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
 - `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
-  Consul's answer is not to be trusted; its log says which. `muster_consumers__{name}` starts consumers.
+  Consul's answer is not to be trusted; its log says which. With many clusters it waits first, and `advance_state` is
+  skipped and says so. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
 - `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is

@@ -175,8 +175,8 @@ COMMANDS: Mapping[str, Command] = {
                 "Consumers continue with the partitions that they have. One that dies is not replaced: its "
                 "partitions are not read. New topics and partitions wait, and a hand-over under way waits "
                 "where it is.\n\n"
-                "Each run of the coordinator skips compute_assignment, whose log says who paused the cluster, "
-                "since when and why."
+                "Each run of the coordinator skips compute_assignment (with many clusters: advance_state), whose log "
+                "says who paused the cluster, since when and why."
             ),
             risky=True,
         ),

@@ -38,7 +38,7 @@ from muster.consumer.lifecycle import (
 )
 from muster.consumer.local_api import make_local_api
 from muster.consumer.output import keep_small, quiet
-from muster.consumer.query import IDLE_WAIT, QuerySupervisor
+from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
@@ -48,6 +48,9 @@ log = logging.getLogger(__name__)
 
 STUCK_AFTER = 30.0
 """Seconds without a sign of life, besides the longest call that it may make, after which a loop is stuck."""
+IDLE_WAIT = 0.75
+"""How much of the trigger's interval a planning waits for something to read while there is nothing. Not all of it,
+so that Spark does not call every batch late."""
 HAND_OVER_LOOK = 0.25
 """Seconds between two looks at whether the others take over."""
 QUERY_START = 60.0

@@ -37,9 +37,6 @@ PROBLEM = "query"
 ENDED = "it ended without an error"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
-IDLE_WAIT = 0.75
-"""How much of the trigger's interval a planning waits for something to read while there is nothing. Not all of it,
-so that Spark does not call every batch late."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 SCRATCH = {

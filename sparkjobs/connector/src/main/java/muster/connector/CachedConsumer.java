@@ -340,11 +340,14 @@ final class CachedConsumer implements Runnable {
 
   @Override
   public void run() {
+    Consumer<ByteBuffer, ByteBuffer> kafka = null;
     try {
-      boolean again = true;
-      while (again) {
-        again = readWith(open.get());
-      }
+      do {
+        kafka = another(kafka);
+        while (step(kafka)) {
+          // Until this is closed, or another client is to be tried.
+        }
+      } while (!isClosed());
     } catch (Throwable e) {
       lock.lock();
       try {
@@ -357,39 +360,35 @@ final class CachedConsumer implements Runnable {
       }
     } finally {
       end();
+      close(kafka);
     }
   }
 
-  /** Read until this is closed; true if another client is to be tried. */
-  private boolean readWith(Consumer<ByteBuffer, ByteBuffer> kafka) throws InterruptedException {
-    try {
-      begin(kafka);
-      while (step(kafka)) {
-        // Until it is closed, or silent.
-      }
-    } finally {
-      lock.lock();
-      try {
-        client = null;
-      } finally {
-        lock.unlock();
-      }
-      kafka.close(CloseOptions.timeout(CLOSE));
-    }
+  /** Returns a new client that reads from where {@code old}, null at first, is left. */
+  private Consumer<ByteBuffer, ByteBuffer> another(Consumer<ByteBuffer, ByteBuffer> old) {
+    var next = open.get();
     lock.lock();
     try {
-      return !closed;
+      client = next;
+      assignmentChanged = true;
+      held.values().forEach(of -> of.seek = true);
     } finally {
       lock.unlock();
     }
+    close(old);
+    return next;
   }
 
-  private void begin(Consumer<ByteBuffer, ByteBuffer> kafka) {
+  private static void close(Consumer<?, ?> kafka) {
+    if (kafka != null) {
+      kafka.close(CloseOptions.timeout(CLOSE));
+    }
+  }
+
+  private boolean isClosed() {
     lock.lock();
     try {
-      client = kafka;
-      assignmentChanged = true;
-      held.values().forEach(of -> of.seek = true);
+      return closed;
     } finally {
       lock.unlock();
     }
@@ -399,6 +398,7 @@ final class CachedConsumer implements Runnable {
     lock.lock();
     try {
       closed = true;
+      client = null;
       counted.accept(-held.size());
       held.values().forEach(of -> of.start(of.head));
       changed.signalAll();
