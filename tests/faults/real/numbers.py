@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from bisect import bisect_left
+from contextlib import closing
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 PAUSE = 0.05
 """Seconds between two numbers of a partition."""
@@ -29,7 +30,8 @@ class NumberProducer:
         self.generation = generation
         self.times: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
         self.acknowledged: dict[int, int] = dict.fromkeys(self.times, 0)
-        self.failure = ""
+        self._misplaced: tuple[int, int, str] | None = None
+        self._servers = bootstrap_servers
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -51,7 +53,7 @@ class NumberProducer:
         self._stop.set()
         self._thread.join(30)
         assert self._producer.flush(60) == 0, "not all numbers were acknowledged"
-        assert not self.failure, self.failure
+        assert self._misplaced is None, self._around(*self._misplaced)
         assert self.acknowledged == {p: len(times) for p, times in self.times.items()}
         return dict(self.acknowledged)
 
@@ -90,5 +92,17 @@ class NumberProducer:
         number = json.loads(message.value() or b"{}")["number"]
         # A record that was written before its broker died, and was sent again, has no offset in its answer.
         if error is not None or offset not in {None, number}:
-            self.failure = f"partition {partition}: number {number} is at offset {offset}: {error}"
+            said = f"partition {partition}: number {number} is at offset {offset}: {error}"
+            self._misplaced = self._misplaced or (partition, number, said)
         self.acknowledged[partition] += 1
+
+    def _around(self, partition: int, number: int, said: str) -> str:
+        """What was said of a number, and what Kafka has where it should be."""
+        settings = {"bootstrap.servers": self._servers, "group.id": "unused", "enable.auto.commit": False}
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign([TopicPartition(self.topic, partition, max(0, number - 3))])
+            found = consumer.consume(7, timeout=10)
+        return f"{said}; it has " + ", ".join(
+            f"{record.offset()}: {(record.value() or b'').decode()} at {record.timestamp()[1]}"
+            for record in found
+        )
