@@ -10,6 +10,8 @@ from benchmarks.failover_deliveries import Notes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from muster.sinks import Batch
+
 
 class Noting:
     """Notes each batch below `folder` once its records are here."""
@@ -17,7 +19,7 @@ class Noting:
     def __init__(self, folder: str) -> None:
         self._notes = Notes(Path(folder))
 
-    def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
+    def __call__(self, batch_df: DataFrame, _batch: Batch) -> None:
         """Collect the batch, and note it."""
         table = batch_df.select("partition", "offset").toArrow()
         columns = (table.column(name).to_pylist() for name in ("partition", "offset"))

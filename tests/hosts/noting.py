@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from muster.sinks import Batch
+
 Place = tuple[str, int, int]
 """Topic, generation (which of the topics of that name), partition."""
 
@@ -27,7 +29,7 @@ class Noting:
         self._file = Path(folder) / "batches" / f"{consumer}@{host}-{incarnation}.jsonl"
         self._hang = Path(folder) / "hang" / consumer
 
-    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         """Note the batch."""
         began = time.time()
         table = batch_df.toArrow()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ from muster.handlers.parquet import ParquetHandler
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from muster.sinks import Batch, TopicPartition
 
 
 class HangsWhenAsked:
@@ -19,22 +23,40 @@ class HangsWhenAsked:
         self.write = ParquetHandler(path)
         self.trap = Path(trap)
 
-    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         if self.trap.exists():
             Path(f"{self.trap}.hangs").touch()
             threading.Event().wait()
-        self.write(batch_df, batch_id)
+        self.write(batch_df, batch)
 
 
 class FailsWhenAsked:
-    """Writes Parquet, but raises, once, when the file `trap` exists."""
+    """Writes Parquet, but raises, once, when the file `trap` exists. All that it is called with is noted in the file
+    `trap`.notes, a line of JSON each: the name, the partitions, and of a batch the attempt."""
 
     def __init__(self, path: str, trap: str) -> None:
         self.write = ParquetHandler(path)
         self.trap = Path(trap)
 
-    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+    def _note(self, name: str, partitions: Iterable[TopicPartition] = (), attempt: int = 0) -> None:
+        with Path(f"{self.trap}.notes").open("a", encoding="utf-8") as file:
+            file.write(json.dumps([name, sorted(partitions), attempt]) + "\n")
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+
+    def revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+
+    def standby(self, partitions: frozenset[TopicPartition]) -> None:
+        self._note("standby", partitions)
+
+    def close(self) -> None:
+        self._note("close")
+
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
+        self._note("batch", batch.ranges, batch.attempt)
         if self.trap.exists():
             self.trap.unlink()
             raise ValueError("the trap was set")
-        self.write(batch_df, batch_id)
+        self.write(batch_df, batch)

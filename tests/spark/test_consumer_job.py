@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -394,6 +395,8 @@ def test_a_failing_handler_restarts_the_query_and_loses_nothing(
     eventually(lambda: job.status()["errors"] == [], 60, "well again")
     assert job.status()["query_failures"] == 1
     assert dict(job.offsets_read()) == topic.expected(0, 1)
+    coordinator.assign(topic.name, mine(job, 0) | {1: "somebody-else"}, standbys={1: (job.consumer,)})
+    eventually(lambda: job.lists(topic.name) == ([0], [], []), 60, "given away")
     # SIGTERM to the whole process group, as a shell or a cluster manager sends it, is an end in order too.
     assert job.process is not None
     os.killpg(job.process.pid, signal.SIGTERM)
@@ -404,3 +407,13 @@ def test_a_failing_handler_restarts_the_query_and_loses_nothing(
         for p in psutil.process_iter(["environ"])
         if str(job.folder) in (p.info["environ"] or {}).get("JOB_DATA", "")
     ]
+    notes = [json.loads(line) for line in Path(f"{trap}.notes").read_text(encoding="utf-8").splitlines()]
+    for partition in (0, 1):
+        told = [name for name, partitions, _ in notes if [topic.name, partition] in partitions]
+        told = [name for name in told if name != "standby"]
+        assert (told[0], told[-1]) == ("assigned", "revoked")
+        assert set(told[1:-1]) == {"batch"}
+    assert [attempt for name, _, attempt in notes if name == "batch" and attempt != 1] == [2]
+    standbys = [partitions for name, partitions, _ in notes if name == "standby"]
+    assert standbys == [[[topic.name, 1]], []]
+    assert [name for name, *_ in notes].index("close") == len(notes) - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from muster.sinks import ParquetSink, batch_of, batch_ranges
+from muster.sinks import Batch, ParquetSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -24,8 +23,7 @@ def frame(spark: SparkSession, ranges: Ranges) -> DataFrame:
 
 
 def write(spark: SparkSession, sink: ParquetSink, ranges: Ranges) -> None:
-    with batch_of(ranges):
-        sink(frame(spark, ranges), 0)
+    sink(frame(spark, ranges), Batch(ranges))
 
 
 def rows(path: Path) -> Counter[tuple[str, int, int, str]]:
@@ -57,8 +55,8 @@ def test_a_recreated_topic_is_written_beside_the_old_one_and_both_are_read(
     ranges: Ranges = {("t", 0): (0, 10)}
     write(spark, ParquetSink(str(tmp_path)), ranges)
     for topic_id, begin in (("A", 0), ("B", 0), ("B", 5)):
-        with batch_of({("t", 0): (begin, 20)}, {"t": topic_id}):
-            ParquetSink(str(tmp_path))(frame(spark, {("t", 0): (begin, 20)}), 0)
+        batch = Batch({("t", 0): (begin, 20)}, {"t": topic_id})
+        ParquetSink(str(tmp_path))(frame(spark, {("t", 0): (begin, 20)}), batch)
     assert dict(rows(tmp_path)) == dict.fromkeys(expected({("t", 0): (0, 20)}), 2), "each topic has it once"
     back = spark.read.parquet(str(tmp_path))
     assert (back.count(), back.where("topic = 't' AND partition = 0").count()) == (40, 40)
@@ -78,8 +76,7 @@ def test_frames_that_a_handler_made_of_the_batch(spark: SparkSession, tmp_path: 
     ranges: Ranges = {("t", 0): (0, 100), ("t", 1): (0, 100)}
     made = frame(spark, ranges).repartition(3).where("offset % 2 = 0")  # mixed up, and not all of it
     for _ in range(2):
-        with batch_of(ranges):
-            sink.write(made.union(made.where("offset = 4")))  # one record that became two rows
+        sink(made.union(made.where("offset = 4")), Batch(ranges))  # one record that became two rows
     found = rows(tmp_path)
     assert len(found) == 100
     assert {count for (_, _, offset, _), count in found.items() if offset != 4} == {1}
@@ -89,33 +86,11 @@ def test_frames_that_a_handler_made_of_the_batch(spark: SparkSession, tmp_path: 
 def test_records_of_another_batch_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     sink = ParquetSink(str(tmp_path))
     ranges: Ranges = {("t", 0): (0, 10)}
-    with batch_of(ranges):
-        with pytest.raises(PySparkException, match="batch holds 0 to 9"):
-            sink.write(frame(spark, {("t", 0): (5, 15)}))
-        with pytest.raises(PySparkException, match="no column offset"):
-            sink.write(frame(spark, ranges).drop("offset"))
-        sink.write(frame(spark, ranges).where("offset < 0"))
+    with pytest.raises(PySparkException, match="batch holds 0 to 9"):
+        sink(frame(spark, {("t", 0): (5, 15)}), Batch(ranges))
+    with pytest.raises(PySparkException, match="no column offset"):
+        sink(frame(spark, ranges).drop("offset"), Batch(ranges))
+    sink(frame(spark, ranges).where("offset < 0"), Batch(ranges))
     assert not list(tmp_path.rglob("*.parquet")), "nothing is written by halves"
-    with pytest.raises(RuntimeError, match="no batch is at hand"):
-        sink.write(frame(spark, ranges))
     with pytest.raises(ValueError, match="not on a file system"):
         ParquetSink("s3://bucket/data")
-
-
-def test_the_ranges_are_known_where_the_handler_runs_and_only_there() -> None:
-    with batch_of({("t", 0): (3, 5), ("t", 1): (4, 4)}):
-        assert batch_ranges() == {("t", 0): (3, 5)}
-        elsewhere: list[str] = []
-
-        def look() -> None:
-            try:
-                batch_ranges()
-            except RuntimeError as error:
-                elsewhere.append(str(error))
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-        assert len(elsewhere) == 1
-    with pytest.raises(RuntimeError):
-        batch_ranges()

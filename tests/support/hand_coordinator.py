@@ -25,10 +25,18 @@ class HandCoordinator:
     group: str
     epochs: Counter[str] = field(default_factory=Counter)
 
-    def assign(self, topic: str, owners: Mapping[int, str]) -> int:
-        """Write the owners of a topic; returns the epoch."""
+    def assign(
+        self, topic: str, owners: Mapping[int, str], standbys: Mapping[int, tuple[str, ...]] | None = None
+    ) -> int:
+        """Write the owners of a topic, and who stands by; returns the epoch."""
         self.epochs[topic] += 1
-        node = TopicAssignment(self.kafka.bootstrap_servers, self.group, dict(owners), self.epochs[topic])
+        node = TopicAssignment(
+            self.kafka.bootstrap_servers,
+            self.group,
+            dict(owners),
+            self.epochs[topic],
+            standbys=dict(standbys or {}),
+        )
         self.write(topic, format_assignment(node))
         return self.epochs[topic]
 

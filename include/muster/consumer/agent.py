@@ -66,8 +66,9 @@ class View:
 class Agent:
     """The consumer `owner` as its threads see it. All methods are thread-safe and none blocks on I/O.
 
-    `claims` and `fencing` are those of `Ownership`. `clock` is monotonic, in seconds. What needs the ownership alone
-    goes straight to it: `locked` reads it, `change` changes it, and `wait_for` waits for a change of it.
+    `claims`, `fencing` and `announces` are those of `Ownership`. `clock` is monotonic, in seconds. What needs the
+    ownership alone goes straight to it: `locked` reads it, `change` changes it, and `wait_for` waits for a change of
+    it.
 
     Some things may be done only once ZooKeeper was read again, from a server that does not lag: taking partitions up
     after this consumer could not be relied on (`unblock_once_read`), and taking up again what was refused
@@ -79,6 +80,7 @@ class Agent:
     owner: str
     claims: bool = False
     fencing: bool = False
+    announces: bool = False
     clock: Callable[[], float] = time.monotonic
     wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
     """Is set whenever `reading_wanted` gets something."""
@@ -101,7 +103,7 @@ class Agent:
     """For each topic the transaction and epoch of what was older than what is known also after a sync."""
 
     def __post_init__(self) -> None:
-        self._ownership = Ownership(self.owner, self.claims, self.fencing)
+        self._ownership = Ownership(self.owner, self.claims, self.fencing, self.announces)
 
     @contextmanager
     def locked(self) -> Iterator[Ownership]:

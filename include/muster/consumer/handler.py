@@ -1,8 +1,8 @@
-"""The user's code: `process(batch_df, batch_id)`, found by its dotted path.
+"""The user's code: `process(batch_df, batch)`, found by its dotted path.
 
 The path names a function, or a class that is called with `handler_options` and gives a callable. It is called
 once for each batch that has records, in order; when it returns, the batch's offsets are committed, and when it
-raises, the query is restarted and the batch read again.
+raises, the query is restarted and the batch read again. What else it may have, `muster.consumer.serial_handler` says.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from muster.sinks.batch import Batch
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Handler = Callable[["DataFrame", int], None]
+Handler = Callable[["DataFrame", Batch], None]
+
+ASSIGNED, REVOKED, STANDBY, CLOSE = "assigned", "revoked", "standby", "close"
+_TAKES = {ASSIGNED: ["partitions"], REVOKED: ["partitions"], STANDBY: ["partitions"], CLOSE: []}
+"""Methods that a handler may have, with their arguments."""
 
 
 class HandlerError(ValueError):
@@ -52,11 +58,26 @@ def load_handler(path: str, options: Mapping[str, Any]) -> Handler:
     return cast(Handler, handler)
 
 
+def asks_to_know(handler: Handler) -> bool:
+    """Whether it has a method that is to be called with what it has, has no longer, or stands by for."""
+    return any(hasattr(handler, name) for name in (ASSIGNED, REVOKED, STANDBY))
+
+
 def _check(path: str, handler: Any) -> None:
     if not callable(handler):
         raise HandlerError(
-            f"handler {path!r}: a {type(handler).__name__} cannot be called with (batch_df, batch_id)"
+            f"handler {path!r}: a {type(handler).__name__} cannot be called with (batch_df, batch)"
         )
+    _check_call(path, handler, ["batch_df", "batch"])
+    for name, arguments in _TAKES.items():
+        if (method := getattr(handler, name, None)) is not None:
+            if not callable(method):
+                raise HandlerError(f"handler {path!r}: its {name!r} is no method; give it another name")
+            _check_call(f"{path}.{name}", method, arguments)
+
+
+def _check_call(path: str, handler: Any, arguments: list[str]) -> None:
+    """Raise `HandlerError` unless `handler` can be called with so many arguments, and is done when it returns."""
     called = handler if inspect.isroutine(handler) else type(handler).__call__
     if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         raise HandlerError(
@@ -67,10 +88,10 @@ def _check(path: str, handler: Any) -> None:
             f"handler {path!r}: is a generator, whose body would never run; remove the 'yield'"
         )
     try:
-        inspect.signature(handler).bind(None, 0)
+        inspect.signature(handler).bind(*arguments)
     except TypeError as error:
         raise HandlerError(
-            f"handler {path!r}: cannot be called with (batch_df, batch_id): {error}"
+            f"handler {path!r}: cannot be called with ({', '.join(arguments)}): {error}"
         ) from error
     except ValueError:
         return  # something compiled that does not tell its signature

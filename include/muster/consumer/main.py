@@ -11,6 +11,7 @@ started again before they are corrected), 70 when its JVM was gone.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -25,7 +26,7 @@ import muster
 from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.committer import Committer
-from muster.consumer.handler import Handler, HandlerError, load_handler
+from muster.consumer.handler import Handler, HandlerError, asks_to_know, load_handler
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import (
     Beat,
@@ -40,6 +41,7 @@ from muster.consumer.local_api import make_local_api
 from muster.consumer.output import keep_small, quiet
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
+from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
@@ -113,9 +115,11 @@ class Job:
 
     def __init__(self, settings: ConsumerSettings, handler: Handler) -> None:
         self._settings = settings
-        self._handler = handler
         self._ending = Ending()
-        self._agent = Agent(settings.consumer, claims=True, fencing=settings.fencing)
+        self._agent = Agent(
+            settings.consumer, claims=True, fencing=settings.fencing, announces=asks_to_know(handler)
+        )
+        self._handler = SerialHandler(handler, self._agent)
         self._loops: list[Loop] = []
         self._page = HttpServer(
             "status-page",
@@ -166,6 +170,10 @@ class Job:
         self._loop("zookeeper", self._watch.run, 2 * calls + STUCK_AFTER)
         self._loop("consul", self._registrar.run, 12 * settings.consul.timeout + STUCK_AFTER)
         self._loop("commit", self._committer.run, STUCK_AFTER)
+        if self._agent.announces:
+            self._loop(
+                "handler", self._handler.run, math.inf
+            )  # it waits for batches, and for the user's code
         spark = self._start_spark()
         if not self._ending.asked:
             self._supervisor = QuerySupervisor(
@@ -286,6 +294,7 @@ class Job:
         return self._query is None or self._query.join(timeout)
 
     def _leave(self) -> None:
+        self._handler.close()
         try:
             self._registrar.leave()
         except ConsulError as error:

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -29,7 +30,8 @@ from muster.consumer.agent import Agent
 from muster.consumer.connector import FORMAT
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
-from muster.sinks import batch_of
+from muster.core.model import TopicPartition
+from muster.sinks.batch import Batch, Range
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,9 @@ class QuerySupervisor:
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
+        self._tried: dict[TopicPartition, tuple[int, int]] = {}
+        """Where the last batch of a partition began, and how many times one that begins there was given to the
+        handler."""
         for key, value in SCRATCH.items():
             spark.conf.set(key, value)
 
@@ -138,8 +143,7 @@ class QuerySupervisor:
         processed = False
         try:
             if not plan.empty:
-                with batch_of(plan.ranges, plan.topic_ids):
-                    self._handler(frame, batch_id)
+                self._handler(frame, Batch(plan.ranges, plan.topic_ids, self._attempt(plan.ranges)))
             processed = True
         except Exception as error:
             self._error = f"the handler failed: {cause(error)}"
@@ -149,6 +153,14 @@ class QuerySupervisor:
             self._agent.batch_done(plan, processed)
         if processed and not plan.empty:
             self._agent.problem(PROBLEM, None)
+
+    def _attempt(self, ranges: Mapping[TopicPartition, Range]) -> int:
+        """How many times a batch that begins where one of these does is given to the handler, with this one."""
+        for tp, (begin, end) in ranges.items():
+            before = self._tried.get(tp)
+            if begin < end:
+                self._tried[tp] = (begin, before[1] + 1 if before is not None and before[0] == begin else 1)
+        return max(self._tried[tp][1] for tp, (begin, end) in ranges.items() if begin < end)
 
 
 def cause(error: BaseException) -> str:

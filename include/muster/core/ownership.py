@@ -19,6 +19,8 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
+- `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not any
+  more. For a handler that does not ask to know both are so from the start.
 
 State Transitions
 -----------------
@@ -29,7 +31,8 @@ Each partition is *closed* (not held), *starting*, *running* or *closing*:
 - starting -> running: the planner planned a batch that holds the partition.
 - running -> starting: the planner planned without it, or the query ended.
 - starting, running -> closing: it is no longer wanted, or the assignment names another place or another topic.
-- closing -> closed: it may not be read, nothing is outstanding, and no claim is under way (see below).
+- closing -> closed: it may not be read, nothing is outstanding, the handler knows, and no claim is under way (see
+  below).
 
 Invariants
 ----------
@@ -61,7 +64,10 @@ Invariants
    without committing, and nothing that is known of them counts for the new ones. While Kafka has the topic under
    another id than the assignment, it is neither offered nor committed. A topic whose id is not known is whatever has
    its name; it gets the id that the assignment first names.
-9. A plan continues where the one before ended, or states where and why it does not (a *jump*): there is no silent
+9. To a handler that asks to know, a partition is announced after its claim and before it is offered, and withdrawn
+   when it may not be read any more and before it is closed. Announcing begins in the step that notes it: what began
+   before the partition turned to *closing* is withdrawn as well.
+10. A plan continues where the one before ended, or states where and why it does not (a *jump*): there is no silent
    gap.
 """
 
@@ -206,6 +212,8 @@ class _Partition:
     claimed: bool = True
     claiming: bool = False
     """A claim has begun and has not ended: it may still fence off the owner of that time."""
+    announced: bool = True
+    withdrawn: bool = True
     refused: bool = False
     """What was processed is not to be committed."""
     closing: bool = False
@@ -232,7 +240,8 @@ class _Partition:
     @property
     def closed(self) -> bool:
         """Whether nothing holds it open any more."""
-        return self.closing and not (self.may_be_read or self.outstanding or self.claiming)
+        held_open = self.may_be_read or self.outstanding or self.claiming or not self.withdrawn
+        return self.closing and not held_open
 
     @property
     def position(self) -> int | None:
@@ -242,7 +251,8 @@ class _Partition:
     @property
     def offerable(self) -> bool:
         """Whether the planner may put it in the next batch."""
-        return self.claimed and not self.closing and (self.planned is not None or not self.outstanding)
+        ready = self.claimed and self.announced and not self.closing
+        return ready and (self.planned is not None or not self.outstanding)
 
     def due(self, offset: int) -> Due:
         """`offset`, to be committed."""
@@ -255,12 +265,16 @@ class Ownership:
     `blocks` are the reasons why nothing is taken up (isolation, stopping, being replaced); they add up. Without a
     query nothing is read, so then partitions close as soon as their commits are acknowledged.
     `claims`: partitions have to be claimed before they are offered. `fencing`: the broker refuses late commits.
+    `announces`: the handler asks to know what it has.
     """
 
-    def __init__(self, owner: str, claims: bool = False, fencing: bool = False) -> None:
+    def __init__(
+        self, owner: str, claims: bool = False, fencing: bool = False, announces: bool = False
+    ) -> None:
         self.owner = owner
         self._claims = claims
         self._fencing = fencing
+        self._announces = announces
         self.topics: dict[str, Topic] = {}
         self.held: dict[TopicPartition, _Partition] = {}
         self.refused: set[TopicPartition] = set()
@@ -611,6 +625,52 @@ class Ownership:
             self.topics[name] = replace(topic, kafka_id=kafka_id, gone=gone or (topic.gone and not kafka_id))
         self._settle({name})
 
+    # -- from the handler ---------------------------------------------------------------------------------
+
+    @property
+    def to_announce(self) -> dict[TopicPartition, int]:
+        """What is to be announced to the handler, with the claim epochs."""
+        return {
+            tp: p.claim_epoch
+            for tp, p in self.held.items()
+            if p.claimed and not p.announced and p.withdrawn and not p.closing
+        }
+
+    @property
+    def to_withdraw(self) -> dict[TopicPartition, int]:
+        """What is to be withdrawn from the handler, with the claim epochs."""
+        return {
+            tp: p.claim_epoch
+            for tp, p in self.held.items()
+            if p.closing and not p.withdrawn and not p.may_be_read
+        }
+
+    def begin_announcing(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
+        """Note that these begin to be announced to the handler."""
+        for tp, claim_epoch in claim_epochs.items():
+            if partition := self._claimed_as(tp, claim_epoch):
+                partition.withdrawn = False
+
+    def announced(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
+        """Take note that these were announced to the handler."""
+        for tp, claim_epoch in claim_epochs.items():
+            if partition := self._claimed_as(tp, claim_epoch):
+                partition.announced = True
+
+    def withdrawn(self, claim_epochs: Mapping[TopicPartition, int]) -> None:
+        """Take note that these were withdrawn from the handler, or were not announced after all."""
+        for tp, claim_epoch in claim_epochs.items():
+            if partition := self._claimed_as(tp, claim_epoch):
+                partition.withdrawn = True
+        self._settle({topic for topic, _ in claim_epochs})
+
+    @property
+    def standing_by(self) -> frozenset[TopicPartition]:
+        """What this consumer stands by for."""
+        if self.blocks:
+            return frozenset()
+        return frozenset((name, p) for name, topic in self.topics.items() for p in topic.standby)
+
     # -- what follows -------------------------------------------------------------------------------------
 
     def _settle(self, names: Collection[str] | None = None) -> None:
@@ -636,7 +696,9 @@ class Ownership:
             for tp in ((name, number) for number in self._wanted(topic)):
                 if topic.source is not None and tp not in self.held and tp not in self.refused:
                     self._taken_up += 1
-                    self.held[tp] = _Partition(topic.source, self._taken_up, claimed=not self._claims)
+                    self.held[tp] = _Partition(
+                        topic.source, self._taken_up, claimed=not self._claims, announced=not self._announces
+                    )
 
     def _wanted(self, topic: Topic) -> frozenset[int]:
         return frozenset() if self.blocks or topic.gone else topic.assigned

@@ -14,6 +14,8 @@ from muster.sinks.parquet import expand
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from muster.sinks.batch import Batch
+
 
 class ParquetHandler:
     """Appends each batch to the Parquet data set at `path`, in a folder of its own, `writer=[UUID]`.
@@ -32,7 +34,7 @@ class ParquetHandler:
         self.path = f"{expand(path).rstrip('/')}/writer={uuid.uuid4()}"
         self.files = files
 
-    def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
+    def __call__(self, batch_df: DataFrame, _batch: Batch) -> None:
         """Write one batch."""
         frame = batch_df if self.files is None else batch_df.coalesce(self.files)
         frame.write.mode("append").parquet(self.path)

@@ -159,7 +159,7 @@ class ConsumersSettings(_Settings):
     """The consumers that Airflow runs for a cluster.
 
     `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
-    `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
+    `handler` is the dotted path of `process(batch_df, batch)`, or of a class that is called with
     `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
     `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
     cluster's own.

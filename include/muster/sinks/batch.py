@@ -1,56 +1,80 @@
-"""Which offsets the batch holds that a handler is working on.
+"""What a handler is given beside the DataFrame: which batch it is.
 
-They are what was planned, not what the rows show: a range `(from, to)` may hold offsets without a record, and a
-handler may drop rows. So the ranges of one partition's batches follow one another without a gap.
+Spark's own `batch_id` says nothing here. Kafka's group has the position, so a consumer's query begins without a past
+whenever it is started, and its batches are numbered from 0 again. A sink that remembers numbers would take new
+records for old ones, and leave them out. So a batch is named by the offsets that it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
+from typing import NoReturn
 
 from muster.core.model import TopicPartition
 
 Range = tuple[int, int]
 """Offsets from the first up to, not including, the second."""
 
-NO_IDS: Mapping[str, str] = MappingProxyType({})
 
-_RANGES: ContextVar[Mapping[TopicPartition, Range] | None] = ContextVar("muster_batch_ranges", default=None)
-_TOPIC_IDS: ContextVar[Mapping[str, str]] = ContextVar("muster_batch_topic_ids", default=NO_IDS)
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The batch that a handler works on: `process(batch_df, batch)`.
 
+    `ranges` are the offsets `(from, to)` by topic and partition, as they were planned, not what the rows show: a
+    range may hold offsets without a record, and a handler may drop rows. So the ranges of one partition's batches
+    follow one another without a gap. Partitions without an offset in the batch are left out.
 
-def batch_ranges() -> dict[TopicPartition, Range]:
-    """The offsets `(from, to)` of each partition in the batch, partitions without any left out.
+    `topic_ids` are Kafka's ids of the topics, as far as they are known: a topic that is deleted and created again
+    under its name has another id, and its offsets are no range of the old one.
 
-    To be called in the handler's own thread. Raises RuntimeError where no batch is at hand.
+    `attempt` counts from 1 how many times this process has given these records to the handler: more than once if it
+    has raised. The batch that comes again may hold more records than the one before it.
+
+    It is not Spark's integer `batch_id`, and raises TypeError where it is used as a number.
     """
-    ranges = _RANGES.get()
-    if ranges is None:
-        raise RuntimeError(
-            "no batch is at hand: call this in the handler's own thread, or, in a test of a handler, within "
-            "'with muster.sinks.batch_of({(topic, partition): (from, to)}):'"
+
+    ranges: Mapping[TopicPartition, Range]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+
+    def __post_init__(self) -> None:
+        held = {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}
+        object.__setattr__(self, "ranges", MappingProxyType(held))
+        object.__setattr__(self, "topic_ids", MappingProxyType(dict(self.topic_ids)))
+
+    @cached_property
+    def id(self) -> str:
+        """32 hexadecimal digits: the same for the same offsets of the same topics, and for nothing else."""
+        held = sorted((*tp, *offsets, self.topic_ids.get(tp[0], "")) for tp, offsets in self.ranges.items())
+        return hashlib.sha256(json.dumps(held).encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        """Its `id`, so that a text or a path with the batch in it names these records."""
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it holds the same records. Raises TypeError beside a number."""
+        if isinstance(other, Batch):
+            return self.id == other.id
+        return self._no_number() if isinstance(other, int | float) else NotImplemented
+
+    def __hash__(self) -> int:
+        """By its `id`."""
+        return hash(self.id)
+
+    def _no_number(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "the second argument of a handler is a muster.sinks.Batch, not Spark's batch_id: numbers of batches "
+            "begin at 0 again with each start of the query, so they name no batch. Use batch.id, a text that names "
+            "these records, or batch.ranges, their offsets"
         )
-    return {tp: (begin, end) for tp, (begin, end) in ranges.items() if begin < end}
 
-
-def batch_topic_ids() -> dict[str, str]:
-    """Kafka's ids of the topics in the batch, as far as they are known.
-
-    A topic that is deleted and created again under its name has another id, and its offsets begin again: they are no
-    range of the old topic. To be called in the handler's own thread.
-    """
-    return dict(_TOPIC_IDS.get())
-
-
-@contextmanager
-def batch_of(ranges: Mapping[TopicPartition, Range], topic_ids: Mapping[str, str] = NO_IDS) -> Iterator[None]:
-    """Within this block `batch_ranges` gives `ranges`, and `batch_topic_ids` gives `topic_ids`."""
-    tokens = _RANGES.set(ranges), _TOPIC_IDS.set(topic_ids)
-    try:
-        yield
-    finally:
-        _RANGES.reset(tokens[0])
-        _TOPIC_IDS.reset(tokens[1])
+    __int__ = __index__ = __float__ = __bool__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _no_number
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = _no_number

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muster.core.model import TopicPartition
-from muster.sinks.batch import Range, batch_ranges, batch_topic_ids
+from muster.sinks.batch import Batch, Range
 from muster.sinks.partition_folder import (
     PartitionFolder,
     SinkError,
@@ -45,8 +45,8 @@ Written = dict[tuple[TopicPartition, Range], list[Path]]
 class ParquetSink:
     """Writes each batch below `path`, `topic=[TOPIC]/partition=[N]/[FIRST]-[LAST].parquet`; offsets are inclusive.
 
-    As a handler it writes every batch as it is. Within a handler, `write` takes what was made of the batch, as long
-    as `topic`, `partition` and `offset` are still there; a record may have become no row, or several.
+    As a handler it writes every batch as it is. Within a handler it takes what was made of the batch, as long as
+    `topic`, `partition` and `offset` are still there; a record may have become no row, or several.
 
     A batch that comes again is left out as far as it stands there, by its offsets, from any writer and wherever
     that batch began and ended. For what that takes of the file system see `muster.sinks.partition_folder`. A topic
@@ -61,18 +61,14 @@ class ParquetSink:
         self.compression = compression
         self._folders: dict[tuple[TopicPartition, str], PartitionFolder] = {}
 
-    def __call__(self, batch_df: DataFrame, _batch_id: int) -> None:
-        """Write one batch."""
-        self.write(batch_df)
-
-    def write(self, frame: DataFrame) -> None:
-        """Write `frame`, made of the batch at hand.
+    def __call__(self, frame: DataFrame, batch: Batch) -> None:
+        """Write `frame`, which is `batch`, or was made of it.
 
         Raises `SinkError` if it cannot be written, and what Spark raises if `frame` cannot be computed.
         """
         pieces: dict[TopicPartition, list[Range]] = {}
-        ranges, topic_ids = batch_ranges(), batch_topic_ids()
-        folders = {tp: self._folder(tp, topic_ids.get(tp[0], "")) for tp in ranges}
+        ranges = dict(batch.ranges)
+        folders = {tp: self._folder(tp, batch.topic_ids.get(tp[0], "")) for tp in ranges}
         for tp, held in ranges.items():
             missing = folders[tp].missing(held)
             if missing != [held]:
@@ -250,7 +246,7 @@ def _check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartit
     if offsets.min() < begin or offsets.max() >= end:
         raise SinkError(
             f"topic {tp[0]!r}, partition {tp[1]}: rows with offsets {offsets.min()} to {offsets.max()}, but the "
-            f"batch holds {begin} to {end - 1}; write what was made of the batch at hand, and nothing else"
+            f"batch holds {begin} to {end - 1}; write what was made of this batch, and nothing else"
         )
 
 

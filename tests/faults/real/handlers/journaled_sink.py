@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.sinks import ParquetSink, batch_ranges
+from muster.sinks import Batch, ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,9 +25,9 @@ class JournaledSink(ParquetSink):
         super().__init__(path)
         self._journal = Path(journal) / f"{os.getpid()}-{uuid.uuid4().hex}.jsonl"
 
-    def __call__(self, batch_df: DataFrame, batch_id: int) -> None:
+    def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         """Note the batch, and write it."""
-        ranges = [[partition, *held] for (_, partition), held in batch_ranges().items()]
+        ranges = [[partition, *held] for (_, partition), held in batch.ranges.items()]
         with self._journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"pid": os.getpid(), "at": time.time(), "ranges": ranges}) + "\n")
-        super().__call__(batch_df, batch_id)
+        super().__call__(batch_df, batch)
