@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from muster.consumer import main as job
 from muster.consumer.agent import Agent
+from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, Offsets
@@ -62,7 +63,7 @@ class LightQuery(QuerySupervisor):
         self,
         spark: SparkSession,
         agent: Agent,
-        handler: job.Handler,
+        handler: Handler,
         local_api: str,
         trigger_interval: float,
         name: str,

@@ -21,7 +21,7 @@ from devstack.connector import connector_jar
 from devstack.guard import guard
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from muster.settings.consumer import ConsumerSettings
+from muster.settings.consumer import ConsumerSettings, TopicHandler
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = "job-test"
@@ -46,6 +46,7 @@ class ConsumerJob:
     folder: Path
     handler: str = "muster.handlers.parquet.ParquetHandler"
     options: dict[str, Any] = field(default_factory=dict)
+    handlers: dict[str, TopicHandler] = field(default_factory=dict)
     service: str = SERVICE
     graceful_timeout: float = 30
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -74,6 +75,7 @@ class ConsumerJob:
             kafka=self.servers.kafka,
             handler=self.handler,
             handler_options={"path": "${JOB_DATA}", **self.options},
+            handlers=self.handlers,
             metadata={"zone": "here"},
             graceful_timeout=self.graceful_timeout,
             log_file=str(self.log),

@@ -16,8 +16,8 @@ PARTITIONS = 3
 class Topic:
     """A real topic, and how many records were written to each partition."""
 
-    def __init__(self, kafka: KafkaSettings, group: str) -> None:
-        self.name = f"t-{uuid.uuid4().hex[:8]}"
+    def __init__(self, kafka: KafkaSettings, group: str, prefix: str = "t") -> None:
+        self.name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         self.written = dict.fromkeys(range(PARTITIONS), 0)
         self._config = {"bootstrap.servers": kafka.bootstrap_servers}
         admin = AdminClient(self._config)

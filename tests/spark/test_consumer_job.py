@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pyarrow.dataset
 import pytest
 
 from devstack.server import Server
@@ -20,12 +21,17 @@ from muster.consumer.measures import STALLED_AFTER
 from muster.consumer.output import LARGEST
 from muster.core.wire import assignment_path
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.consumer import TopicHandler
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
 from tests.support.hand_coordinator import HandCoordinator, coordinating
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ALSO = TopicHandler(
+    handler="muster.handlers.parquet.ParquetHandler", handler_options={"path": "${JOB_DATA}-also"}
+)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +107,7 @@ def others(make_job: Callable[..., ConsumerJob], folder: Path) -> dict[str, Cons
         "killed": make_job("killed"),
         "hangs": trapped("hangs", "HangsWhenAsked", graceful_timeout=2),
         "twice": make_job("twice"),
-        "fails": trapped("fails", "FailsWhenAsked"),
+        "fails": trapped("fails", "FailsWhenAsked", handlers={"also-.*": ALSO}),
     }
 
 
@@ -380,21 +386,29 @@ def test_a_failing_handler_restarts_the_query_and_loses_nothing(
     coordinator: HandCoordinator,
     eventually: Eventually,
     folder: Path,
+    kafka: KafkaSettings,
 ) -> None:
     trap, job = folder / "fails", others["fails"]
+    also = Topic(kafka, coordinator.group, "also")
     coordinator.assign(topic.name, mine(job, 0, 1))
+    coordinator.assign(also.name, mine(job, 0))
     topic.produce(20)
     eventually(lambda: topic.committed() == {0: 20, 1: 20, 2: None}, 120, "committed")
     trap.touch()
     topic.produce(20)
+    also.produce(30)
     eventually(
         lambda: any("ValueError: the trap was set" in error for error in job.status()["errors"]), 60, "error"
     )
     print(job.status()["errors"])
     eventually(lambda: topic.committed() == {0: 40, 1: 40, 2: None}, 90, "read again")
+    eventually(lambda: also.committed()[0] == 30, 60, "the other handler's committed")
     eventually(lambda: job.status()["errors"] == [], 60, "well again")
     assert job.status()["query_failures"] == 1
     assert dict(job.offsets_read()) == topic.expected(0, 1)
+    elsewhere = pyarrow.dataset.dataset(f"{job.data}-also", format="parquet", partitioning="hive").to_table()
+    assert sorted(elsewhere.column("offset").to_pylist()) == list(range(30))
+    assert set(elsewhere.column("topic").to_pylist()) == {also.name}
     coordinator.assign(topic.name, mine(job, 0) | {1: "somebody-else"}, standbys={1: (job.consumer,)})
     eventually(lambda: job.lists(topic.name) == ([0], [], []), 60, "given away")
     # SIGTERM to the whole process group, as a shell or a cluster manager sends it, is an end in order too.

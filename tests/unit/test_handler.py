@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.consumer.handler import HandlerError, load_handler
+from muster.consumer.handler import HandlerError, Handlers, load_handler
 from muster.handlers.parquet import ParquetHandler
 
 HERE = __name__
@@ -58,6 +58,12 @@ number = 3
 
 def test_a_function() -> None:
     assert load_handler(f"{HERE}.function", {}) is function
+
+
+def test_first_expression_that_matches_the_whole_topic_names_its_handler() -> None:
+    handlers = Handlers(("flights", "flights-.*", ".*"), (function, function, function, function))
+    assert [handlers.number_of(topic) for topic in ("flights", "flights-eu", "trains")] == [0, 1, 2]
+    assert Handlers(("flights",), (function, function)).number_of("flights-eu") == 1
 
 
 def test_a_class_is_made_with_its_options() -> None:

@@ -57,7 +57,7 @@ class Consumer:
     def __init__(self) -> None:
         self.agent = Agent(ME, announces=True)
         self.noting = Noting()
-        self.handler = SerialHandler(self.noting, self.agent)
+        self.handler = SerialHandler([self.noting], self.agent)
         self.token = self.agent.query_started()
         self.ends: dict[int, int] = {}
         self.zxid = 0
@@ -187,7 +187,7 @@ def test_failing_assigned_is_a_problem_and_called_again(consumer: Consumer, even
     consumer.noting.fail.add("assigned")
     consumer.assign(0)
     eventually(lambda: len(consumer.noting.calls) > 1, 10, "called again")
-    assert "OSError: no room" in consumer.problems()["handler.assigned"]
+    assert "OSError: no room" in consumer.problems()["Noting.assigned"]
     assert consumer.offered() == set()
     consumer.noting.fail.clear()
     eventually(lambda: consumer.offered() == {0}, 10, "offered")
@@ -201,12 +201,12 @@ def test_failing_assigned_and_failing_revoked_hold_up_no_close(
     eventually(lambda: consumer.offered() == {0}, 10, "offered")
     consumer.noting.fail |= {"assigned", "revoked"}
     consumer.assign(0, 1)
-    eventually(lambda: "handler.assigned" in consumer.problems(), 10, "fails")
+    eventually(lambda: "Noting.assigned" in consumer.problems(), 10, "fails")
     consumer.agent.block(STOPPING)
     eventually(lambda: consumer.held() == set(), 10, "closed")
     assert ("revoked", [0]) in consumer.noting.calls
     assert ("revoked", [1]) not in consumer.noting.calls
-    assert "OSError: no room" in consumer.problems()["handler.revoked"]
+    assert "OSError: no room" in consumer.problems()["Noting.revoked"]
 
 
 def test_standby_is_told_whenever_it_changes(consumer: Consumer, eventually: Eventually) -> None:
@@ -226,3 +226,26 @@ def test_close_is_last(consumer: Consumer, eventually: Eventually) -> None:
     consumer.handler.close()
     assert [name for name, _ in consumer.noting.calls][-1] == "close"
     assert ("revoked", [0]) in consumer.noting.calls
+
+
+def test_each_handler_knows_of_its_own_topics() -> None:
+    here, there = Noting(), Noting()
+    agent = Agent(ME, announces=True, handler_of=lambda topic: int(topic == "u"))
+    handler = SerialHandler([here, there], agent)
+    loop = Loop("handler", handler.run, 60.0, Ending())
+    loop.start()
+    here.fail.add("assigned")
+    for topic, standby in (("t", 1), ("u", 2)):
+        agent.assigned(topic, TopicAssignment("k", "g", {0: ME}, 1, standbys={standby: (ME,)}), 1)
+    with agent.locked() as own:
+        offerable = {("t", 0): own.held["t", 0], ("u", 0): own.held["u", 0]}
+    assert agent.wait_for(lambda _: offerable["u", 0].offerable, 10), "one that raises holds up no other"
+    assert not offerable["t", 0].offerable
+    handler(None, Batch({("u", 0): (0, 1)}))  # type: ignore[arg-type]
+    handler.close()
+    assert loop.join(10)
+    assert here.calls[0] == ("assigned", [0])
+    assert ("standby", [1]) in here.calls
+    assert {("assigned", (0,)), ("standby", (2,)), ("batch", (0,))} <= {(n, tuple(p)) for n, p in there.calls}
+    assert here.calls[-1] == there.calls[-1] == ("close", [])
+    assert ("batch", [0]) not in here.calls

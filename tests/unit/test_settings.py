@@ -53,6 +53,16 @@ def test_earlier_name_of_long_poll_timeout_is_accepted(tmp_path: Path) -> None:
         ("tick: soon", "tick", "'20s'"),
         ("long_poll_timeout: 0.1", "long_poll_timeout", "greater than or equal to 1"),
         ("consumers: {handler: nodots}", "consumers.handler", "dotted path"),
+        (
+            "consumers: {handler: a.b, handlers: {'a(': {handler: a.b}}}",
+            "consumers.handlers.a(.[key]",
+            "not a regular",
+        ),
+        (
+            "consumers: {handler: a.b, handlers: {t: {handler: b}}}",
+            "consumers.handlers.t.handler",
+            "dotted path",
+        ),
         ("consumers: {handler: a.b, count: -1}", "consumers.count", "greater than or equal to 0"),
         (
             "consumers: {handler: a.b, cuont: 3}",

@@ -128,6 +128,10 @@ class SimulatedAgent:
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
 
+    def handler_of(self, topic: str) -> int:
+        """That of trains is another one than that of all others."""
+        return int(topic.endswith("trains"))
+
     def hold(self, topic: str, partitions: Iterable[int], servers: str = SERVERS, topic_id: str = "") -> None:
         """From now on exactly `partitions` of `topic` may be read."""
         self._topics[topic] = TopicOffer(Source(servers, "g", topic_id), frozenset(partitions))
@@ -168,6 +172,24 @@ def planner_of(agent: SimulatedAgent, logs: dict[str, Log], clock: Clock, most: 
 def plan(planner: Planner, start: dict) -> dict:  # type: ignore[type-arg]
     """A planning as the connector sees it: text in, text out."""
     return json.loads(json.dumps(planner.next(start, 2).offset))  # type: ignore[no-any-return]
+
+
+def test_batch_holds_topics_of_one_handler_and_those_with_records_take_turns(
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+) -> None:
+    topics = (T, "day-trains", "night-trains")
+    for topic in topics:
+        agent.hold(topic, [0])
+        logs[SERVERS].bounds[topic, 0] = (0, 5)
+    first = plan(planner, {})
+    assert first == {T: {"0": [0, 5]}, "day-trains": {"0": [0, 0]}, "night-trains": {"0": [0, 0]}}
+    logs[SERVERS].bounds[T, 0] = (0, 7)
+    second = plan(planner, first)
+    assert second == {T: {"0": [5, 5]}, "day-trains": {"0": [0, 5]}, "night-trains": {"0": [0, 5]}}
+    third = plan(planner, second)
+    assert third == {T: {"0": [5, 7]}, "day-trains": {"0": [5, 5]}, "night-trains": {"0": [5, 5]}}
+    logs[SERVERS].bounds[T, 0] = (0, 9)
+    assert plan(planner, third)[T] == {"0": [7, 9]}, "without a turn for those that have nothing"
 
 
 def test_a_batch_after_the_other(planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]) -> None:

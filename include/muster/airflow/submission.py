@@ -139,6 +139,7 @@ def consumer_settings(
         kafka=connections.kafka(of.kafka or cluster.kafka),
         handler=of.handler,
         handler_options=of.handler_options,
+        handlers=of.handlers,
         metadata=of.metadata,
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,

@@ -81,6 +81,8 @@ class Agent:
     claims: bool = False
     fencing: bool = False
     announces: bool = False
+    handler_of: Callable[[str], int] = lambda _topic: 0
+    """The number of a topic's handler."""
     clock: Callable[[], float] = time.monotonic
     wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
     """Is set whenever `reading_wanted` gets something."""

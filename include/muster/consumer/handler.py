@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from muster.settings.consumer import ConsumerSettings
 from muster.sinks.batch import Batch
 
 if TYPE_CHECKING:
@@ -26,6 +29,27 @@ _TAKES = {ASSIGNED: ["partitions"], REVOKED: ["partitions"], STANDBY: ["partitio
 
 class HandlerError(ValueError):
     """The handler cannot be used; the message names its path and what to do."""
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The handlers of a consumer: those of the topics that regular expressions match whole, and last that of the
+    others."""
+
+    patterns: tuple[str, ...]
+    all: tuple[Handler, ...]
+
+    def number_of(self, topic: str) -> int:
+        """Which of `all` is for `topic`."""
+        found = (n for n, pattern in enumerate(self.patterns) if re.fullmatch(pattern, topic))
+        return next(found, len(self.patterns))
+
+
+def load_handlers(settings: ConsumerSettings) -> Handlers:
+    """Import the handlers of a consumer. Raises `HandlerError`."""
+    of_topics = [load_handler(one.handler, one.handler_options) for one in settings.handlers.values()]
+    last = load_handler(settings.handler, settings.handler_options)
+    return Handlers(tuple(settings.handlers), (*of_topics, last))
 
 
 def load_handler(path: str, options: Mapping[str, Any]) -> Handler:

@@ -26,7 +26,7 @@ import muster
 from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.committer import Committer
-from muster.consumer.handler import Handler, HandlerError, asks_to_know, load_handler
+from muster.consumer.handler import HandlerError, Handlers, asks_to_know, load_handlers
 from muster.consumer.http_server import HttpServer
 from muster.consumer.lifecycle import (
     Beat,
@@ -76,8 +76,7 @@ def main() -> None:
     try:
         settings = ConsumerSettings.from_environment()
         os.environ.pop(VARIABLE)  # it holds secrets, which what the handler starts need not inherit
-        handler = load_handler(settings.handler, settings.handler_options)
-        job = Job(_placed(settings), handler)
+        job = Job(_placed(settings), load_handlers(settings))
     except (ValueError, HandlerError) as error:
         log.error("%s", error)  # noqa: TRY400  the message says it all
         sys.exit(2)
@@ -113,13 +112,17 @@ def _own_address(consul_host: str) -> str:
 class Job:
     """One consumer, from start to end. Raises OSError if its ports are unavailable."""
 
-    def __init__(self, settings: ConsumerSettings, handler: Handler) -> None:
+    def __init__(self, settings: ConsumerSettings, handlers: Handlers) -> None:
         self._settings = settings
         self._ending = Ending()
         self._agent = Agent(
-            settings.consumer, claims=True, fencing=settings.fencing, announces=asks_to_know(handler)
+            settings.consumer,
+            claims=True,
+            fencing=settings.fencing,
+            announces=any(asks_to_know(handler) for handler in handlers.all),
+            handler_of=handlers.number_of,
         )
-        self._handler = SerialHandler(handler, self._agent)
+        self._handler = SerialHandler(handlers.all, self._agent)
         self._loops: list[Loop] = []
         self._page = HttpServer(
             "status-page",

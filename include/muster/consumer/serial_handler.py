@@ -1,4 +1,4 @@
-"""Calls the handler for one thing at a time: a batch, or what it asks to know.
+"""Calls the handlers for one thing at a time: a batch, or what they ask to know.
 
 A handler that is an object may have, besides being callable, any of these methods:
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from muster.consumer.handler import ASSIGNED, CLOSE, REVOKED, STANDBY, Handler
@@ -39,22 +39,26 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 
 class SerialHandler:
-    """`handler`, informed of what `agent` has. `run` is the loop that informs it, until `close`."""
+    """`handlers`, by the numbers that `agent` has for topics, each informed of what the agent has of its topics.
 
-    def __init__(self, handler: Handler, agent: Agent) -> None:
-        self._handler = handler
+    `run` is the loop that informs them, until `close`.
+    """
+
+    def __init__(self, handlers: Sequence[Handler], agent: Agent) -> None:
+        self._handlers = handlers
         self._agent = agent
         self._turn = threading.Lock()
         self._stopped = threading.Event()
         self._standing_by: frozenset[TopicPartition] = frozenset()
 
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
-        """Give it a batch. Raises what it raises."""
+        """Give a batch, all of which has one handler, to that. Raises what it raises."""
+        (number,) = {self._agent.handler_of(topic) for topic, _ in batch.ranges}
         with self._turn:
-            self._handler(frame, batch)
+            self._handlers[number](frame, batch)
 
     def run(self, beat: Beat) -> None:
-        """Inform it whenever there is something new."""
+        """Inform them whenever there is something new."""
         pause = 0.0
         while not self._stopped.is_set():
             beat()
@@ -63,42 +67,60 @@ class SerialHandler:
                 self._agent.wait_for(lambda own: bool(own.to_withdraw), pause)
 
     def close(self) -> None:
-        """Let it end. To be called when no batch is with the handler and none will be."""
+        """Let them end. To be called when no batch is with the handler and none will be."""
         self._stopped.set()
         with self._turn:
-            self._call(CLOSE)
+            for number in range(len(self._handlers)):
+                self._call(number, CLOSE)
 
     def _news(self, own: Ownership) -> bool:
         return bool(own.to_announce or own.to_withdraw) or own.standing_by != self._standing_by
 
     def _inform(self) -> bool:
-        """Call it for all that is new; False if that is to be tried again."""
+        """Call them for all that is new; False if some of it is to be tried again."""
+        all_taken = True
         with self._turn:
             with self._agent.locked() as own:
                 gone, here, standing_by = own.to_withdraw, own.to_announce, own.standing_by
                 own.begin_announcing(here)
-            if gone:
-                self._call(REVOKED, gone)
-                with self._agent.change() as own:
-                    own.withdrawn(gone)
-            taken = not here or self._call(ASSIGNED, here)
+            for number, partitions in self._by_handler(gone):
+                self._call(number, REVOKED, partitions)
             with self._agent.change() as own:
-                (own.announced if taken else own.withdrawn)(here)
-            if standing_by != self._standing_by:
-                self._standing_by = standing_by
-                self._call(STANDBY, dict.fromkeys(standing_by, 0))
-            return taken
+                own.withdrawn(gone)
+            for number, partitions in self._by_handler(here):
+                taken = self._call(number, ASSIGNED, partitions)
+                all_taken &= taken
+                with self._agent.change() as own:
+                    (own.announced if taken else own.withdrawn)({tp: here[tp] for tp in partitions})
+            before = dict(self._by_handler(self._standing_by))
+            after = dict(self._by_handler(standing_by))
+            self._standing_by = standing_by
+            for number in sorted(before.keys() | after.keys()):
+                if before.get(number) != after.get(number):
+                    self._call(number, STANDBY, after.get(number, frozenset()))
+        return all_taken
 
-    def _call(self, name: str, partitions: Mapping[TopicPartition, int] | None = None) -> bool:
-        """Call one of its methods, if it has it; False if it raised, which is a problem until it returns."""
-        method = getattr(self._handler, name, None)
+    def _by_handler(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[int, frozenset[TopicPartition]]]:
+        """The partitions by the numbers of their handlers."""
+        found: dict[int, set[TopicPartition]] = {}
+        for tp in partitions:
+            found.setdefault(self._agent.handler_of(tp[0]), set()).add(tp)
+        return [(number, frozenset(found[number])) for number in sorted(found)]
+
+    def _call(self, number: int, name: str, *partitions: frozenset[TopicPartition]) -> bool:
+        """Call a handler's method, if it has it; False if it raised, which is a problem until it returns."""
+        handler = self._handlers[number]
+        method = getattr(handler, name, None)
         if method is None:
             return True
+        what = f"{type(handler).__name__}.{name}"
         try:
-            method(*([] if partitions is None else [frozenset(partitions)]))
+            method(*partitions)
         except Exception as error:
-            log.exception("the handler failed in %r", name)
-            self._agent.problem(f"handler.{name}", f"it raised {type(error).__name__}: {error}"[:500])
+            log.exception("the handler failed in %s", what)
+            self._agent.problem(what, f"it raised {type(error).__name__}: {error}"[:500])
             return False
-        self._agent.problem(f"handler.{name}", None)
+        self._agent.problem(what, None)
         return True

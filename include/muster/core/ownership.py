@@ -19,8 +19,8 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
-- `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not any
-  more. For a handler that does not ask to know both are so from the start.
+- `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not
+  any more. For a handler that does not ask to know both are so from the start.
 
 State Transitions
 -----------------

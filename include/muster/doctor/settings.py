@@ -35,16 +35,16 @@ def check_settings(part: Part, cluster: ClusterSettings) -> Iterator[Check]:
             )
         else:
             yield part.ok("on_stuck", f"{notifier.notifier} is here")
-    path = cluster.consumers.handler
-    problem = _import_problem(path)
-    if problem:
-        yield part.warning(
-            "handler",
-            f"{path} {problem}",
-            "put its module on the PYTHONPATH of the drivers; that it is not here does no harm if it is there",
-        )
-    else:
-        yield part.ok("handler", f"{path} is here")
+    of = cluster.consumers
+    for path in dict.fromkeys([of.handler, *(one.handler for one in of.handlers.values())]):
+        if problem := _import_problem(path):
+            yield part.warning(
+                "handler",
+                f"{path} {problem}",
+                "put its module on the PYTHONPATH of the drivers; that it is not here does no harm if it is there",
+            )
+        else:
+            yield part.ok("handler", f"{path} is here")
 
 
 def _import_problem(path: str) -> str:

@@ -32,6 +32,7 @@ from muster.core.overrides import TopicOverride
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.connection_lookup import extra_in_environment
+from muster.settings.consumer import TopicHandler, dotted
 
 DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
 LONGEST_NAME = 200
@@ -40,7 +41,6 @@ LONGEST_DURATION = 365 * 86_400.0
 """Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class SettingsError(ValueError):
@@ -54,12 +54,6 @@ def _identifier(value: str) -> str:
 def _prefix(value: str) -> str:
     for part in value.split("/"):
         check_id(part, "prefix")
-    return value
-
-
-def _dotted(value: str) -> str:
-    if not _DOTTED.fullmatch(value):
-        raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
     return value
 
 
@@ -160,7 +154,8 @@ class ConsumersSettings(_Settings):
 
     `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
     `handler` is the dotted path of `process(batch_df, batch)`, or of a class that is called with
-    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
+    `handler_options` and gives such a callable; `handlers` are those of topics that regular expressions match whole,
+    in the order in which they are tried. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
     `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
     cluster's own.
     """
@@ -170,8 +165,9 @@ class ConsumersSettings(_Settings):
     kafka: Plain | None = None
     zookeeper: Plain | None = None
     consul: Plain | None = None
-    handler: Annotated[str, AfterValidator(_dotted)]
+    handler: Annotated[str, AfterValidator(dotted)]
     handler_options: dict[str, Any] = Field(default_factory=dict)
+    handlers: dict[Annotated[str, AfterValidator(check_pattern)], TopicHandler] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
     metadata: dict[str, str] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
@@ -233,7 +229,7 @@ class RetentionSettings(_Settings):
 class NotifierSettings(_Settings):
     """An Airflow notifier by the dotted path of its class, and what it is made with."""
 
-    notifier: Annotated[str, AfterValidator(_dotted)]
+    notifier: Annotated[str, AfterValidator(dotted)]
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -255,7 +251,7 @@ class ClusterSettings(_Settings):
     assignor: AssignorSettings = AssignorSettings()
     shadow_assignor: AssignorSettings | None = None
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""
-    allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
+    allowed_assignors: tuple[Annotated[str, AfterValidator(dotted)], ...] = ()
     """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
     long_poll_timeout: Annotated[
         Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))

@@ -8,6 +8,7 @@ The environment rather than the command line, because it holds secrets and comma
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64decode, b64encode
 from typing import Annotated, Any
 
@@ -23,6 +24,23 @@ from muster.core.wire import check_id
 from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 VARIABLE = "MUSTER_CONSUMER"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+def dotted(value: str) -> str:
+    """Return `value` if it is a dotted path, else raise ValueError."""
+    if not _DOTTED.fullmatch(value):
+        raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
+    return value
+
+
+class TopicHandler(BaseModel):
+    """The handler of some topics; see `muster.consumer.handler`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    handler: Annotated[str, AfterValidator(dotted)]
+    handler_options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ConsumerSettings(BaseModel):
@@ -46,6 +64,8 @@ class ConsumerSettings(BaseModel):
     kafka: KafkaSettings
     handler: str
     handler_options: dict[str, Any] = Field(default_factory=dict)
+    handlers: dict[str, TopicHandler] = Field(default_factory=dict)
+    """By regular expressions of whole topic names, in the order in which they are tried; others go to `handler`."""
     metadata: dict[str, str] = Field(default_factory=dict)
     bind: str = ""
     advertise: str = ""

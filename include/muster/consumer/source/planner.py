@@ -23,6 +23,7 @@ from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenO
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
 from muster.consumer.source.protocol import NextBatch, Offsets
+from muster.consumer.source.turns import Turns
 from muster.core import positions
 from muster.core.ownership import Offer, Source
 from muster.core.positions import Jump, Start
@@ -82,6 +83,7 @@ class Planner:
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
         self._size = BatchSize()
+        self._turns = Turns(agent.handler_of)
 
     def next(self, finished: Offsets, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
@@ -96,7 +98,7 @@ class Planner:
         offer = self._agent.offer(self._token)
         plan = self._look(offer, held)
         most = self._size.next(self._max_records, self._clock())
-        ranges = offsets.next_ranges(plan.positions, plan.ends, most)
+        ranges = offsets.next_ranges(plan.positions, self._turns.ends(plan.positions, plan.ends), most)
         moves = offsets.moves(held, ranges)
         batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
         self._agent.planned(
