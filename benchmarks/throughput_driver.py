@@ -223,7 +223,7 @@ def _read(order: Order, source: DataStreamReader, agent: Agent | None, folder: P
                 sink.write(batch)
                 ends.append((time.perf_counter() - began, usage.cpu()))
             if agent and plan:
-                agent.batch_done(plan, processed=True)
+                agent.batch_done(plan, None)
 
     cpu, began = usage.cpu(), time.perf_counter()
     query = (

@@ -63,7 +63,7 @@ class Consumer:
         return self.agent.batch_started()
 
     def batch(self, topic: str, upto: dict[int, int]) -> None:
-        self.agent.batch_done(self.plan(topic, upto), processed=True)
+        self.agent.batch_done(self.plan(topic, upto), None)
 
     def status(self, topic: str) -> dict[str, object]:
         settings = consumer_settings(consumer=self.agent.owner, kafka=self._kafka)
@@ -119,7 +119,7 @@ def test_replaced_consumer_without_news_takes_back_neither_offsets_nor_partition
     new.batch(topic, {0: 30})
     eventually(lambda: committed(30, 5), 60, "the new one has committed")
 
-    old.agent.batch_done(late, processed=True)
+    old.agent.batch_done(late, None)
     eventually(lambda: old.status(topic)["refused"] == 1, 60, "refused")
     eventually(lambda: committed(30, 6), 60, "the other partition goes on, this one has not gone back")
     old.batch(topic, {1: 7})  # planned without it, so it is closed

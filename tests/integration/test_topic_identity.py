@@ -95,7 +95,7 @@ class Consumer:
             if to > begin:
                 self.read.append((topic, begin, to))
         self.stands = end
-        self.agent.batch_done(plan, processed=True)
+        self.agent.batch_done(plan, None)
 
     def stepping(self, condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
         def met() -> bool:
@@ -214,7 +214,7 @@ def test_a_topic_that_is_deleted_with_a_commit_outstanding_closes_and_holds_up_n
     plan = one.agent.batch_started()
     one.first, one.stands = False, end
     cluster.delete(topic)
-    one.agent.batch_done(plan, processed=True)
+    one.agent.batch_done(plan, None)
     one.stepping(lambda: not one.agent.view().topics[topic].held, "its partition is closed")
     assert "does not have it any more" in one.errors()
     cluster.produce(other, 5)

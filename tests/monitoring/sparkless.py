@@ -114,7 +114,7 @@ class Sparkless:
             ranges, ends = self._plan(offer, last or {})
             self.agent.planned(token, offer.asked, last or {}, ranges, ends, [])
             if ranges != last:
-                self.agent.batch_done(self.agent.batch_started(), processed=True)
+                self.agent.batch_done(self.agent.batch_started(), None)
                 last = ranges
         self.agent.query_ended(failed=False)
 

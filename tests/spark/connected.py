@@ -119,13 +119,13 @@ def reading(
 
     def process(frame: DataFrame, _: int) -> None:
         plan = holder.agent.batch_started()
-        processed = False
         try:
             if not plan.empty:
                 found.batches.append((plan, collect(frame)))
-            processed = True
-        finally:
-            holder.agent.batch_done(plan, processed)
+        except Exception as error:
+            holder.agent.batch_done(plan, str(error))
+            raise
+        holder.agent.batch_done(plan, None)
 
     found.query = (
         spark.readStream.format(FORMAT)

@@ -31,8 +31,12 @@ class HangsWhenAsked:
 
 
 class FailsWhenAsked:
-    """Writes Parquet, but raises, once, when the file `trap` exists. All that it is called with is noted in the file
-    `trap`.notes, a line of JSON each: the name, the partitions, and of a batch the attempt."""
+    """Writes Parquet, but raises, once, when the file `trap` exists, and whenever the batch has the record that the
+    file `trap`.poison names, `[PARTITION] [OFFSET]`.
+
+    All that it is called with is noted in the file `trap`.notes, a line of JSON each: the name, the partitions, and
+    of a batch the attempt.
+    """
 
     def __init__(self, path: str, trap: str) -> None:
         self.write = ParquetHandler(path)
@@ -56,6 +60,11 @@ class FailsWhenAsked:
 
     def __call__(self, batch_df: DataFrame, batch: Batch) -> None:
         self._note("batch", batch.ranges, batch.attempt)
+        poison = Path(f"{self.trap}.poison")
+        if poison.exists():
+            partition, offset = map(int, poison.read_text(encoding="utf-8").split())
+            if any(p == partition and begin <= offset < end for (_, p), (begin, end) in batch.ranges.items()):
+                raise ValueError("poison")
         if self.trap.exists():
             self.trap.unlink()
             raise ValueError("the trap was set")

@@ -52,7 +52,7 @@ def batch(agent: Agent, offsets: dict[int, tuple[int, int]], ends: dict[int, int
     token = agent.query_started()
     asked = agent.offer(token).asked
     agent.planned(token, asked, {}, {"t": offsets}, {("t", p): end for p, end in ends.items()}, ())
-    agent.batch_done(agent.batch_started(), processed=True)
+    agent.batch_done(agent.batch_started(), None)
 
 
 def test_request_without_the_token_of_the_running_query_is_refused(agent: Agent, local: TestClient) -> None:

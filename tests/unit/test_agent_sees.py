@@ -43,7 +43,7 @@ class Consumer:
         self.stands = after
 
     def process(self) -> None:
-        self.agent.batch_done(self.agent.batch_started(), processed=True)
+        self.agent.batch_done(self.agent.batch_started(), None)
 
     def commit(self) -> None:
         self.agent.committed(self.agent.due(PLACE))
@@ -53,7 +53,7 @@ class Consumer:
         self.plan({}, {})
         self.process()
         self.plan(ranges, ends)
-        self.agent.batch_done(self.agent.batch_started(), processed=False)
+        self.agent.batch_done(self.agent.batch_started(), "it raised")
         self.agent.query_ended(True, "the handler failed: ValueError: no")
         self.stands = {}
         self.token = self.agent.query_started()
@@ -301,3 +301,25 @@ def test_ignored_assignment_starts_nothing_after_an_isolation(consumer: Consumer
     agent.has_read(wanted, unread={"t"})
     assert agent.view().blocks == set()
     assert agent.view().topics["t"].held == set(), "another consumer may have it since ZooKeeper went back"
+
+
+def test_what_the_handler_fails_with_is_named_until_it_comes_through_or_goes(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (5, 9), 1: (5, 9)}, {0: 9, 1: 9})
+    consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no")
+    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {}, "not before a pause"
+    consumer.now += 1.0
+    assert consumer.agent.turn({("t", 0), ("t", 1)}) == {("t", 0): None}
+    (error,) = consumer.page.get("/status").json()["errors"]
+    assert "ValueError: no" in error
+    assert "topic 't', partition 0; topic 't', partition 1, while the other 0 partitions go on" in error
+    assert consumer.page.get("/status").json()["handler_failures"] == 1
+    consumer.agent.query_ended(False)
+    consumer.assign({1})
+    (error,) = consumer.page.get("/status").json()["errors"]
+    assert "partition 0" not in error
+    consumer.stands = {}
+    consumer.token = consumer.agent.query_started()
+    consumer.plan({1: (5, 9)}, {1: 9})
+    consumer.process()
+    assert consumer.page.get("/status").json()["errors"] == []

@@ -16,5 +16,5 @@ def test_a_query_is_tried_by_its_first_batch_or_its_failure(fails: bool) -> None
     if fails:
         agent.query_ended(failed=True)
     else:
-        agent.batch_done(agent.batch_started(), processed=True)
+        agent.batch_done(agent.batch_started(), None)
     assert agent.wait_tried(0.0)

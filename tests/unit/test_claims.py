@@ -174,7 +174,7 @@ def test_a_partition_is_closed_only_when_its_claim_has_ended_and_queued_claims_a
     offer = y.agent.offer(y.token)
     planned = {"t": dict.fromkeys(offer.topics["t"].partitions, (0, 10))}
     y.agent.planned(y.token, offer.asked, {}, planned, {}, [])
-    y.agent.batch_done(y.agent.batch_started(), processed=True)
+    y.agent.batch_done(y.agent.batch_started(), None)
     eventually(lambda: len(broker.offsets) == count, what="committed")
     assert y.agent.view().counters.refused_commits == 0
 
@@ -241,7 +241,7 @@ def test_offsets_are_committed_with_cluster_and_topic(
     eventually(lambda: y.offered() == {0})
     offer = y.agent.offer(y.token)
     y.agent.planned(y.token, offer.asked, {}, {"t": {0: (0, 10)}}, {}, [])
-    y.agent.batch_done(y.agent.batch_started(), processed=True)
+    y.agent.batch_done(y.agent.batch_started(), None)
     eventually(lambda: broker.offsets == {("t", 0): Committed(10, "muster:c:A")})
 
 

@@ -64,7 +64,7 @@ class Query:
     def start(self) -> None:
         self.token = self.agent.query_started()
         self.stands: dict[str, Any] = {}
-        self.agent.batch_done(self.agent.batch_started(), processed=True)
+        self.agent.batch_done(self.agent.batch_started(), None)
 
     def ask(self, *gone: GoneRange, parallelism: int = 2) -> NextBatch:
         question = NextQuestion(finished=self.stands, parallelism=parallelism, gone=list(gone))
@@ -73,7 +73,7 @@ class Query:
     def go(self, *gone: GoneRange) -> NextBatch:
         batch = self.ask(*gone)
         if batch.offset != self.stands:
-            self.agent.batch_done(self.agent.batch_started(), processed=True)
+            self.agent.batch_done(self.agent.batch_started(), None)
             self.stands = batch.offset
             self.agent.committed(self.agent.due(Place("k:9092", "g")))
         return batch

@@ -87,7 +87,7 @@ class Consumer:
         plan = self.agent.batch_started()
         if not plan.empty:
             self.handler(None, Batch(plan.ranges))  # type: ignore[arg-type]
-        self.agent.batch_done(plan, True)
+        self.agent.batch_done(plan, None)
 
     def commit(self) -> None:
         with self.agent.locked() as own:

@@ -17,6 +17,7 @@ from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.core.ownership import Offer, Range, Source, TopicOffer
 from muster.core.positions import Committed, Jump, Why
+from muster.core.turns import Turns
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -125,12 +126,13 @@ class SimulatedAgent:
 
     def __init__(self) -> None:
         self.plans: list[Planned] = []
+        self.turns = Turns(lambda topic: int(topic.startswith("trains")))
+        self.again: dict[TopicPartition, int] = {}
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
 
-    def handler_of(self, topic: str) -> int:
-        """That of trains is another one than that of all others."""
-        return int(topic.endswith("trains"))
+    def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return self.turns.next(ready, 0.0)
 
     def hold(self, topic: str, partitions: Iterable[int], servers: str = SERVERS, topic_id: str = "") -> None:
         """From now on exactly `partitions` of `topic` may be read."""
@@ -139,7 +141,7 @@ class SimulatedAgent:
     def offer(self, token: str) -> Offer:
         assert token == "token"  # noqa: S105
         self._asked += 1
-        return Offer(self._asked, dict(self._topics))
+        return Offer(self._asked, dict(self._topics), self.again)
 
     def planned(self, token: str, **plan: Any) -> None:
         self.plans.append(Planned(**plan))
@@ -177,19 +179,48 @@ def plan(planner: Planner, start: dict) -> dict:  # type: ignore[type-arg]
 def test_batch_holds_topics_of_one_handler_and_those_with_records_take_turns(
     planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
 ) -> None:
-    topics = (T, "day-trains", "night-trains")
+    topics = (T, "trains-day", "trains-night")
     for topic in topics:
         agent.hold(topic, [0])
         logs[SERVERS].bounds[topic, 0] = (0, 5)
     first = plan(planner, {})
-    assert first == {T: {"0": [0, 5]}, "day-trains": {"0": [0, 0]}, "night-trains": {"0": [0, 0]}}
+    assert first == {T: {"0": [0, 5]}, "trains-day": {"0": [0, 0]}, "trains-night": {"0": [0, 0]}}
     logs[SERVERS].bounds[T, 0] = (0, 7)
     second = plan(planner, first)
-    assert second == {T: {"0": [5, 5]}, "day-trains": {"0": [0, 5]}, "night-trains": {"0": [0, 5]}}
+    assert second == {T: {"0": [5, 5]}, "trains-day": {"0": [0, 5]}, "trains-night": {"0": [0, 5]}}
     third = plan(planner, second)
-    assert third == {T: {"0": [5, 7]}, "day-trains": {"0": [5, 5]}, "night-trains": {"0": [5, 5]}}
+    assert third == {T: {"0": [5, 7]}, "trains-day": {"0": [5, 5]}, "trains-night": {"0": [5, 5]}}
     logs[SERVERS].bounds[T, 0] = (0, 9)
     assert plan(planner, third)[T] == {"0": [7, 9]}, "without a turn for those that have nothing"
+
+
+def test_batch_that_failed_is_planned_again_from_its_begin_with_an_empty_one_between(
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0, 1])
+    for partition in (0, 1):
+        logs[SERVERS].bounds[T, partition] = (0, 1)
+    first = plan(planner, {})
+    assert first == {T: {"0": [0, 1], "1": [0, 1]}}
+    agent.again = {(T, 0): 0, (T, 1): 0}
+    empty = plan(planner, first)
+    assert empty == {T: {"0": [0, 0], "1": [0, 0]}}, "Spark takes equal offsets for no batch"
+    agent.again = {}
+    assert plan(planner, empty) == first
+    agent.again = {(T, 0): 0}
+    agent.turns.failed({(T, 0): (0, 1)}, 0.0)
+    assert plan(planner, first) == {T: {"0": [0, 0], "1": [1, 1]}}, "one that waits is not read"
+
+
+def test_batch_holds_as_many_records_as_a_turn_allows(
+    agent: SimulatedAgent, planner: Planner, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0])
+    logs[SERVERS].bounds[T, 0] = (0, 100)
+    first = plan(planner, {})
+    agent.turns.failed({(T, 0): (0, 100)}, -1.0)
+    agent.again = {(T, 0): 0}
+    assert plan(planner, first) == {T: {"0": [0, 1]}}
 
 
 def test_a_batch_after_the_other(planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]) -> None:

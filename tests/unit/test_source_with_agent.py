@@ -68,7 +68,7 @@ class Consumer:
             clock=lambda: self.now,
         )
         self.stands: dict[str, Any] = {}
-        self.agent.batch_done(self.agent.batch_started(), processed=True)
+        self.agent.batch_done(self.agent.batch_started(), None)
 
     def go(self, seconds: float = 0.0) -> None:
         self.now += seconds
@@ -77,7 +77,7 @@ class Consumer:
             return
         plan = self.agent.batch_started()
         self.read += [(p, *held) for p, held in plan.offsets.get("t", {}).items() if held[1] > held[0]]
-        self.agent.batch_done(plan, processed=True)
+        self.agent.batch_done(plan, None)
         self.stands = end
         due = self.agent.due(PLACE)
         for key, one in due.items():

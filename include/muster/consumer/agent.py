@@ -30,6 +30,7 @@ from muster.core.ownership import (
 )
 from muster.core.positions import Jump
 from muster.core.refusals import Refusal, Refusals
+from muster.core.turns import Suspect, Turns
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,13 @@ STOPPING = "stopping"
 TAKING_OVER = "taking over"
 """The reason of a block while another process may still hold what is assigned to this id. No topic is reported
 meanwhile, so that 'closed' is not read from it."""
+HANDLER = "handler"
+"""The key of the problem that the handler fails."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""
+
+_SHOWN = 5
+"""So many suspect partitions are named."""
 
 _T = TypeVar("_T")
 
@@ -87,6 +93,7 @@ class Agent:
     wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
     """Is set whenever `reading_wanted` gets something."""
     _ownership: Ownership = field(init=False)
+    _turns: Turns = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -96,6 +103,8 @@ class Agent:
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
+    _handler_failed: bool = field(default=False, init=False)
+    """Whether the handler raised in the last batch of the query."""
     _batch_began: float | None = field(default=None, init=False)
     """When the batch under way began, None without one."""
     _to_unblock: dict[str, int] = field(default_factory=dict, init=False)
@@ -106,6 +115,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         self._ownership = Ownership(self.owner, self.claims, self.fencing, self.announces)
+        self._turns = Turns(self.handler_of)
 
     @contextmanager
     def locked(self) -> Iterator[Ownership]:
@@ -286,6 +296,7 @@ class Agent:
         """Begin a query; return the token that its planner has to show."""
         with self.change() as own:
             self._token = secrets.token_urlsafe(32)
+            self._handler_failed = False
             own.query_started()
             return self._token
 
@@ -298,7 +309,8 @@ class Agent:
             own.query_ended()
             self._problems.pop("source", None)
             self._counters.query_failures += failed
-            self._counters.failures_in_a_row += failed
+            if not self._handler_failed:
+                self._counters.failures_in_a_row += failed
             self._query_error = error or self._query_error
 
     def check_token(self, token: str) -> None:
@@ -312,6 +324,11 @@ class Agent:
         with self.change() as own:
             self.check_token(token)
             return own.offer()
+
+    def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return whose turn it is; see `Turns.next`."""
+        with self._changed:
+            return self._turns.next(ready, self.clock())
 
     def planned(
         self,
@@ -367,24 +384,47 @@ class Agent:
             self._batch_began = self.clock()
             return plan
 
-    def batch_done(self, plan: Plan, processed: bool) -> None:
-        """Take note that the handler is done with a batch, `processed` if without an exception."""
+    def batch_done(self, plan: Plan, error: str | None) -> None:
+        """Take note that the handler is done with a batch: with `error` if it raised, None if it did not."""
         with self.change() as own:
             now, counters = self.clock(), self._counters
             began, self._batch_began = self._batch_began, None
-            if not processed:
+            ranges = {tp: (begin, end) for tp, (begin, end) in plan.ranges.items() if begin < end}
+            if error is not None:
+                own.failed(plan)
+                if ranges:
+                    self._turns.failed(ranges, now)
+                counters.handler_failures += 1
+                counters.failures_in_a_row += 1
+                self._query_error, self._handler_failed = error, True
+                self._say_who_is_suspect()
                 return
+            self._handler_failed = False
             own.processed(plan)
-            ranges = plan.ranges
-            for tp, (begin, end) in ranges.items():
-                if end > begin and tp in self._measures:
-                    self._measures[tp].well(now)
-            if not plan.empty:
+            for tp in ranges.keys() & self._measures.keys():
+                self._measures[tp].well(now)
+            if ranges:
+                self._turns.processed(ranges)
                 counters.failures_in_a_row = 0
+                self._say_who_is_suspect()
             counters.batches += 1
             counters.records += sum(end - begin for begin, end in ranges.values())
             counters.last_batch_at = time.time()
             counters.batches_took.took(0.0 if began is None else now - began)
+
+    def _say_who_is_suspect(self) -> None:
+        """Note of what the handler fails with, and until when that waits."""
+        self._turns.keep_only(self._ownership.held)
+        suspects = self._turns.suspects
+        if not suspects:
+            self.problem(HANDLER, None)
+            return
+        others = len(self._ownership.held) - len(suspects)
+        self.problem(
+            HANDLER,
+            f"the handler failed: {self._query_error}; it is tried again with {_list(suspects)}, while the other "
+            f"{others} partitions go on",
+        )
 
     @property
     def idle(self) -> bool:
@@ -395,7 +435,8 @@ class Agent:
     def wait_tried(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until a query has come through its first batch, which is empty as long as
         nothing may be taken up, or has failed; return whether that is so."""
-        return self.wait_for(lambda _: bool(self._counters.batches or self._counters.query_failures), timeout)
+        counters = self._counters
+        return self.wait_for(lambda _: bool(counters.batches or counters.query_failures), timeout)
 
     # -- from Kafka ---------------------------------------------------------------------------------------
 
@@ -478,7 +519,7 @@ class Agent:
 
     @property
     def query_failures(self) -> tuple[int, str]:
-        """How many times in a row the query failed without a batch coming through, and why the last time."""
+        """How many times in a row handler or query failed without a batch coming through, and why the last time."""
         with self._changed:
             return self._counters.failures_in_a_row, self._query_error
 
@@ -523,6 +564,8 @@ class Agent:
         self._measures = {tp: self._measures.get(tp) or Measures() for tp in held}
         for tp, partition in held.items():
             self._measures[tp].held(partition.closing, now)
+        if self._turns.suspects.keys() - held.keys():
+            self._say_who_is_suspect()
 
 
 def _restored(topic: str) -> str:
@@ -538,3 +581,14 @@ def _identity(topic: str) -> str:
 def _fenced(tp: TopicPartition) -> str:
     """The key of the problem of a partition whose commit was refused."""
     return f"fenced {tp[0]} [{tp[1]}]"
+
+
+def _list(suspects: Mapping[TopicPartition, Suspect]) -> str:
+    """Suspect partitions, and what is known of each, in a line."""
+    shown = [
+        f"topic {topic!r}, partition {partition}"
+        + (f" (its next record failed {suspect.failures} times alone)" if suspect.failures else "")
+        for (topic, partition), suspect in sorted(suspects.items())[:_SHOWN]
+    ]
+    more = len(suspects) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")

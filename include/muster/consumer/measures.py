@@ -178,9 +178,10 @@ class Counters:
     commits: int = 0
     failed_commits: int = 0
     refused_commits: int = 0
+    handler_failures: int = 0
     query_failures: int = 0
     failures_in_a_row: int = 0
-    """Failures of the query since a batch came through, or a planning found all that is held without lag."""
+    """Failures of handler and query since a batch came through, or a planning found all that is held without lag."""
     last_batch_at: float | None = None
     lost: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
     """Offsets that Kafka had no more when they were to be read."""

@@ -124,7 +124,7 @@ class ConsumerMetrics(Collector):
             ("query_running", "Whether the Spark query runs", view.query_running),
             (
                 "query_failures_in_a_row",
-                "Failures of the query since a batch came through; from 10 on /health fails",
+                "Failures of handler and query since a batch came through; from 10 on /health fails",
                 view.counters.failures_in_a_row,
             ),
             ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
@@ -144,6 +144,7 @@ class ConsumerMetrics(Collector):
                 "Commits refused because another consumer has taken the partition over",
                 counters.refused_commits,
             ),
+            ("handler_failures", "Times that the handler raised", counters.handler_failures),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
             (
                 "recreated_partitions",

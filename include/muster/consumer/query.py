@@ -39,6 +39,8 @@ PROBLEM = "query"
 ENDED = "it ended without an error"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
+RESTART_AFTER = 10
+"""After so many failures of the handler in a row the query is started again, should that be at fault."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 SCRATCH = {
@@ -137,21 +139,28 @@ class QuerySupervisor:
             .start()
         )
 
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Hand one batch to the handler. Spark calls this in a thread of its own."""
+    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+        """Hand one batch to the handler. Spark calls this in a thread of its own.
+
+        That the handler raises fails the batch and not the query, which goes on with other partitions.
+        """
         plan = self._agent.batch_started()
-        processed = False
+        if plan.empty:
+            self._agent.batch_done(plan, None)
+            return
         try:
-            if not plan.empty:
-                self._handler(frame, Batch(plan.ranges, plan.topic_ids, self._attempt(plan.ranges)))
-            processed = True
+            self._handler(frame, Batch(plan.ranges, plan.topic_ids, self._attempt(plan.ranges)))
         except Exception as error:
-            self._error = f"the handler failed: {cause(error)}"
-            log.exception("the handler failed in batch %d", batch_id)
+            log.exception("the handler failed with %s", plan.offsets)
+            self._agent.batch_done(plan, cause(error))
+            if self._agent.query_failures[0] % RESTART_AFTER == 0:
+                self._error = f"the handler failed {RESTART_AFTER} times in a row: {cause(error)}"
+                raise
+        except BaseException:
+            self._agent.batch_done(plan, "interrupted")
             raise
-        finally:
-            self._agent.batch_done(plan, processed)
-        if processed and not plan.empty:
+        else:
+            self._agent.batch_done(plan, None)
             self._agent.problem(PROBLEM, None)
 
     def _attempt(self, ranges: Mapping[TopicPartition, Range]) -> int:

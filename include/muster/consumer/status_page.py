@@ -60,6 +60,7 @@ def make_status_page(
             "records": view.counters.records,
             "batches": view.counters.batches,
             "refused_commits": view.counters.refused_commits,
+            "handler_failures": view.counters.handler_failures,
             "query_failures": view.counters.query_failures,
             "recreated": view.counters.recreated,
             "last_batch": _iso(view.counters.last_batch_at),
@@ -76,7 +77,7 @@ def make_status_page(
         failures, error = agent.query_failures
         if failures >= UNHEALTHY_AFTER:
             wrong.append(
-                f"the query has failed {failures} times in a row without a batch coming through, last: {error}"
+                f"handler or query failed {failures} times in a row without a batch coming through, last: {error}"
             )
         return Response("\n".join(wrong) or "ok", status_code=503 if wrong else 200, media_type="text/plain")
 

@@ -14,8 +14,8 @@ this consumer (isolated, stopping, not live yet).
 Of a partition that is held (`_Partition`), offsets are the next ones to read:
 
 - `offered`: the newest offer to the planner holds it, and no plan has answered that offer.
-- `planned`: where the planner's last plan ends; `processed`: where the last batch that the handler finished ended;
-  `committed`: what Kafka acknowledged.
+- `planned`: where the planner's last plan ends, or begins if its batch failed; `processed`: where the last batch that
+  the handler finished ended; `committed`: what Kafka acknowledged.
 - It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
@@ -142,11 +142,13 @@ class TopicOffer:
 class Offer:
     """An answer to the planner: what the next batch may hold. `asked` numbers the offers of this process.
 
-    A topic that was in an offer stays in those of the same query, without partitions if need be.
+    A topic that was in an offer stays in those of the same query, without partitions if need be. `again` has where
+    partitions are read again from, whose last batch has failed.
     """
 
     asked: int
     topics: Mapping[str, TopicOffer]
+    again: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +430,13 @@ class Ownership:
         topics = {
             name: TopicOffer(source, frozenset(offered.get(name, ()))) for name, source in self._given.items()
         }
-        return Offer(self._asked, topics)
+        ends = {tp: end for tp, (_, end) in self._plan.ranges.items()}
+        again = {
+            tp: partition.planned
+            for tp, partition in self.held.items()
+            if partition.offered and partition.planned is not None and partition.planned != ends.get(tp)
+        }
+        return Offer(self._asked, topics, again)
 
     @property
     def has_something_to_offer(self) -> bool:
@@ -525,6 +533,16 @@ class Ownership:
             if tp in self.held:
                 self.held[tp].processed = end
         self._settle()
+
+    def failed(self, plan: Plan) -> None:
+        """Take note that the handler raised: the batch is read again, by other plans. Nothing if it is not the last
+        planned."""
+        if not self._running or plan is not self._plan:
+            return
+        self._finished = True
+        for tp, (begin, _) in plan.ranges.items():
+            if tp in self.held and self.held[tp].planned is not None:
+                self.held[tp].planned = begin
 
     # -- from Kafka ---------------------------------------------------------------------------------------
 

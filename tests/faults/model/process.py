@@ -6,6 +6,7 @@ real `Job._end`, in a thread that is simulated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ class Query:
         self.stands: dict[str, dict[int, tuple[int, int]]] = {}
         self.batch: Plan | None = None
         self.first = True
-        self.stopping = self.ended = False
+        self.stopping = self.ended = self.raised = False
         self.start()
 
     def start(self) -> None:
@@ -97,17 +98,21 @@ class Query:
         self.plan()
 
     def fail(self) -> None:
-        if self.batch is not None:
-            self.agent.batch_done(self.batch, processed=False)
-        self.agent.query_ended(failed=True)
-        self.start()
+        """The handler raises, which fails the batch; the second time in a row, or without one, the query fails."""
+        batch, self.batch = self.batch, None
+        if batch is not None:
+            self.agent.batch_done(batch, "it raised")
+        self.raised = batch is not None and not self.raised
+        if not self.raised:
+            self.agent.query_ended(failed=True)
+            self.start()
 
     def end(self) -> None:
         """It is stopped, or its JVM is gone; a batch under way is lost."""
         if not self.ended:
             self.ended = True
             if self.batch is not None:
-                self.agent.batch_done(self.batch, processed=False)
+                self.agent.batch_done(self.batch, "it raised")
                 self.batch = None
             self.agent.query_ended(failed=False)
 
@@ -127,13 +132,18 @@ class Query:
         jumps: dict[TopicPartition, Jump] = {}
         for name, topic in offer.topics.items():
             for partition in sorted(topic.partitions):
-                start = self._start((name, partition), topic.source)
+                start = self._start((name, partition), topic.source, offer.again)
                 if start is None:
                     continue
                 if start.jump is not None:
                     jumps[name, partition] = start.jump
                 end = start.offset + self._there(name)
                 ranges.setdefault(name, {})[partition] = (start.offset, end)
+        if ranges == self.stands and offer.again:
+            ranges = {
+                name: {partition: (begin, begin) for partition, (begin, _) in planned.items()}
+                for name, planned in ranges.items()
+            }
         self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [], jumps)
         if ranges != self.stands or self.first:
             self.first = False
@@ -146,21 +156,22 @@ class Query:
                         self.process.world.watchman.begins(self.process, (name, partition), begin, anew)
         self.stands = ranges
 
-    def _start(self, key: TopicPartition, source: Source) -> Start | None:
+    def _start(
+        self, key: TopicPartition, source: Source, again: Mapping[TopicPartition, int]
+    ) -> Start | None:
         """Where a partition goes on, as the source decides it; None if that is unknown for now."""
         kafka = self.process.world.kafka
-        before = self.stands.get(key[0], {}).get(key[1])
+        stood = self.stands.get(key[0], {}).get(key[1])
+        before = None if stood is None else Start(again.get(key, stood[1]))
         if self.process.cut_off_from_kafka or key[0] not in kafka.topics:
-            return None if before is None else Start(before[1])
+            return before
         record = kafka.record(key, source.group_id)
-        start = Start(before[1]) if before is not None else None
+        start = before
         start = start or positions.start(None, kafka.committed.get(record), source.topic_id, 0)
         if key[0] not in kafka.small or start.offset == 0:
             return start
         kafka_id = kafka.ids[key[0]]
-        return positions.after_the_end(start.offset, 0, 0, source.topic_id, kafka_id) or (
-            None if before is None else Start(before[1])
-        )
+        return positions.after_the_end(start.offset, 0, 0, source.topic_id, kafka_id) or before
 
     def _read(self, key: TopicPartition, source: Source) -> None:
         """Note what is read, as far as the process knows."""
@@ -177,7 +188,8 @@ class Query:
         if self.batch is None:
             return
         batch, self.batch = self.batch, None
-        self.agent.batch_done(batch, processed=True)
+        self.raised = False
+        self.agent.batch_done(batch, None)
         for name, ranges in batch.offsets.items():
             for partition, (begin, end) in ranges.items():
                 key = (name, partition)

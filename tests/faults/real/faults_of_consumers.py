@@ -47,12 +47,12 @@ def freeze_for_a_while(world: World) -> int:
 def fill_disk(world: World) -> None:
     """Until every consumer has said so on its status page."""
     workers = [worker for number in world.numbers() for worker in world.job(number).workers()]
-    before = {number: world.status(number)["query_failures"] for number in world.numbers()}
+    before = {number: world.status(number)["handler_failures"] for number in world.numbers()}
     with world.stack.disk.full(workers):
         for number in world.numbers():
             world.eventually(
                 f"consumer {number} cannot write",
-                lambda number=number: world.status(number)["query_failures"] > before[number],  # type: ignore[misc]
+                lambda number=number: world.status(number)["handler_failures"] > before[number],  # type: ignore[misc]
             )
 
 

@@ -13,7 +13,7 @@ each such jump is reported to the agent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.agent import Agent
@@ -23,7 +23,6 @@ from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenO
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
 from muster.consumer.source.protocol import NextBatch, Offsets
-from muster.consumer.source.turns import Turns
 from muster.core import positions
 from muster.core.ownership import Offer, Source
 from muster.core.positions import Jump, Start
@@ -83,7 +82,6 @@ class Planner:
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
         self._size = BatchSize()
-        self._turns = Turns(agent.handler_of)
 
     def next(self, finished: Offsets, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
@@ -96,9 +94,12 @@ class Planner:
         if not held and self._idle_wait > 0:
             self._agent.wait_for(lambda own: own.has_something_to_offer, self._idle_wait)
         offer = self._agent.offer(self._token)
-        plan = self._look(offer, held)
+        plan = self._look(offer, {tp: offer.again.get(tp, end) for tp, (_, end) in held.items()})
         most = self._size.next(self._max_records, self._clock())
-        ranges = offsets.next_ranges(plan.positions, self._turns.ends(plan.positions, plan.ends), most)
+        ranges = offsets.next_ranges(plan.positions, self._readable(plan), most)
+        if ranges == held and plan.positions != {tp: end for tp, (_, end) in held.items()}:
+            # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
+            ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = offsets.moves(held, ranges)
         batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
         self._agent.planned(
@@ -114,6 +115,14 @@ class Planner:
         self._checked &= ranges.keys()
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         return batch.model_copy(update={"metrics": _lag(ranges, plan)})
+
+    def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
+        """Up to where the partitions may be read whose turn it is."""
+        ready = {tp for tp, at in plan.positions.items() if plan.ends.get(tp, at) > at}
+        return {
+            tp: plan.ends[tp] if most is None else min(plan.ends[tp], plan.positions[tp] + most)
+            for tp, most in self._agent.turn(ready).items()
+        }
 
     def stopped_short(self, tp: TopicPartition, at: int) -> None:
         """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
@@ -146,8 +155,9 @@ class Planner:
             },
         )
 
-    def _look(self, offer: Offer, held: Ranges) -> _Plan:
-        """Ask all Kafka clusters at once; where each partition stands and how far it can be read."""
+    def _look(self, offer: Offer, held: Mapping[TopicPartition, int]) -> _Plan:
+        """Ask all Kafka clusters at once: where each partition stands, unless `held` says it, and how far it can be
+        read."""
         self._sources.update({name: topic.source for name, topic in offer.topics.items()})
         self._checked &= held.keys()
         clusters = self._open_clusters(offer)
@@ -176,11 +186,11 @@ class Planner:
                 plan.problems.append(
                     f"Kafka at {servers} is out of reach, its {len(partitions)} partitions wait: {cluster.problem}"
                 )
-                plan.positions.update({tp: held[tp][1] for tp in partitions if tp in held})
+                plan.positions.update({tp: held[tp] for tp in partitions if tp in held})
                 continue
             for tp in sorted(partitions):
                 topic_id = self._sources[tp[0]].topic_id
-                self._place(tp, held[tp][1] if tp in held else None, servers, topic_id, found, plan)
+                self._place(tp, held.get(tp), servers, topic_id, found, plan)
         for (servers, topic, why), numbers in plan.waiting.items():
             plan.problems.append(
                 f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets are unavailable: "

@@ -1,0 +1,140 @@
+"""Whose turn it is: of which partitions the next batch holds records, and how many at most.
+
+As a rule of all. Topics with different handlers take turns, because a batch has one handler. And what a handler has
+failed with is *suspect*: one record that it cannot take must not keep other partitions from being read. So the
+partitions of a batch that failed are tried again in two halves, each half that fails in halves again, until the one
+that fails is alone. Of that one a single record is tried, then twice as many each time that it works, half as many
+each time that it does not, until it is known which record it is. A record that fails alone is tried again after a
+pause that doubles each time. What does not fail goes on with the others.
+
+Where everything fails, no record is at fault: the sink is down, say. As long as no batch of a handler comes through,
+the pause before any of its suspects is tried doubles with each failure.
+
+Pure; times are in seconds, of the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from muster.core.model import TopicPartition
+
+Range = tuple[int, int]
+"""Offsets from the first up to, not including, the second."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a record that fails alone is tried again, at first and at most."""
+BRIEFEST_PAUSE = 0.1
+"""Seconds until anything is tried again after a handler's first failure."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Partitions that failed together, each with the end of the batch that failed first: once a partition has got
+    there it is suspect no longer.
+
+    `most` is how many records are tried at once, None without a limit. `failures` counts how many times a record has
+    failed alone; it is not tried again before `retry_at`.
+    """
+
+    until: Mapping[TopicPartition, int]
+    most: int | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass
+class _Streak:
+    """How many times a handler has failed since a batch came through, and until when its suspects wait for that."""
+
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+class Turns:
+    """Gives turns. `handler_of` numbers a topic's handler."""
+
+    def __init__(self, handler_of: Callable[[str], int] = lambda _topic: 0) -> None:
+        self._handler_of = handler_of
+        self._suspects: list[Suspect] = []
+        self._streaks: defaultdict[int, _Streak] = defaultdict(_Streak)
+        self._number = 0
+        self._last: dict[object, int] = {}
+        """The numbers of the last turns."""
+
+    @property
+    def suspects(self) -> dict[TopicPartition, Suspect]:
+        """What is suspect, by partition."""
+        return {tp: suspect for suspect in self._suspects for tp in suspect.until}
+
+    def next(self, ready: Collection[TopicPartition], now: float) -> dict[TopicPartition, int | None]:
+        """Of the partitions `ready`, which have something to read: those whose turn it is, with how many records each
+        may give at most (None: without a limit)."""
+        candidates: dict[object, dict[TopicPartition, int | None]] = {}
+        for tp in sorted(set(ready) - self.suspects.keys()):
+            candidates.setdefault(self._handler_of(tp[0]), {})[tp] = None
+        for suspect in self._suspects:
+            held = {tp: suspect.most for tp in suspect.until if tp in ready}
+            if held and max(suspect.retry_at, self._streak(suspect.until).retry_at) <= now:
+                candidates[frozenset(suspect.until)] = held
+        self._last = {key: number for key, number in self._last.items() if key in candidates}
+        if not candidates:
+            return {}
+        chosen = min(candidates, key=lambda key: self._last.get(key, -1))
+        self._number += 1
+        self._last[chosen] = self._number
+        return candidates[chosen]
+
+    def failed(self, ranges: Mapping[TopicPartition, Range], now: float) -> None:
+        """Take note that the handler raised, given the records of `ranges`, none of which is empty."""
+        streak = self._streak(ranges)
+        streak.retry_at = now + _pause(BRIEFEST_PAUSE, streak.failures)
+        streak.failures += 1
+        known = self.suspects
+        until = {tp: known[tp].until[tp] if tp in known else end for tp, (_, end) in ranges.items()}
+        self._drop(ranges)
+        if len(ranges) > 1:
+            first = sorted(ranges)[: len(ranges) // 2]
+            for half in (first, sorted(ranges.keys() - set(first))):
+                self._suspects.append(Suspect({tp: until[tp] for tp in half}))
+            return
+        ((tp, (begin, end)),) = ranges.items()
+        before = known.get(tp)
+        if end - begin > 1:
+            most = 1 if before is None or before.most is None else (end - begin) // 2
+            self._suspects.append(Suspect(until, most))
+        else:
+            failures = before.failures if before is not None else 0
+            self._suspects.append(Suspect(until, 1, failures + 1, now + _pause(FIRST_PAUSE, failures)))
+
+    def processed(self, ranges: Mapping[TopicPartition, Range]) -> None:
+        """Take note that the handler returned from a batch of `ranges`, none of which is empty."""
+        self._streaks.pop(self._handler_of(min(ranges)[0]), None)
+        known = self.suspects
+        self._drop({tp for tp, (_, end) in ranges.items() if tp in known and end >= known[tp].until[tp]})
+        self._suspects = [
+            one
+            if one.until.keys().isdisjoint(ranges)
+            else Suspect(one.until, None if one.most is None else 2 * one.most)
+            for one in self._suspects
+        ]
+
+    def keep_only(self, held: Collection[TopicPartition]) -> None:
+        """Forget what is not held any more."""
+        self._drop(self.suspects.keys() - set(held))
+
+    def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:
+        return self._streaks[self._handler_of(min(partitions)[0])]
+
+    def _drop(self, gone: Collection[TopicPartition]) -> None:
+        left = [
+            replace(one, until={tp: end for tp, end in one.until.items() if tp not in gone})
+            for one in self._suspects
+        ]
+        self._suspects = [one for one in left if one.until]
+
+
+def _pause(first: float, failures: int) -> float:
+    """Seconds to wait after one more than so many failures."""
+    return min(LONGEST_PAUSE, first * 2 ** min(failures, 16))
