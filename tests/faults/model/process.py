@@ -18,6 +18,7 @@ from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch, AwayError
 from muster.consumer.lifecycle import Ending
 from muster.consumer.registration import Registrar
+from muster.consumer.serial_handler import SerialHandler
 from muster.core import positions
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import Place, Plan, Source
@@ -278,6 +279,7 @@ class Process:
         job._settings = settings
         job._ending = self.ending
         job._agent = _WaitingAgent(self)
+        job._handler = SerialHandler([], self.agent)
         job._registrar = self.registrar
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
         job._query = SimpleNamespace(join=self._join_query)
