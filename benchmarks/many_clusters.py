@@ -1,10 +1,10 @@
 """Many clusters on one Airflow: how many slots their coordinators wait in, what they cost, and how long it takes from
-a consumer's leaving or joining to the new plan, beside a single cluster.
+a consumer's death, leaving or joining to the new plan, beside a single cluster.
 
 A real Airflow with this checkout's `airflow.cfg` on PostgreSQL, because SQLite refuses to be written by so many
 at a time ("database is locked"), each cluster with two simulated consumers of one topic.
 The last line has the slots that the largest number of clusters waits in, the CPU seconds a second that it takes, the
-median seconds from a change to the plan for one cluster and for the largest number.
+median seconds from a kill to the plan for one cluster and for the largest number.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ MEASURED = "measured"
 """The cluster whose consumers leave and join."""
 SETTLED = {"running": 3.0, "deferred": 8.0}
 """Seconds in this state after which a task is sure to wait: one that has just deferred is woken late."""
+KILL = "kill"
+EVENTS = (KILL, "join", "leave", "join")
+"""What a consumer does, in turns."""
 WATCHED = 60.0
 """Seconds for which the CPU is watched while nothing happens."""
 _PATIENCE = 1200.0
@@ -47,12 +50,12 @@ _PATIENCE = 1200.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured: `slots` that wait, CPU seconds a second, and the seconds from each change to the plan."""
+    """`slots` that wait, CPU seconds a second, and the median seconds from each change to its plan."""
 
     clusters: int
     slots: int
     cpu: float
-    seconds: tuple[float, ...]
+    seconds: dict[str, float]
 
 
 class Crowd:
@@ -82,19 +85,21 @@ class Crowd:
 
 @click.command()
 @click.option("--clusters", "numbers", multiple=True, type=int, default=(1, 100), show_default=True)
-@click.option("--events", default=10, show_default=True, help="How many times a consumer leaves or joins.")
-def main(numbers: tuple[int, ...], events: int) -> None:
+@click.option(
+    "--rounds", default=5, show_default=True, help="How many times a consumer is killed, and leaves."
+)
+def main(numbers: tuple[int, ...], rounds: int) -> None:
     """Print what is measured as it comes."""
     os.environ[DATABASE] = "postgresql"
-    seen = [_measure(number, events) for number in sorted(numbers)]
+    seen = [_measure(number, rounds) for number in sorted(numbers)]
     one, many = seen[0], seen[-1]
     say(
         f"many-clusters: clusters={many.clusters} slots={many.slots} cpu={many.cpu:.2f} "
-        f"one_s={median(one.seconds):.2f} many_s={median(many.seconds):.2f}"
+        f"one_s={one.seconds[KILL]:.2f} many_s={many.seconds[KILL]:.2f}"
     )
 
 
-def _measure(number: int, events: int) -> Seen:
+def _measure(number: int, rounds: int) -> Seen:
     others = [f"other-{n:03d}" for n in range(1, number)]
     with tempfile.TemporaryDirectory(prefix="bench-many-") as folder:
         stage = Stage(Path(folder), Settings(), dict.fromkeys([MEASURED, *others], 20.0))
@@ -110,18 +115,17 @@ def _measure(number: int, events: int) -> Seen:
                 slots = states.count("running")
                 cpu = _cpu(stage)
                 say(f"{number} cluster(s): {slots} slot(s) wait, {cpu:.2f} CPU s a second")
-                seconds = []
-                for event in range(events):
-                    what = "join" if event % 2 else "leave"
-                    with _waiting(stage):
+                seconds: dict[str, list[float]] = {what: [] for what in EVENTS}
+                for what in EVENTS * rounds:
+                    with _waiting(stage) as run:
                         began = time.time()
-                        if event % 2:
-                            consumers.join(1)
-                        else:
-                            consumers.leave()
-                        seconds.append(_until_planned(stage, began))
-                    say(f"{number} cluster(s), {what}: {seconds[-1]:.2f} s")
-    return Seen(number, slots, cpu, tuple(seconds))
+                        consumers.join(1) if what == "join" else getattr(consumers, what)()
+                        planned = _planned(stage, began)
+                    seconds[what].append(planned - began)
+                    say(f"{number} cluster(s), {what}: {_split(stage, run, began, planned)}")
+    medians = {what: median(found) for what, found in seconds.items()}
+    say(f"{number} cluster(s): " + ", ".join(f"{what} {found:.2f} s" for what, found in medians.items()))
+    return Seen(number, slots, cpu, medians)
 
 
 def _all_wait(stage: Stage, number: int) -> list[str]:
@@ -138,8 +142,8 @@ def _cpu(stage: Stage) -> float:
 
 
 @contextmanager
-def _waiting(stage: Stage) -> Iterator[None]:
-    """Begin while the coordinator waits, and end when the run that it then had is over."""
+def _waiting(stage: Stage) -> Iterator[str]:
+    """Begin while the coordinator waits, and end when the run that it then had, which is given, is over."""
     dag, database = coordinator(MEASURED), stage.database
 
     def waits() -> bool:
@@ -148,14 +152,22 @@ def _waiting(stage: Stage) -> Iterator[None]:
 
     wait_for("the coordinator waits", waits, _PATIENCE, interval=0.2)
     run = database.newest(dag)
-    yield
+    yield run
     wait_for("the run's end", lambda: run in database.ended(dag), _PATIENCE, interval=0.2)
 
 
-def _until_planned(stage: Stage, began: float) -> float:
+def _planned(stage: Stage, began: float) -> float:
     with stage.history(MEASURED) as store:
-        written = wait_for("a plan", lambda: first_write(store, began), _PATIENCE, interval=0.1)
-    return float(written.written - began)
+        return wait_for("a plan", lambda: first_write(store, began), _PATIENCE, interval=0.1).written
+
+
+def _split(stage: Stage, run: str, began: float, planned: float) -> str:
+    tasks = stage.database.tasks(coordinator(MEASURED), run)
+    waited, writes = tasks[WAITS].end, tasks["advance_state"].start
+    return (
+        f"{planned - began:.2f} s: the wait ends after {waited - began:.2f}, advance_state starts "
+        f"{writes - waited:.2f} later and writes after {planned - writes:.2f}"
+    )
 
 
 if __name__ == "__main__":

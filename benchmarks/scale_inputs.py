@@ -99,6 +99,10 @@ class Consumers:
         self._all_done()
         _tell(self._pages, f"leave {name}")
 
+    def kill(self) -> None:
+        """Have the oldest one's page refuse connections; it stays registered."""
+        _tell(self._pages, f"leave {self._names.pop(0)}")
+
     @contextmanager
     def still(self) -> Iterator[None]:
         """The registrars are frozen: in the field they have machines of their own, and take none of this one's time.

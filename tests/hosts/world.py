@@ -202,7 +202,7 @@ class World(FaultWorld):
 
     def produced(self, topic: str) -> list[int]:
         """How many records each partition has, as far as Kafka has acknowledged them."""
-        return list(self.producers[topic].acknowledged.values())
+        return list(self.producers[topic].ends().values())
 
     def committed_since(self, cluster: str, topic: str, partition: int, since: float) -> bool:
         """Whether what was produced since then is committed."""
@@ -401,7 +401,7 @@ class World(FaultWorld):
         found = {}
         for name in CLUSTERS:
             for topic, producer in self.producers.items():
-                for partition, produced in producer.acknowledged.items():
+                for partition, produced in producer.ends().items():
                     key = (name, topic, producer.generation, partition)
                     if lost := gaps(delivered.get(key, set()), produced):
                         found[f"{name} {topic} [{partition}]"] = lost
@@ -429,5 +429,5 @@ class World(FaultWorld):
         for where, ranges in self.missing().items():
             _, topic, partition = where.replace("[", "").replace("]", "").split()
             times = self.producers[topic].times[int(partition)]
-            found += [times[number] for first, end in ranges for number in range(first, end)]
+            found += [times[min(n, len(times) - 1)] for first, end in ranges for n in range(first, end)]
         return found
