@@ -158,7 +158,7 @@ def _waiting(stage: Stage) -> Iterator[str]:
 
 def _planned(stage: Stage, began: float) -> float:
     with stage.history(MEASURED) as store:
-        return wait_for("a plan", lambda: first_write(store, began), _PATIENCE, interval=0.1).written
+        return float(wait_for("a plan", lambda: first_write(store, began), _PATIENCE, interval=0.1).written)
 
 
 def _split(stage: Stage, run: str, began: float, planned: float) -> str:

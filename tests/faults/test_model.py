@@ -137,7 +137,9 @@ class Machine(RuleBasedStateMachine):
         self.do("everybody")
         self.do("coordinate", "first", until)
 
-    @rule(which=one, how=st.sampled_from(("crash", "stop", "stop", "fail_query", "answer_lost")))
+    @rule(
+        which=one, how=st.sampled_from(("crash", "stop", "stop", "fail_query", "fail_batch", "answer_lost"))
+    )
     def end(self, which: str, how: str) -> None:
         self.do(how, which)
 

@@ -303,7 +303,9 @@ def test_ignored_assignment_starts_nothing_after_an_isolation(consumer: Consumer
     assert agent.view().topics["t"].held == set(), "another consumer may have it since ZooKeeper went back"
 
 
-def test_what_the_handler_fails_with_is_named_until_it_comes_through_or_goes(consumer: Consumer) -> None:
+def test_partitions_that_the_handler_fails_with_are_named_until_they_come_through_or_go(
+    consumer: Consumer,
+) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (5, 9), 1: (5, 9)}, {0: 9, 1: 9})
     consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no")

@@ -113,7 +113,9 @@ def consumer() -> Iterator[Consumer]:
     assert made.loop.join(10)
 
 
-def test_told_before_the_first_record_and_after_the_last(consumer: Consumer, eventually: Eventually) -> None:
+def test_handler_knows_before_the_first_record_and_after_the_last(
+    consumer: Consumer, eventually: Eventually
+) -> None:
     consumer.assign(0, 1)
     eventually(lambda: consumer.offered() == {0, 1}, 10, "offered")
     consumer.batch()
@@ -126,7 +128,7 @@ def test_told_before_the_first_record_and_after_the_last(consumer: Consumer, eve
     assert told == {0: ["assigned", "batch", "revoked"], 1: ["assigned", "batch", "batch", "batch"]}
 
 
-def test_partition_is_not_offered_before_the_handler_was_told(
+def test_partition_is_not_offered_before_the_handler_knows(
     consumer: Consumer, eventually: Eventually
 ) -> None:
     consumer.noting.gates["assigned"].clear()
@@ -138,9 +140,7 @@ def test_partition_is_not_offered_before_the_handler_was_told(
     eventually(lambda: consumer.offered() == {0}, 10, "offered")
 
 
-def test_partition_is_not_closed_before_the_handler_was_told(
-    consumer: Consumer, eventually: Eventually
-) -> None:
+def test_partition_is_not_closed_before_the_handler_knows(consumer: Consumer, eventually: Eventually) -> None:
     consumer.assign(0)
     eventually(lambda: consumer.offered() == {0}, 10, "offered")
     consumer.noting.gates["revoked"].clear()
@@ -151,7 +151,7 @@ def test_partition_is_not_closed_before_the_handler_was_told(
     eventually(lambda: consumer.held() == set(), 10, "closed")
 
 
-def test_what_goes_while_it_is_being_told_of_is_told_to_be_gone(
+def test_partition_that_goes_while_it_is_announced_is_withdrawn(
     consumer: Consumer, eventually: Eventually
 ) -> None:
     consumer.noting.gates["assigned"].clear()
@@ -164,7 +164,7 @@ def test_what_goes_while_it_is_being_told_of_is_told_to_be_gone(
     assert consumer.noting.calls == [("assigned", [0]), ("revoked", [0])]
 
 
-def test_nothing_is_told_while_a_batch_is_with_the_handler(
+def test_handler_with_a_batch_is_not_called_for_anything_else(
     consumer: Consumer, eventually: Eventually
 ) -> None:
     consumer.assign(0)
@@ -209,7 +209,7 @@ def test_failing_assigned_and_failing_revoked_hold_up_no_close(
     assert "OSError: no room" in consumer.problems()["Noting.revoked"]
 
 
-def test_standby_is_told_whenever_it_changes(consumer: Consumer, eventually: Eventually) -> None:
+def test_standby_is_called_whenever_it_changes(consumer: Consumer, eventually: Eventually) -> None:
     consumer.assign(0, standby=(1, 2))
     eventually(lambda: ("standby", [1, 2]) in consumer.noting.calls, 10, "stands by")
     consumer.assign(0, 1, standby=(2,))

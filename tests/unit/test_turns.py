@@ -145,7 +145,7 @@ def test_sink_of_one_handler_that_is_down_holds_up_no_other() -> None:
     assert turns.next(here, now + BRIEFEST_PAUSE) == {}, "what works elsewhere says nothing of this sink"
 
 
-def test_what_is_not_held_any_more_is_forgotten() -> None:
+def test_suspects_that_are_not_held_any_more_are_forgotten() -> None:
     turns = Turns()
     turns.failed({("t", 0): (0, 5), ("t", 1): (0, 5)}, 0.0)
     turns.keep_only(tps(1))

@@ -137,4 +137,4 @@ class Turns:
 
 def _pause(first: float, failures: int) -> float:
     """Seconds to wait after one more than so many failures."""
-    return min(LONGEST_PAUSE, first * 2 ** min(failures, 16))
+    return min(LONGEST_PAUSE, first * 2.0 ** min(failures, 16))

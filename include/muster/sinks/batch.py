@@ -61,7 +61,9 @@ class Batch:
         """Whether it holds the same records. Raises TypeError beside a number."""
         if isinstance(other, Batch):
             return self.id == other.id
-        return self._no_number() if isinstance(other, int | float) else NotImplemented
+        if isinstance(other, int | float):
+            self._no_number()
+        return NotImplemented
 
     def __hash__(self) -> int:
         """By its `id`."""

@@ -88,7 +88,7 @@ class Query:
         self.stands: dict[str, dict[int, tuple[int, int]]] = {}
         self.batch: Plan | None = None
         self.first = True
-        self.stopping = self.ended = self.raised = False
+        self.stopping = self.ended = False
         self.start()
 
     def start(self) -> None:
@@ -98,23 +98,23 @@ class Query:
         self.first = True
         self.plan()
 
-    def fail(self) -> None:
-        """The handler raises, which fails the batch; the second time in a row, or without one, the query fails."""
+    def fail_batch(self) -> None:
+        """The handler raises: the batch under way has failed, and the query goes on."""
         batch, self.batch = self.batch, None
         if batch is not None:
             self.agent.batch_done(batch, "it raised")
-        self.raised = batch is not None and not self.raised
-        if not self.raised:
-            self.agent.query_ended(failed=True)
-            self.start()
+
+    def fail(self) -> None:
+        """The query ends with an error, and is started again."""
+        self.fail_batch()
+        self.agent.query_ended(failed=True)
+        self.start()
 
     def end(self) -> None:
         """It is stopped, or its JVM is gone; a batch under way is lost."""
         if not self.ended:
             self.ended = True
-            if self.batch is not None:
-                self.agent.batch_done(self.batch, "it raised")
-                self.batch = None
+            self.fail_batch()
             self.agent.query_ended(failed=False)
 
     def go_on(self) -> None:
@@ -189,7 +189,6 @@ class Query:
         if self.batch is None:
             return
         batch, self.batch = self.batch, None
-        self.raised = False
         self.agent.batch_done(batch, None)
         for name, ranges in batch.offsets.items():
             for partition, (begin, end) in ranges.items():
@@ -401,6 +400,9 @@ class Process:
     def fail_query(self) -> None:
         self.query_failed = True
         self.query.fail()
+
+    def fail_batch(self) -> None:
+        self.query.fail_batch()
 
     def everything(self) -> None:
         """One round of all its threads."""

@@ -218,6 +218,10 @@ class World:
         if (process := self._find(incarnation)) and process.runs:
             process.fail_query()
 
+    def fail_batch(self, incarnation: str) -> None:
+        if (process := self._find(incarnation)) and process.runs:
+            process.fail_batch()
+
     def zookeeper_round(self, incarnation: str, how: str) -> None:
         """One round of the assignment watch: 'full', or by watches that fire or are 'lost', or 'one' more write."""
         if (process := self._find(incarnation)) and process.runs:
