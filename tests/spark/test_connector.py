@@ -11,15 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import pkcs12
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from devstack.brokers import Brokers
+from devstack.certificates import Authority
 from devstack.kafka import Kafka
 from devstack.place import HERE
-from devstack.secured import SecureKafka
+from devstack.secured import CertifiedKafka, SecureKafka
 from muster.consumer.connector import FORMAT
 from muster.core.positions import Why
-from muster.edges.kafka import TopicLister
+from muster.edges.kafka import KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
@@ -38,6 +43,7 @@ from tests.spark.topics import (
     stored_offsets,
     transactional_producer,
 )
+from tests.support.servers import running
 
 pytestmark = pytest.mark.spark
 
@@ -497,3 +503,73 @@ def test_secured_kafka_is_read_with_librdkafkas_settings(
         with reading(spark, holder, tmp_path / "checkpoint") as query:
             eventually(query.has(1), 60)
     assert "secret" in query.values(TOPIC)
+
+
+@pytest.fixture(scope="module")
+def certified_kafka(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, server_certificate: Path
+) -> Iterator[CertifiedKafka]:
+    with running(
+        CertifiedKafka(tmp_path_factory.mktemp("kafka"), server_certificate, authority.ca)
+    ) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["files", "text", "keystore"])
+def test_kafka_is_read_with_a_client_certificate(
+    spark: SparkSession,
+    certified_kafka: CertifiedKafka,
+    authority: Authority,
+    group: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    kind: str,
+) -> None:
+    without = certified_kafka.settings_without_certificate()
+    with pytest.raises(KafkaError):
+        TopicLister(KafkaSettings(config=without, operation_timeout=2)).list_partitions()
+    pem, p12 = authority.issue(f"client-{kind}"), tmp_path / "client.p12"
+    text = pem.read_text()
+    p12.write_bytes(keystore(pem, b"changeit"))
+    own = {
+        "files": {"ssl.certificate.location": str(pem), "ssl.key.location": str(pem)},
+        "text": {"ssl.certificate.pem": text, "ssl.key.pem": text},
+        "keystore": {"ssl.keystore.location": str(p12), "ssl.keystore.password": "changeit"},
+    }[kind]
+    settings = KafkaSettings(config=without | own)
+    topic = create_topic(settings)
+    produce(settings, topic, {0: numbered("", 5)})
+    with Holder(settings, group) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            eventually(query.has(5), 60)
+    assert query.values(topic) == numbered("", 5)
+
+
+def keystore(pem: Path, password: bytes) -> bytes:
+    """PKCS#12 with the key and the certificate of `pem`."""
+    text = pem.read_bytes()
+    key = serialization.load_pem_private_key(text, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return pkcs12.serialize_key_and_certificates(
+        b"client",
+        key,
+        x509.load_pem_x509_certificate(text),
+        None,
+        serialization.BestAvailableEncryption(password),
+    )
+
+
+def test_setting_that_kafkas_java_client_does_not_have_fails_the_query_and_is_named(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    produce(kafka, topic, {0: ["a"]})
+    settings = KafkaSettings(config={**kafka.config, "ssl.curves.list": "P-256"})
+    with Holder(settings, group) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            error = eventually(lambda: query.query and query.query.exception(), 60, "the query fails")
+    assert "Kafka's Java consumer has no setting ssl.curves.list; correct the connection to Kafka" in str(
+        error
+    )
