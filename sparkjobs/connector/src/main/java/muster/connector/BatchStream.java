@@ -20,7 +20,6 @@ import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
-import org.apache.spark.util.CollectionAccumulator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -44,7 +43,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   private final long readTimeout;
   private final SparkContext spark = SparkContext.getOrCreate();
   private final ExecutorLocations locations = new ExecutorLocations();
-  private final CollectionAccumulator<Gone> gone = new CollectionAccumulator<>();
+  private final GoneReports gone = new GoneReports();
   private final Map<String, NextBatch> plans =
       new LinkedHashMap<>() {
         @Override
@@ -86,10 +85,10 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
 
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    var lost = new LinkedHashSet<>(gone.value());
+    var missed = gone.value();
     try {
-      var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), lost);
-      gone.reset();
+      var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), new LinkedHashSet<>(missed));
+      gone.remove(missed);
       agentLost = 0;
       remember(next);
       return next.end();

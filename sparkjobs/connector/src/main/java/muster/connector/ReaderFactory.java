@@ -5,16 +5,15 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.util.CollectionAccumulator;
 
 /** Makes the reader of a task, in an executor. Records are handed over in columns. */
 final class ReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 
   private final long readTimeout;
-  private final CollectionAccumulator<Gone> gone;
+  private final GoneReports gone;
 
-  ReaderFactory(long readTimeout, CollectionAccumulator<Gone> gone) {
+  ReaderFactory(long readTimeout, GoneReports gone) {
     this.readTimeout = readTimeout;
     this.gone = gone;
   }
