@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -47,11 +47,15 @@ class Kafka:
 class Query:
     """One query; `go` is one planning and its batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_options: Mapping[str, str] | None = None) -> None:
         self.kafka = Kafka()
         self.agent = Agent("me")
         self.plannings = Plannings(
-            self.agent, KAFKA, max_records_per_batch=400, open_offsets=lambda *_: self.kafka
+            self.agent,
+            KAFKA,
+            max_records_per_batch=400,
+            source_options=source_options,
+            open_offsets=lambda *_: self.kafka,
         )
         self.assign(0, 1, 2, 3)
         self.start()
@@ -97,6 +101,17 @@ def test_plan_says_who_reads_what_and_how(query: Query) -> None:
     }
     assert batch.metrics["maxOffsetsBehindLatest"] == "900"
     assert "client.rack" not in repr(batch)
+
+
+def test_options_of_the_source_win_over_the_connection() -> None:
+    options = {"kafka.Max.Poll.Records": "7", "kafka.client.rack": "other"}
+    query = Query(options)
+    assert query.go().kafka["k:9092"] == {
+        "bootstrap.servers": "k:9092",
+        "client.rack": "other",
+        "isolation.level": "read_committed",
+        "max.poll.records": "7",
+    }
 
 
 def test_partition_stays_in_its_slot_while_others_come_and_go(query: Query) -> None:

@@ -13,7 +13,7 @@ each such jump is reported to the agent.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.consumer.agent import Agent
@@ -49,8 +49,9 @@ class Planner:
     """Plans batches for the query of `agent` with `token`. Times are in seconds.
 
     `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
-    read waits up to `idle_wait` for something. `clock` is monotonic; `open_offsets` opens a group's offsets in a
-    Kafka cluster.
+    read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
+    alone, which win over those of `kafka`. `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka
+    cluster.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Planner:
         kafka: KafkaSettings,
         max_records_per_batch: int,
         idle_wait: float = 0.0,
+        reader: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +70,7 @@ class Planner:
         self._kafka = kafka
         self._max_records = max_records_per_batch
         self._idle_wait = idle_wait
+        self._reader = dict(reader or {})
         self._open_offsets = open_offsets
         self._clock = clock
         self._clusters: dict[str, ClusterOffsets] = {}
@@ -139,7 +142,7 @@ class Planner:
                 {servers: offsets.format_offsets(held) for servers, held in task.items()} for task in tasks
             ],
             kafka={
-                servers: java_properties({**self._kafka.config, "bootstrap.servers": servers})
+                servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
                 for servers in sorted({servers for task in tasks for servers in task})
             },
         )
