@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -106,9 +105,10 @@ class Query:
         if failure := self.query.exception():
             raise failure
 
-    def progress(self) -> Any:
+    def metrics(self) -> list[dict[str, str]]:
+        """The source's metrics in each progress of the query, the last one its `lastProgress`."""
         assert self.query is not None
-        return self.query.lastProgress
+        return [dict(progress["sources"][0]["metrics"]) for progress in self.query.recentProgress]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from devstack.kafka import Kafka
 from devstack.place import HERE
 from devstack.secured import CertifiedKafka, SecureKafka
 from muster.consumer.connector import FORMAT
+from muster.consumer.metrics import ConsumerMetrics
 from muster.core.positions import Why
 from muster.edges.kafka import KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
@@ -132,17 +133,46 @@ def test_batches_hold_what_was_planned_and_no_more_than_they_may(
         holder.hold(topic, [0, 1])
         with reading(spark, holder, tmp_path / "checkpoint") as query:
             eventually(query.has(2510), 60)
-            progress = eventually(
-                lambda: (last := query.progress()) and last["sources"][0]["metrics"] and last, 60
-            )
-            metrics = progress["sources"][0]["metrics"]
-            assert int(metrics["maxOffsetsBehindLatest"]) >= int(metrics["minOffsetsBehindLatest"]) >= 0
         for plan, rows in query.batches:
             held = {(row.topic, row.partition, row.offset) for row in rows}
             assert held == {(t, p, n) for (t, p), bounds in plan.ranges.items() for n in range(*bounds)}
             assert len(rows) <= 1000
         assert holder.agent.view().counters.records == 2510
     assert query.values(topic) == numbered("0:", 2500)
+
+
+def test_progress_and_metrics_say_how_far_behind_what_was_read_and_what_was_lost(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 2500), 1: numbered("1:", 10)})
+    producer = producer_of(kafka)
+    producer.produce(topic, b"v", key=b"key", headers=[("h", b"12")], partition=1)
+    assert producer.flush(30) == 0
+
+    def collect(frame: DataFrame) -> list[Row]:
+        delete_before(kafka, topic, 0, 300)
+        return frame.collect()
+
+    with Holder(kafka, group, most=1000) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(2211), 60)
+            eventually(lambda: (last := query.metrics()) and last[-1]["maxOffsetsBehindLatest"] == "0", 60)
+            eventually(lambda: holder.agent.view().counters.read_bytes, 60)
+            found = [metrics for metrics in query.metrics() if "minOffsetsBehindLatest" in metrics]
+            page = ConsumerMetrics(holder.agent, "c", "i").text().decode()
+    behind = {name: found[0][f"{name}OffsetsBehindLatest"] for name in ("min", "max", "avg")}
+    assert behind == {"min": "0", "max": "1511", "avg": "755.5"}
+    sizes = [len(row.value) + (6 if row.key else 0) for row in query.rows]
+    assert sum(int(metrics["bytesRead"]) for metrics in found) == sum(sizes)
+    assert [int(metrics["recordsLost"]) for metrics in found][:2] == [0, 300], (
+        "with the planning after the batch"
+    )
+    assert (
+        f'muster_consumer_read_bytes_total{{cluster_name="c",consumer_id="me"}} {float(sum(sizes))}' in page
+    )
+    assert f'topic="{topic}"}} 300.0' in page.replace(',reason="retention"', "").replace(',partition="0"', "")
 
 
 def test_handler_may_read_its_batch_several_times_in_part_and_at_once(

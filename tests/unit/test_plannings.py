@@ -137,13 +137,38 @@ def test_plan_without_anything_new_is_where_spark_stands(query: Query) -> None:
 def test_query_without_partitions_has_a_batch_without_tasks(query: Query) -> None:
     query.go()
     query.assign()
-    assert query.go() == NextBatch(offset={})
+    assert query.go() == NextBatch(offset={}, metrics={"recordsLost": "0"})
 
 
 def test_deleted_records_that_a_task_missed_count_as_lost(query: Query) -> None:
     query.go()
-    query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
+    batch = query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
     assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 40}}
+    assert batch.metrics["recordsLost"] == "40"
+    assert query.go().metrics["recordsLost"] == "0"
+
+
+def test_records_that_two_tasks_missed_count_as_lost_once(query: Query) -> None:
+    query.go()
+    missed = [GoneRange(topic="t", partition=1, begin=20, end=end, deleted=True) for end in (60, 70)]
+    assert query.go(*missed).metrics["recordsLost"] == "50"
+    assert query.go(missed[0]).metrics["recordsLost"] == "0", (
+        "a task that goes on after its batch reports it later"
+    )
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 50}}
+
+
+def test_records_that_a_planning_finds_lost_are_in_the_sources_metrics(query: Query) -> None:
+    query.go()
+    query.kafka.begins["t", 2] = 130
+    assert query.go().metrics["recordsLost"] == "30"
+
+
+def test_bytes_that_tasks_read_are_counted(query: Query) -> None:
+    query.assign()
+    for read in (7, 12, 12):
+        query.plannings.next(query.token, NextQuestion(finished=query.stands, read=read))
+    assert query.agent.view().counters.read_bytes == 12
 
 
 def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -> None:
@@ -179,7 +204,7 @@ def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> 
     headers = {"Authorization": f"Bearer {query.token}"}
     answer = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {}, "parallelism": 2, "gone": []}')
     assert answer.status_code == 200
-    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {}}
+    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {"recordsLost": "0"}}
     assert api.post(NEXT_PATH, content=b"{}").status_code == 401
     wrong = api.post(NEXT_PATH, headers=headers, content=b'{"parallelism": 0}')
     assert wrong.status_code == 422

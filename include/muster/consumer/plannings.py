@@ -9,7 +9,6 @@ from muster.consumer.agent import Agent
 from muster.consumer.source.cluster_offsets import OpenOffsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import NextBatch, NextQuestion
-from muster.core.positions import Jump, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from muster.settings.source_options import reader_settings
@@ -49,12 +48,9 @@ class Plannings:
         """
         with self._lock:
             planner = self._planner_of(token)
+            planner.has_read(question.read)
             for gone in question.gone:
-                tp = (gone.topic, gone.partition)
-                if gone.deleted:
-                    self._agent.lost(token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
-                else:
-                    planner.stopped_short(tp, gone.begin)
+                planner.missed(gone)
             return planner.next(question.finished, question.parallelism)
 
     def close(self) -> None:

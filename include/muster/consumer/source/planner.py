@@ -22,10 +22,10 @@ from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
-from muster.consumer.source.protocol import NextBatch, Offsets
+from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
 from muster.core import positions
 from muster.core.ownership import Offer, Source
-from muster.core.positions import Jump, Start
+from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -81,6 +81,11 @@ class Planner:
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
         self._stopped_short: set[TopicPartition] = set()
+        # Up to where what tasks missed counts as lost, by partition and the topic's id: two tasks may miss the same.
+        self._missed: dict[tuple[TopicPartition, str], int] = {}
+        self._bytes = 0
+        # Records that were found lost since the last plan.
+        self._lost = 0
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
@@ -114,9 +119,34 @@ class Planner:
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._checked &= ranges.keys()
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
-        return batch.model_copy(update={"metrics": _lag(ranges, plan)})
+        lost = self._lost + sum(jump.lost for jump in plan.jumps.values())
+        self._lost = 0
+        return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
-    def stopped_short(self, tp: TopicPartition, at: int) -> None:
+    def has_read(self, size: int) -> None:
+        """Take note of how many bytes tasks have read since the query began. Raises `StaleTokenError`."""
+        self._agent.received(self._token, size - self._bytes)
+        self._bytes = size
+
+    def missed(self, gone: GoneRange) -> None:
+        """Take note of planned records that a task did not find.
+
+        Deleted ones count as lost, once however many tasks miss them; a partition that ends before its range goes on
+        where the next plan says. Raises `StaleTokenError`.
+        """
+        tp = (gone.topic, gone.partition)
+        if not gone.deleted:
+            self._stops_short(tp, gone.begin)
+            return
+        source = self._sources.get(gone.topic)
+        place = (tp, source.topic_id if source else "")
+        begin = max(gone.begin, self._missed.get(place, 0))
+        if begin < gone.end:
+            self._agent.lost(self._token, {tp: Jump(begin, gone.end, Why.RETENTION)})
+            self._missed[place] = gone.end
+            self._lost += gone.end - begin
+
+    def _stops_short(self, tp: TopicPartition, at: int) -> None:
         """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
         believed."""
         _, lowest = self._ends_early.get(tp, (0.0, at))

@@ -5,6 +5,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.util.LongAccumulator;
 
 /** Makes the reader of a task, in an executor. Records are handed over in columns. */
 final class ReaderFactory implements PartitionReaderFactory {
@@ -12,10 +13,12 @@ final class ReaderFactory implements PartitionReaderFactory {
 
   private final long readTimeout;
   private final GoneReports gone;
+  private final LongAccumulator bytes;
 
-  ReaderFactory(long readTimeout, GoneReports gone) {
+  ReaderFactory(long readTimeout, GoneReports gone, LongAccumulator bytes) {
     this.readTimeout = readTimeout;
     this.gone = gone;
+    this.bytes = bytes;
   }
 
   @Override
@@ -25,7 +28,7 @@ final class ReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add);
+    return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add, bytes::add);
   }
 
   @Override
