@@ -37,7 +37,7 @@ def _built() -> Path:
     if not (folder / JAR.name).is_file():
         with locked("connector"):
             if not (folder / JAR.name).is_file():
-                _build(folder)
+                build_connector(folder)
     return folder / JAR.name
 
 
@@ -53,7 +53,8 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def _build(folder: Path) -> None:
+def build_connector(folder: Path) -> Path:
+    """Build and test the connector with Maven; put the jar into `folder`, and return it. Raises `DevstackError`."""
     mvn = tool(
         "mvn", "to build the Spark connector", "Maven 3.8 or newer (Debian: maven), with a JDK 17 or later"
     )
@@ -82,7 +83,8 @@ def _build(folder: Path) -> None:
         if result.returncode != 0 or not built.is_file():
             end = "\n".join((result.stdout + result.stderr).splitlines()[-60:])
             raise DevstackError(f"Maven could not build the Spark connector in {_PROJECT}. It said:\n{end}")
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         built.replace(folder / JAR.name)
         progress.result = f"{(folder / JAR.name).stat().st_size / 2**20:.0f} MB"
     shutil.rmtree(partial, ignore_errors=True)
+    return folder / JAR.name

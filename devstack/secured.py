@@ -247,3 +247,40 @@ class SecureKafka(Kafka):
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own command
         if done.returncode != 0:
             raise DevstackError(f"kafka-acls {' '.join(arguments)}: {done.stdout}{done.stderr}")
+
+
+class CertifiedKafka(Kafka):
+    """A Kafka that speaks only TLS, and only with clients that show a certificate of its authority."""
+
+    def __init__(self, data_dir: Path, certificate: Path, ca: Path) -> None:
+        super().__init__(data_dir, guarded=True)
+        self._certificate, self._ca = certificate, ca
+
+    def settings(self) -> dict[str, str]:
+        """Replace the plain listener for clients."""
+        return super().settings() | {
+            "listeners": f"SSL://{self.address},CONTROLLER://127.0.0.1:{self.ports['controller']}",
+            "advertised.listeners": f"SSL://{self.address}",
+            "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "SSL",
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._certificate),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._ca),
+        }
+
+    def client_settings(self) -> dict[str, str]:
+        """Those of a client that shows the server's own certificate."""
+        return self.settings_without_certificate() | {
+            "ssl.certificate.location": str(self._certificate),
+            "ssl.key.location": str(self._certificate),
+        }
+
+    def settings_without_certificate(self) -> dict[str, str]:
+        """What a client needs besides a certificate of its own."""
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(self._ca),
+        }

@@ -26,16 +26,17 @@ def spark_home() -> Path:
 
 
 class _Part(Server):
-    """A master or a worker. It listens on 127.0.0.1 only, for its work as for its pages."""
+    """A master or a worker. It listens on `host` only, for its work as for its pages."""
 
     main: str
+    host: str = "127.0.0.1"
 
     def prepare(self) -> None:
         """Nothing: the command line says it all."""
 
     def command(self) -> Sequence[str | Path]:
         """Spark's own launcher, which ends in the JVM."""
-        addresses = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.ports["web"])]
+        addresses = ["--host", self.host, "--port", str(self.port), "--webui-port", str(self.ports["web"])]
         return [spark_home() / "bin" / "spark-class", self.main, *addresses, *self.arguments()]
 
     def arguments(self) -> Sequence[str]:
@@ -48,7 +49,7 @@ class _Part(Server):
         return inherited | {
             "JAVA_HOME": str(Path(java()).resolve().parents[1]),
             "SPARK_HOME": str(spark_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": self.host,
             "SPARK_DAEMON_MEMORY": "256m",
             # The second door for submissions is on a port of its own, which is not chosen here.
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
@@ -56,7 +57,7 @@ class _Part(Server):
 
     def _page(self) -> dict[str, Any]:
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.ports['web']}/json/", timeout=2, trust_env=False)
+            answer = httpx.get(f"http://{self.host}:{self.ports['web']}/json/", timeout=2, trust_env=False)
             found = answer.json()
         except (httpx.HTTPError, ValueError):
             return {}
@@ -94,7 +95,10 @@ class SparkMaster(_Part):
 
 
 class SparkWorker(_Part):
-    """Runs executors for `master`, which must have been started; `cores` (tasks at a time) and `memory` in all."""
+    """Runs executors for `master`, which must have been started; `cores` (tasks at a time) and `memory` in all.
+
+    `host` is an address of this machine. Two workers at 127.0.0.1 and 127.0.0.2 are on two hosts for Spark.
+    """
 
     name = "Spark worker"
     roles = ("rpc", "web")
@@ -108,8 +112,10 @@ class SparkWorker(_Part):
         extra_environment: Mapping[str, str] | None = None,
         cores: int = 1,
         memory: str = "1g",
+        host: str = "127.0.0.1",
     ) -> None:
         super().__init__(data_dir, guarded=guarded, extra_environment=extra_environment)
+        self.host = host
         self._master = master
         self._resources = ["--cores", str(cores), "--memory", memory]
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -20,9 +18,8 @@ import psutil
 import pyarrow.dataset
 import pytest
 
-from devstack.guard import guard
-from devstack.leftovers import MARKER, end_all, processes_of
-from devstack.spark_standalone import SparkMaster, SparkWorker
+from devstack.leftovers import MARKER
+from devstack.spark_standalone import SparkWorker
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
@@ -30,6 +27,7 @@ from tests.dags.conftest import WriteClusters, connection
 from tests.spark.topics import committed, create_topic, numbered, produce
 from tests.support.hand_coordinator import HandCoordinator
 from tests.support.operator_task import Task, first_event
+from tests.support.spark_cluster import SparkCluster, standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
 
@@ -40,36 +38,11 @@ ROUND = 300
 ROUNDS = 3
 
 
-@dataclass
-class Cluster:
-    """The processes of a Spark cluster. All that they start is marked with `folder`."""
-
-    folder: Path
-    master: SparkMaster
-    workers: Sequence[SparkWorker]
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A master and two workers with one core each."""
-    folder = tmp_path_factory.mktemp("spark-standalone")
-    mark = {MARKER: str(folder)}
-    guard.watch_marker(MARKER, str(folder))
-    master = SparkMaster(folder / "master", guarded=True, extra_environment=mark)
-    workers = [
-        SparkWorker(folder / name, master, guarded=True, extra_environment=mark)
-        for name in ("worker-1", "worker-2")
-    ]
-    try:
-        master.start()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(SparkWorker.start, workers))
-        yield Cluster(folder, master, workers)
-    finally:
-        for server in (*workers, master):
-            server.stop()
-        end_all(folder)
-        assert not processes_of(folder)
+    with standing(tmp_path_factory.mktemp("spark-standalone")) as made:
+        yield made
 
 
 @pytest.fixture
@@ -85,7 +58,7 @@ def shipped(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def on_cluster(
-    cluster: Cluster,
+    cluster: SparkCluster,
     connections: None,
     write_clusters: WriteClusters,
     cluster_name: str,
@@ -148,7 +121,7 @@ def held(discovery: ConsulCluster, consumer: str, topic: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("on_cluster")
 def test_executors_on_two_workers_read_a_topic_keep_their_consumers_and_hand_over_in_order(
-    cluster: Cluster,
+    cluster: SparkCluster,
     coordinator: HandCoordinator,
     discovery: ConsulCluster,
     kafka: KafkaSettings,

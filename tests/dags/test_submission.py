@@ -52,9 +52,12 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     spark_submit: Path, tmp_path: Path, cluster_name: str, write_clusters: WriteClusters
 ) -> None:
-    write_clusters(cluster_name, consul_prefix="dev/muster")
+    options = {"kafka.max.poll.records": 20_000, "maxOffsetsPerTrigger": 7}
+    write_clusters(cluster_name, consul_prefix="dev/muster", consumers={"source_options": options})
     settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
     assert settings.consul_prefix == "dev/muster"
+    assert settings.source_options == {"kafka.max.poll.records": "20000"}
+    assert settings.max_records_per_batch == 7
     hook = SparkSubmitHook(conn_id="muster_spark", env_vars={"MY_HANDLER_KEY": "v", "PYSPARK_PYTHON": "py"})
     _, process = submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")
     assert process.wait(30) == 0

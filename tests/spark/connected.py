@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,12 +24,18 @@ from muster.settings.connections import KafkaSettings
 class Holder:
     """A consumer's agent that is assigned what the test says, and commits what is processed."""
 
-    def __init__(self, kafka: KafkaSettings, group: str, most: int = 100_000) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        group: str,
+        most: int = 100_000,
+        source_options: Mapping[str, str] | None = None,
+    ) -> None:
         self.agent = Agent("me")
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0
-        self._app = make_local_api(self.agent, kafka, most, 0.1)
+        self._app = make_local_api(self.agent, kafka, most, 0.1, source_options)
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
         self._committer = Committer(self.agent, kafka, "c", fencing=False)
         self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
@@ -100,9 +105,10 @@ class Query:
         if failure := self.query.exception():
             raise failure
 
-    def progress(self) -> Any:
+    def metrics(self) -> list[dict[str, str]]:
+        """The source's metrics in each progress of the query, the last one its `lastProgress`."""
         assert self.query is not None
-        return self.query.lastProgress
+        return [dict(progress["sources"][0]["metrics"]) for progress in self.query.recentProgress]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ class ConsumerJob:
     handlers: dict[str, TopicHandler] = field(default_factory=dict)
     service: str = SERVICE
     graceful_timeout: float = 30
+    master: str = "local[1]"
+    conf: Mapping[str, str] = field(default_factory=dict)
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -92,11 +95,12 @@ class ConsumerJob:
             self.process = subprocess.Popen(
                 [
                     Path(sys.executable).with_name("spark-submit"),
-                    *("--master", "local[1]", "--driver-memory", "512m"),
+                    *("--master", self.master, "--driver-memory", "512m"),
                     *("--jars", str(connector_jar())),
                     *("--conf", "spark.ui.enabled=false"),
                     *("--conf", f"spark.local.dir={self.folder / 'spark'}"),
                     *("--conf", f"spark.sql.warehouse.dir={self.folder / 'warehouse'}"),
+                    *(part for key, value in self.conf.items() for part in ("--conf", f"{key}={value}")),
                     ROOT / "sparkjobs" / "consume.py",
                 ],
                 env=environment,
@@ -138,10 +142,21 @@ class ConsumerJob:
         return psutil.Process(self.status()["pid"])
 
     def status(self) -> dict[str, Any]:
+        return dict(self._get("status").json())
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples on `/metrics`."""
+        samples = [
+            line
+            for line in self._get("metrics").text.splitlines()
+            if line.startswith((f"{name}{{", f"{name} "))
+        ]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
+
+    def _get(self, page: str) -> httpx.Response:
         found = self.discovery.catalog.own_registration(self.consumer)
         assert found is not None, f"not registered; its log:\n{self.log_tail()}"
-        answer = httpx.get(f"http://{found.address}:{found.port}/status", timeout=2, trust_env=False)
-        return dict(answer.json())
+        return httpx.get(f"http://{found.address}:{found.port}/{page}", timeout=2, trust_env=False)
 
     def topic(self, topic: str) -> dict[str, Any]:
         return dict(self.status()["topics"].get(topic, {}))

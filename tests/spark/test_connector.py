@@ -11,15 +11,21 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import pkcs12
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from devstack.brokers import Brokers
+from devstack.certificates import Authority
 from devstack.kafka import Kafka
 from devstack.place import HERE
-from devstack.secured import SecureKafka
+from devstack.secured import CertifiedKafka, SecureKafka
 from muster.consumer.connector import FORMAT
+from muster.consumer.metrics import ConsumerMetrics
 from muster.core.positions import Why
-from muster.edges.kafka import TopicLister
+from muster.edges.kafka import KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
@@ -38,6 +44,7 @@ from tests.spark.topics import (
     stored_offsets,
     transactional_producer,
 )
+from tests.support.servers import running
 
 pytestmark = pytest.mark.spark
 
@@ -126,17 +133,46 @@ def test_batches_hold_what_was_planned_and_no_more_than_they_may(
         holder.hold(topic, [0, 1])
         with reading(spark, holder, tmp_path / "checkpoint") as query:
             eventually(query.has(2510), 60)
-            progress = eventually(
-                lambda: (last := query.progress()) and last["sources"][0]["metrics"] and last, 60
-            )
-            metrics = progress["sources"][0]["metrics"]
-            assert int(metrics["maxOffsetsBehindLatest"]) >= int(metrics["minOffsetsBehindLatest"]) >= 0
         for plan, rows in query.batches:
             held = {(row.topic, row.partition, row.offset) for row in rows}
             assert held == {(t, p, n) for (t, p), bounds in plan.ranges.items() for n in range(*bounds)}
             assert len(rows) <= 1000
         assert holder.agent.view().counters.records == 2510
     assert query.values(topic) == numbered("0:", 2500)
+
+
+def test_progress_and_metrics_say_how_far_behind_what_was_read_and_what_was_lost(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 2500), 1: numbered("1:", 10)})
+    producer = producer_of(kafka)
+    producer.produce(topic, b"v", key=b"key", headers=[("h", b"12")], partition=1)
+    assert producer.flush(30) == 0
+
+    def collect(frame: DataFrame) -> list[Row]:
+        delete_before(kafka, topic, 0, 300)
+        return frame.collect()
+
+    with Holder(kafka, group, most=1000) as holder:
+        holder.hold(topic, [0, 1])
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(query.has(2211), 60)
+            eventually(lambda: (last := query.metrics()) and last[-1]["maxOffsetsBehindLatest"] == "0", 60)
+            eventually(lambda: holder.agent.view().counters.read_bytes, 60)
+            found = [metrics for metrics in query.metrics() if "minOffsetsBehindLatest" in metrics]
+            page = ConsumerMetrics(holder.agent, "c", "i").text().decode()
+    behind = {name: found[0][f"{name}OffsetsBehindLatest"] for name in ("min", "max", "avg")}
+    assert behind == {"min": "0", "max": "1511", "avg": "755.5"}
+    sizes = [len(row.value) + (6 if row.key else 0) for row in query.rows]
+    assert sum(int(metrics["bytesRead"]) for metrics in found) == sum(sizes)
+    assert [int(metrics["recordsLost"]) for metrics in found][:2] == [0, 300], (
+        "with the planning after the batch"
+    )
+    assert (
+        f'muster_consumer_read_bytes_total{{cluster_name="c",consumer_id="me"}} {float(sum(sizes))}' in page
+    )
+    assert f'topic="{topic}"}} 300.0' in page.replace(',reason="retention"', "").replace(',partition="0"', "")
 
 
 def test_handler_may_read_its_batch_several_times_in_part_and_at_once(
@@ -497,3 +533,71 @@ def test_secured_kafka_is_read_with_librdkafkas_settings(
         with reading(spark, holder, tmp_path / "checkpoint") as query:
             eventually(query.has(1), 60)
     assert "secret" in query.values(TOPIC)
+
+
+@pytest.fixture(scope="module")
+def certified_kafka(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, server_certificate: Path
+) -> Iterator[CertifiedKafka]:
+    with running(
+        CertifiedKafka(tmp_path_factory.mktemp("kafka"), server_certificate, authority.ca)
+    ) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["files", "text", "keystore"])
+def test_kafka_is_read_with_a_client_certificate(
+    spark: SparkSession,
+    certified_kafka: CertifiedKafka,
+    authority: Authority,
+    group: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    kind: str,
+) -> None:
+    without = certified_kafka.settings_without_certificate()
+    with pytest.raises(KafkaError):
+        TopicLister(KafkaSettings(config=without, operation_timeout=2)).list_partitions()
+    pem, p12 = authority.issue(f"client-{kind}"), tmp_path / "client.p12"
+    text = pem.read_text()
+    p12.write_bytes(keystore(pem, b"changeit"))
+    own = {
+        "files": {"ssl.certificate.location": str(pem), "ssl.key.location": str(pem)},
+        "text": {"ssl.certificate.pem": text, "ssl.key.pem": text},
+        "keystore": {"ssl.keystore.location": str(p12), "ssl.keystore.password": "changeit"},
+    }[kind]
+    settings = KafkaSettings(config=without | own)
+    topic = create_topic(settings)
+    produce(settings, topic, {0: numbered("", 5)})
+    with Holder(settings, group) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            eventually(query.has(5), 60)
+    assert query.values(topic) == numbered("", 5)
+
+
+def keystore(pem: Path, password: bytes) -> bytes:
+    """PKCS#12 with the key and the certificate of `pem`."""
+    text = pem.read_bytes()
+    key = serialization.load_pem_private_key(text, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return pkcs12.serialize_key_and_certificates(
+        b"client",
+        key,
+        x509.load_pem_x509_certificate(text),
+        None,
+        serialization.BestAvailableEncryption(password),
+    )
+
+
+def test_setting_that_kafkas_java_client_does_not_have_fails_the_query_and_is_named(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka)
+    produce(kafka, topic, {0: ["a"]})
+    settings = KafkaSettings(config={**kafka.config, "ssl.curves.list": "P-256"})
+    with Holder(settings, group, source_options={"kafka.max.pol.records": "7"}) as holder:
+        holder.hold(topic, [0])
+        with reading(spark, holder, tmp_path / "checkpoint") as query:
+            error = eventually(lambda: query.query and query.query.exception(), 60, "the query fails")
+    assert "Kafka's Java consumer has no setting max.pol.records, ssl.curves.list; correct" in str(error)

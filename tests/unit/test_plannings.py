@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -47,11 +47,15 @@ class Kafka:
 class Query:
     """One query; `go` is one planning and its batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_options: Mapping[str, str] | None = None) -> None:
         self.kafka = Kafka()
         self.agent = Agent("me")
         self.plannings = Plannings(
-            self.agent, KAFKA, max_records_per_batch=400, open_offsets=lambda *_: self.kafka
+            self.agent,
+            KAFKA,
+            max_records_per_batch=400,
+            source_options=source_options,
+            open_offsets=lambda *_: self.kafka,
         )
         self.assign(0, 1, 2, 3)
         self.start()
@@ -99,6 +103,17 @@ def test_plan_says_who_reads_what_and_how(query: Query) -> None:
     assert "client.rack" not in repr(batch)
 
 
+def test_options_of_the_source_win_over_the_connection() -> None:
+    options = {"kafka.Max.Poll.Records": "7", "kafka.client.rack": "other"}
+    query = Query(options)
+    assert query.go().kafka["k:9092"] == {
+        "bootstrap.servers": "k:9092",
+        "client.rack": "other",
+        "isolation.level": "read_committed",
+        "max.poll.records": "7",
+    }
+
+
 def test_partition_stays_in_its_slot_while_others_come_and_go(query: Query) -> None:
     query.go()
     query.assign(1, 2, 3)
@@ -122,13 +137,38 @@ def test_plan_without_anything_new_is_where_spark_stands(query: Query) -> None:
 def test_query_without_partitions_has_a_batch_without_tasks(query: Query) -> None:
     query.go()
     query.assign()
-    assert query.go() == NextBatch(offset={})
+    assert query.go() == NextBatch(offset={}, metrics={"recordsLost": "0"})
 
 
 def test_deleted_records_that_a_task_missed_count_as_lost(query: Query) -> None:
     query.go()
-    query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
+    batch = query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
     assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 40}}
+    assert batch.metrics["recordsLost"] == "40"
+    assert query.go().metrics["recordsLost"] == "0"
+
+
+def test_records_that_two_tasks_missed_count_as_lost_once(query: Query) -> None:
+    query.go()
+    missed = [GoneRange(topic="t", partition=1, begin=20, end=end, deleted=True) for end in (60, 70)]
+    assert query.go(*missed).metrics["recordsLost"] == "50"
+    assert query.go(missed[0]).metrics["recordsLost"] == "0", (
+        "a task that goes on after its batch reports it later"
+    )
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 50}}
+
+
+def test_records_that_a_planning_finds_lost_are_in_the_sources_metrics(query: Query) -> None:
+    query.go()
+    query.kafka.begins["t", 2] = 130
+    assert query.go().metrics["recordsLost"] == "30"
+
+
+def test_bytes_that_tasks_read_are_counted(query: Query) -> None:
+    query.assign()
+    for read in (7, 12, 12):
+        query.plannings.next(query.token, NextQuestion(finished=query.stands, read=read))
+    assert query.agent.view().counters.read_bytes == 12
 
 
 def test_partition_that_ended_under_a_task_goes_on_there_at_once(query: Query) -> None:
@@ -164,7 +204,7 @@ def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> 
     headers = {"Authorization": f"Bearer {query.token}"}
     answer = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {}, "parallelism": 2, "gone": []}')
     assert answer.status_code == 200
-    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {}}
+    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {"recordsLost": "0"}}
     assert api.post(NEXT_PATH, content=b"{}").status_code == 401
     wrong = api.post(NEXT_PATH, headers=headers, content=b'{"parallelism": 0}')
     assert wrong.status_code == 422

@@ -143,6 +143,7 @@ def consumer_settings(
         metadata=of.metadata,
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,
+        source_options=of.source_options,
         check_interval=of.check_interval,
         fencing=cluster.fencing,
         graceful_timeout=of.graceful_timeout,

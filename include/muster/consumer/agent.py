@@ -377,6 +377,12 @@ class Agent:
             self.check_token(token)
             self._counters.jumped(jumps)
 
+    def received(self, token: str, size: int) -> None:
+        """Count `size` bytes of keys, values and headers that tasks have read. Raises `StaleTokenError`."""
+        with self._changed:
+            self.check_token(token)
+            self._counters.read_bytes += size
+
     def batch_started(self) -> Plan:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:

@@ -6,6 +6,7 @@ is turned away.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
@@ -37,11 +38,15 @@ _CODES = {
 
 
 def make_local_api(
-    agent: Agent, kafka: KafkaSettings, max_records_per_batch: int, idle_wait: float = 0.0
+    agent: Agent,
+    kafka: KafkaSettings,
+    max_records_per_batch: int,
+    idle_wait: float = 0.0,
+    source_options: Mapping[str, str] | None = None,
 ) -> FastAPI:
-    """The application that answers the connector; `idle_wait` is that of `Plannings`."""
+    """The application that answers the connector; the arguments are those of `Plannings`."""
     app = FastAPI(openapi_url=None)
-    plannings = Plannings(agent, kafka, max_records_per_batch, idle_wait)
+    plannings = Plannings(agent, kafka, max_records_per_batch, idle_wait, source_options)
 
     for refused, code in _CODES.items():
         app.add_exception_handler(refused, partial(_refuse, code))

@@ -137,6 +137,7 @@ class Job:
                 settings.kafka,
                 settings.max_records_per_batch,
                 IDLE_WAIT * settings.trigger_interval,
+                settings.source_options,
             ),
             "127.0.0.1",
             0,

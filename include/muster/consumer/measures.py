@@ -174,6 +174,8 @@ class Counters:
     """What was done and seen since the process started."""
 
     records: int = 0
+    read_bytes: int = 0
+    """Bytes of keys, values and headers that tasks have read, as the connector has said so far."""
     batches: int = 0
     commits: int = 0
     failed_commits: int = 0

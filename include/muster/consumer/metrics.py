@@ -136,6 +136,11 @@ class ConsumerMetrics(Collector):
     def _counters(self, counters: Counters) -> Iterator[Metric]:
         for name, text, value in (
             ("records", "Records whose batch was processed (offsets passed)", counters.records),
+            (
+                "read_bytes",
+                "Bytes of keys, values and headers that tasks have read; what is read twice counts twice",
+                counters.read_bytes,
+            ),
             ("batches", "Batches processed", counters.batches),
             ("commits", "Commits acknowledged by Kafka", counters.commits),
             ("failed_commits", "Commits that failed and were tried again", counters.failed_commits),

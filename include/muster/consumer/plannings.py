@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from muster.consumer.agent import Agent
 from muster.consumer.source.cluster_offsets import OpenOffsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import NextBatch, NextQuestion
-from muster.core.positions import Jump, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
+from muster.settings.source_options import reader_settings
 
 
 class Plannings:
     """A planner for each query, one after the other. Thread-safe; one planning at a time.
 
-    A planning with nothing to read waits up to `idle_wait` seconds for something.
+    A planning with nothing to read waits up to `idle_wait` seconds for something. `source_options` are those of
+    `muster.settings.source_options`.
     """
 
     def __init__(
@@ -25,12 +27,14 @@ class Plannings:
         kafka: KafkaSettings,
         max_records_per_batch: int,
         idle_wait: float = 0.0,
+        source_options: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
     ) -> None:
         self._agent = agent
         self._kafka = kafka
         self._max_records = max_records_per_batch
         self._idle_wait = idle_wait
+        self._reader = reader_settings(source_options or {})
         self._open_offsets = open_offsets
         self._lock = threading.Lock()
         self._token = ""
@@ -44,12 +48,9 @@ class Plannings:
         """
         with self._lock:
             planner = self._planner_of(token)
+            planner.has_read(question.read)
             for gone in question.gone:
-                tp = (gone.topic, gone.partition)
-                if gone.deleted:
-                    self._agent.lost(token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
-                else:
-                    planner.stopped_short(tp, gone.begin)
+                planner.missed(gone)
             return planner.next(question.finished, question.parallelism)
 
     def close(self) -> None:
@@ -63,7 +64,13 @@ class Plannings:
             self._leave()
             self._token = token
             self._planner = Planner(
-                self._agent, token, self._kafka, self._max_records, self._idle_wait, self._open_offsets
+                self._agent,
+                token,
+                self._kafka,
+                self._max_records,
+                self._idle_wait,
+                self._reader,
+                self._open_offsets,
             )
         return self._planner
 

@@ -144,7 +144,7 @@ def open_client(kind: Callable[..., Client], config: Mapping[str, Any]) -> Clien
     except (KafkaException, ValueError, TypeError) as error:
         raise KafkaError(
             f"Kafka at {config['bootstrap.servers']}: librdkafka refuses its settings ({Failure.of(error).text}); "
-            "correct the connection"
+            "correct the connection, and put what only Kafka's Java client has into 'source_options' of the consumers"
         ) from error
 
 

@@ -33,6 +33,7 @@ from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.connection_lookup import extra_in_environment
 from muster.settings.consumer import TopicHandler, dotted
+from muster.settings.source_options import LIMIT, check_source_options, is_limit
 
 DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
 LONGEST_NAME = 200
@@ -169,6 +170,8 @@ class ConsumersSettings(_Settings):
     handler_options: dict[str, Any] = Field(default_factory=dict)
     handlers: dict[Annotated[str, AfterValidator(check_pattern)], TopicHandler] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
+    source_options: dict[str, str] = Field(default_factory=dict)
+    """Options of Spark's Kafka source; see `muster.settings.source_options`."""
     metadata: dict[str, str] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
@@ -180,10 +183,30 @@ class ConsumersSettings(_Settings):
     graceful_timeout: Duration = 60.0
     """How long a consumer that is asked to stop may take to close its partitions."""
 
-    @field_validator("spark_conf", "metadata", mode="before")
+    @model_validator(mode="before")
+    @classmethod
+    def _limit(cls, value: Any) -> Any:
+        """Take Spark's name for the most records of a batch for the setting that it is."""
+        options = value.get("source_options") if isinstance(value, dict) else None
+        if not isinstance(options, dict) or not (limits := [name for name in options if is_limit(name)]):
+            return value
+        if "max_records_per_batch" in value:
+            raise ValueError(
+                f"'source_options.{LIMIT}' and 'max_records_per_batch' are the same; remove one of them"
+            )
+        others = {name: option for name, option in options.items() if not is_limit(name)}
+        return {**value, "source_options": others, "max_records_per_batch": options[limits[-1]]}
+
+    @field_validator("spark_conf", "source_options", "metadata", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return as_text(value)
+
+    @field_validator("source_options")
+    @classmethod
+    def _known(cls, value: dict[str, str]) -> dict[str, str]:
+        check_source_options(value)
+        return value
 
 
 def as_text(value: Any) -> Any:

@@ -72,6 +72,8 @@ class ConsumerSettings(BaseModel):
     port: Annotated[int, Field(ge=0, lt=65536)] = 0
     trigger_interval: Annotated[float, Field(ge=0)] = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
+    source_options: dict[str, str] = Field(default_factory=dict)
+    """`kafka.` and settings of Kafka's Java consumer, for the reader alone."""
     check_interval: Annotated[float, Field(gt=0)] = 1.0
     reread_interval: Annotated[float, Field(gt=0)] = 5.0
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""

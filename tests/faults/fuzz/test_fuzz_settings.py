@@ -53,6 +53,7 @@ CLUSTER: dict[str, Any] = {
         "handler": "a.b",
         "handler_options": {"path": "/x"},
         "spark_conf": {"spark.driver.memory": "1g", "spark.ui.enabled": False},
+        "source_options": {"kafka.max.poll.records": 20_000},
         "metadata": {"zone": "a", "weight": 2},
         "trigger_interval": "200ms",
         "max_records_per_batch": 10,

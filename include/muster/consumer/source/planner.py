@@ -22,10 +22,10 @@ from muster.consumer.source.batch_size import BatchSize
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
-from muster.consumer.source.protocol import NextBatch, Offsets
+from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
 from muster.core import positions
 from muster.core.ownership import Offer, Source
-from muster.core.positions import Jump, Start
+from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -49,8 +49,9 @@ class Planner:
     """Plans batches for the query of `agent` with `token`. Times are in seconds.
 
     `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
-    read waits up to `idle_wait` for something. `clock` is monotonic; `open_offsets` opens a group's offsets in a
-    Kafka cluster.
+    read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
+    alone, which win over those of `kafka`. `clock` is monotonic; `open_offsets` opens a group's offsets in a Kafka
+    cluster.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Planner:
         kafka: KafkaSettings,
         max_records_per_batch: int,
         idle_wait: float = 0.0,
+        reader: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,6 +70,7 @@ class Planner:
         self._kafka = kafka
         self._max_records = max_records_per_batch
         self._idle_wait = idle_wait
+        self._reader = dict(reader or {})
         self._open_offsets = open_offsets
         self._clock = clock
         self._clusters: dict[str, ClusterOffsets] = {}
@@ -78,6 +81,11 @@ class Planner:
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
         self._stopped_short: set[TopicPartition] = set()
+        # Up to where what tasks missed counts as lost, by partition and the topic's id: two tasks may miss the same.
+        self._missed: dict[tuple[TopicPartition, str], int] = {}
+        self._bytes = 0
+        # Records that were found lost since the last plan.
+        self._lost = 0
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
@@ -114,7 +122,9 @@ class Planner:
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._checked &= ranges.keys()
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
-        return batch.model_copy(update={"metrics": _lag(ranges, plan)})
+        lost = self._lost + sum(jump.lost for jump in plan.jumps.values())
+        self._lost = 0
+        return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
     def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
         """Up to where the partitions may be read whose turn it is."""
@@ -124,7 +134,30 @@ class Planner:
             for tp, most in self._agent.turn(ready).items()
         }
 
-    def stopped_short(self, tp: TopicPartition, at: int) -> None:
+    def has_read(self, size: int) -> None:
+        """Take note of how many bytes tasks have read since the query began. Raises `StaleTokenError`."""
+        self._agent.received(self._token, size - self._bytes)
+        self._bytes = size
+
+    def missed(self, gone: GoneRange) -> None:
+        """Take note of planned records that a task did not find.
+
+        Deleted ones count as lost, once however many tasks miss them; a partition that ends before its range goes on
+        where the next plan says. Raises `StaleTokenError`.
+        """
+        tp = (gone.topic, gone.partition)
+        if not gone.deleted:
+            self._stops_short(tp, gone.begin)
+            return
+        source = self._sources.get(gone.topic)
+        place = (tp, source.topic_id if source else "")
+        begin = max(gone.begin, self._missed.get(place, 0))
+        if begin < gone.end:
+            self._agent.lost(self._token, {tp: Jump(begin, gone.end, Why.RETENTION)})
+            self._missed[place] = gone.end
+            self._lost += gone.end - begin
+
+    def _stops_short(self, tp: TopicPartition, at: int) -> None:
         """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
         believed."""
         _, lowest = self._ends_early.get(tp, (0.0, at))
@@ -150,7 +183,7 @@ class Planner:
                 {servers: offsets.format_offsets(held) for servers, held in task.items()} for task in tasks
             ],
             kafka={
-                servers: java_properties({**self._kafka.config, "bootstrap.servers": servers})
+                servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
                 for servers in sorted({servers for task in tasks for servers in task})
             },
         )

@@ -41,12 +41,14 @@ class GoneRange(_Message):
 class NextQuestion(_Message):
     """What the connector asks: the batch that follows the one that ended with `finished` (empty before the first).
 
-    `parallelism` is how many tasks run at a time. `gone` is what the tasks of that batch did not find.
+    `parallelism` is how many tasks run at a time. `gone` is what tasks did not find since the last answer, `read` how
+    many bytes of keys, values and headers they have read since the query began.
     """
 
     finished: Offsets = Field(default_factory=dict)
     parallelism: Annotated[int, Field(gt=0, le=100_000)] = 1
     gone: list[GoneRange] = Field(default_factory=list)
+    read: Annotated[int, Field(alias="bytes", ge=0)] = 0
 
 
 class NextBatch(_Message):

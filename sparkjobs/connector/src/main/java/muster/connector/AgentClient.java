@@ -19,6 +19,14 @@ final class AgentClient {
   /** A planning waits for Kafka, whose calls the agent bounds. */
   private static final Duration TIMEOUT = Duration.ofSeconds(60);
 
+  /**
+   * What there is to tell the agent.
+   *
+   * @param gone what tasks did not find in Kafka since it last answered
+   * @param bytes how many bytes of keys, values and headers tasks have read since the query began
+   */
+  record News(Collection<Gone> gone, long bytes) {}
+
   private final String url;
   private final String token;
   private final HttpClient http =
@@ -38,17 +46,16 @@ final class AgentClient {
    * Returns the batch that follows the one that ended with {@code finished}.
    *
    * @param parallelism how many tasks run at a time
-   * @param gone what the tasks of that batch did not find in Kafka
    * @throws IOException if asking again may help
    * @throws IllegalStateException if it does not help: the agent refuses
    */
-  NextBatch next(BatchOffset finished, int parallelism, Collection<Gone> gone) throws IOException, InterruptedException {
+  NextBatch next(BatchOffset finished, int parallelism, News news) throws IOException, InterruptedException {
     var request =
         HttpRequest.newBuilder(URI.create(url + PATH))
             .timeout(TIMEOUT)
             .header("Authorization", "Bearer " + token)
             .header("Content-Type", "application/json")
-            .POST(HttpRequest.BodyPublishers.ofString(question(finished, parallelism, gone)))
+            .POST(HttpRequest.BodyPublishers.ofString(question(finished, parallelism, news)))
             .build();
     HttpResponse<String> answer;
     try {
@@ -68,11 +75,12 @@ final class AgentClient {
     throw new IllegalStateException(said + step(status));
   }
 
-  private static String question(BatchOffset finished, int parallelism, Collection<Gone> gone) {
+  private static String question(BatchOffset finished, int parallelism, News news) {
     ObjectNode question = JSON.createObjectNode();
     question.putRawValue("finished", new RawValue(finished.json()));
     question.put("parallelism", parallelism);
-    question.set("gone", JSON.valueToTree(gone.stream().map(AgentClient::node).toList()));
+    question.set("gone", JSON.valueToTree(news.gone().stream().map(AgentClient::node).toList()));
+    question.put("bytes", news.bytes());
     return question.toString();
   }
 

@@ -20,7 +20,7 @@ import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
-import org.apache.spark.util.CollectionAccumulator;
+import org.apache.spark.util.LongAccumulator;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -44,7 +44,11 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   private final long readTimeout;
   private final SparkContext spark = SparkContext.getOrCreate();
   private final ExecutorLocations locations = new ExecutorLocations();
-  private final CollectionAccumulator<Gone> gone = new CollectionAccumulator<>();
+  private final GoneReports gone = new GoneReports();
+
+  /** Bytes of keys, values and headers that tasks have handed over since the query began. */
+  private final LongAccumulator bytes = new LongAccumulator();
+
   private final Map<String, NextBatch> plans =
       new LinkedHashMap<>() {
         @Override
@@ -53,6 +57,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
         }
       };
   private Map<String, String> metrics = Map.of();
+  private long bytesBefore;
   private long agentLost;
 
   /** {@code readTimeout} is in seconds. */
@@ -60,6 +65,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
     this.agent = agent;
     this.readTimeout = readTimeout;
     spark.register(gone);
+    spark.register(bytes);
     spark.addSparkListener(locations);
   }
 
@@ -86,10 +92,12 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
 
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
-    var lost = new LinkedHashSet<>(gone.value());
+    var missed = gone.value();
+    bytesBefore = bytes.value();
+    var news = new AgentClient.News(new LinkedHashSet<>(missed), bytesBefore);
     try {
-      var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), lost);
-      gone.reset();
+      var next = agent.next((BatchOffset) start, Math.max(1, spark.defaultParallelism()), news);
+      gone.remove(missed);
       agentLost = 0;
       remember(next);
       return next.end();
@@ -122,12 +130,15 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(readTimeout, gone);
+    return new ReaderFactory(readTimeout, gone, bytes);
   }
 
+  /** What the agent said when it planned the batch, and what the batch's tasks have read. */
   @Override
   public Map<String, String> metrics(Optional<Offset> latestConsumed) {
-    return metrics;
+    var all = new HashMap<>(metrics);
+    all.put("bytesRead", Long.toString(bytes.value() - bytesBefore));
+    return all;
   }
 
   /** Nothing: offsets are committed by the agent, when the handler has returned. */

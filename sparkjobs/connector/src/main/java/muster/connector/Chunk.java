@@ -93,6 +93,16 @@ final class Chunk {
     return columns.offsets.length == 0 ? 0 : columns.bytes * rows() / columns.offsets.length;
   }
 
+  /** The bytes of the rows' keys, values and headers. */
+  long size() {
+    long size = (long) columns.keys.size(low, high) + columns.values.size(low, high);
+    for (int header = firstHeader(0); header < firstHeader(rows()); header++) {
+      byte[] value = headerValue(header);
+      size += headerKey(header).numBytes() + (value == null ? 0 : value.length);
+    }
+    return size;
+  }
+
   /** What is before {@code offset}. */
   Chunk before(long offset) {
     return new Chunk(tp, topic, from, offset, low, row(offset), columns, gone(from, offset));
@@ -174,7 +184,7 @@ final class Chunk {
 
   /** Where its headers begin among those of all rows. */
   int firstHeader(int row) {
-    return low + row == 0 ? 0 : columns.headerEnds[low + row - 1];
+    return low + row == 0 || columns.headerEnds == null ? 0 : columns.headerEnds[low + row - 1];
   }
 
   UTF8String headerKey(int header) {
@@ -264,6 +274,11 @@ final class Chunk {
       int length = buffer.remaining();
       buffer.get(buffer.position(), data, start, length);
       ends[row] = start + length;
+    }
+
+    /** Of the rows from {@code low} up to, not including, {@code high}. */
+    int size(int low, int high) {
+      return start(high) - start(low);
     }
 
     boolean isThere(int row) {

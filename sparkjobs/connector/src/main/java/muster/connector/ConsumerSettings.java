@@ -43,7 +43,8 @@ final class ConsumerSettings {
     unknown.removeAll(ConsumerConfig.configNames());
     if (!unknown.isEmpty()) {
       throw new IllegalArgumentException(
-          "Kafka's Java consumer has no setting " + String.join(", ", unknown) + "; correct the connection to Kafka");
+          "Kafka's Java consumer has no setting " + String.join(", ", unknown)
+              + "; correct the connection to Kafka, or 'source_options' of the consumers");
     }
   }
 

@@ -5,18 +5,20 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.util.CollectionAccumulator;
+import org.apache.spark.util.LongAccumulator;
 
 /** Makes the reader of a task, in an executor. Records are handed over in columns. */
 final class ReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 
   private final long readTimeout;
-  private final CollectionAccumulator<Gone> gone;
+  private final GoneReports gone;
+  private final LongAccumulator bytes;
 
-  ReaderFactory(long readTimeout, CollectionAccumulator<Gone> gone) {
+  ReaderFactory(long readTimeout, GoneReports gone, LongAccumulator bytes) {
     this.readTimeout = readTimeout;
     this.gone = gone;
+    this.bytes = bytes;
   }
 
   @Override
@@ -26,7 +28,7 @@ final class ReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add);
+    return new TaskReader((TaskPartition) partition, ConsumerPool.INSTANCE, readTimeout, gone::add, bytes::add);
   }
 
   @Override

@@ -5,6 +5,7 @@ import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.LongConsumer;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -14,17 +15,22 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
   private final ConsumerPool pool;
   private final long readTimeout;
   private final Consumer<Gone> report;
+  private final LongConsumer read;
   private final List<CachedConsumer> leased = new ArrayList<>();
   private final ChunkBatch view = new ChunkBatch();
   private int current;
   private Chunk chunk;
 
-  /** {@code readTimeout} is in seconds. What Kafka does not have any more goes to {@code report}. */
-  TaskReader(TaskPartition task, ConsumerPool pool, long readTimeout, Consumer<Gone> report) {
+  /**
+   * {@code readTimeout} is in seconds. What Kafka does not have any more goes to {@code report}, the bytes of the records
+   * to {@code read}.
+   */
+  TaskReader(TaskPartition task, ConsumerPool pool, long readTimeout, Consumer<Gone> report, LongConsumer read) {
     this.task = task;
     this.pool = pool;
     this.readTimeout = readTimeout;
     this.report = report;
+    this.read = read;
     // All clusters' at once, so that each reads ahead while another one is read.
     for (var cluster : task.clusters()) {
       var consumer = pool.take(task.slot(), cluster);
@@ -42,6 +48,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
       } else if (chunk.gone != null) {
         report.accept(chunk.gone);
       } else if (chunk.rows() > 0) {
+        read.accept(chunk.size());
         return true;
       }
     }

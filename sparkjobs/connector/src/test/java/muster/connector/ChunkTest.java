@@ -71,6 +71,7 @@ class ChunkTest {
     var rest = chunk.since(1);
     assertEquals(2, rest.headers(0));
     assertEquals(0, rest.firstHeader(0));
+    assertEquals(List.of(5L, 1L, 4L), List.of(chunk.size(), chunk.before(1).size(), rest.size()));
   }
 
   @Test

@@ -11,6 +11,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.common.TopicPartition;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -20,6 +21,7 @@ import org.junit.jupiter.api.Timeout;
 class ConsumerPoolTest {
   private static final TopicPartition TP = new TopicPartition("t", 0);
 
+  private final AtomicLong bytes = new AtomicLong();
   private final List<FakeKafka> opened = new CopyOnWriteArrayList<>();
   private final ConsumerPool pool =
       new ConsumerPool(1 << 20, (settings, clientId) -> {
@@ -44,7 +46,7 @@ class ConsumerPoolTest {
   }
 
   private TaskReader reader(long from, long to) {
-    return new TaskReader(task(from, to), pool, 5, gone -> {});
+    return new TaskReader(task(from, to), pool, 5, gone -> {}, bytes::addAndGet);
   }
 
   @AfterEach
@@ -60,6 +62,7 @@ class ConsumerPoolTest {
       reader.close();
     }
     assertEquals(1, opened.size());
+    assertEquals("v0".length() * 10 + "v10".length() * 20, bytes.get());
   }
 
   @Test

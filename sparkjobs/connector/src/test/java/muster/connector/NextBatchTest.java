@@ -52,7 +52,8 @@ class NextBatchTest {
 
   private NextBatch next() throws Exception {
     var client = new AgentClient("http://127.0.0.1:" + server.getAddress().getPort(), "secret-token");
-    return client.next(new BatchOffset("{\"t\":{\"0\":[0,5]}}"), 2, List.of(new Gone("t", 0, 1, 3, true)));
+    var news = new AgentClient.News(List.of(new Gone("t", 0, 1, 3, true)), 7);
+    return client.next(new BatchOffset("{\"t\":{\"0\":[0,5]}}"), 2, news);
   }
 
   @Test
@@ -67,7 +68,7 @@ class NextBatchTest {
     assertEquals("Bearer secret-token", asked.get(0));
     assertEquals(
         "{\"finished\":{\"t\":{\"0\":[0,5]}},\"parallelism\":2,"
-            + "\"gone\":[{\"topic\":\"t\",\"partition\":0,\"from\":1,\"to\":3,\"deleted\":true}]}",
+            + "\"gone\":[{\"topic\":\"t\",\"partition\":0,\"from\":1,\"to\":3,\"deleted\":true}],\"bytes\":7}",
         asked.get(1));
   }
 
