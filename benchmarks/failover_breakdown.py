@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
+
+import psutil
 
 from benchmarks.failover_figures import JOIN, Event
 from benchmarks.failover_muster import CLUSTER, COORDINATOR_DAG, Muster
+from muster.airflow.submission import Submission
 from muster.core.history import Record, Transitions
 
 STEPS = (
@@ -20,6 +24,18 @@ STEPS = (
     "closed where it was, and heard of by the new owner",
     "first batch at the new owner",
 )
+REPLACEMENT_STEPS = (
+    "Airflow notices, and starts spark-submit",
+    "spark-submit's JVM, until it starts Python",
+    "Python, until its first line in the log",
+    "Spark's session",
+    "the query's first batch",
+    "registration, until Consul has it live",
+    "the coordinator, until ZooKeeper has its share",
+    "hand-over, until all of its share flows",
+)
+_STARTUP = ("muster ", "Spark is up", "the query is up")
+"""How the lines of a driver's log begin with which the steps from Python to the first batch end."""
 _HEARD = re.compile(r"^(\S+ \S+) INFO muster\.consumer\.agent: topic .*: epoch (\d+): ", re.MULTILINE)
 
 
@@ -49,6 +65,36 @@ def breakdown(muster: Muster, event: Event, consumer: str) -> dict[str, float]:
     return {
         name: round(later - earlier, 3)
         for name, (earlier, later) in zip(STEPS, pairwise(moments), strict=True)
+    }
+
+
+def replacement(muster: Muster, killed: Event, joined: Event, number: int) -> dict[str, float]:
+    """`REPLACEMENT_STEPS` to seconds, from the kill of consumer `number` until its replacement has its share.
+
+    Empty where a part is not to be found.
+    """
+    submission = Submission.from_dict(muster.discovery.jobs.submission(muster.consumer(number)))
+    if submission is None or not joined.parts or joined.flows is None:
+        return {}
+    lines = Path(submission.log).read_text(encoding="utf-8", errors="replace").splitlines()
+    logged = [
+        next((_logged(line[:23]) for line in lines if f"main: {text}" in line), None) for text in _STARTUP
+    ]
+    if None in logged:
+        return {}
+    written = joined.began + sum(joined.parts[step] for step in STEPS[:5])
+    moments = [
+        killed.began,
+        submission.started,
+        psutil.Process(muster.pid(number)).create_time(),
+        *(moment for moment in logged if moment is not None),
+        joined.began,
+        written,
+        joined.began + joined.flows,
+    ]
+    return {
+        name: round(later - earlier, 3)
+        for name, (earlier, later) in zip(REPLACEMENT_STEPS, pairwise(moments), strict=True)
     }
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchmarks.failover_breakdown import breakdown
+from benchmarks.failover_breakdown import breakdown, replacement
 from benchmarks.failover_deliveries import Deliveries
-from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, ROLL, Event, flows, measure
+from benchmarks.failover_figures import FREEZE, JOIN, KILL, LEAVE, QUIET, REPLACE, ROLL, Event, flows, measure
 from benchmarks.failover_muster import CONSUMERS, NAME, Muster
 from benchmarks.failover_peers import MEMBERS, Peer
 from devstack.airflow_api import wait_for
@@ -43,8 +43,8 @@ class Contest:
         self._muster_quiet()
 
         kill = muster.kill(number)
-        self._muster_event(KILL, number, kill, CONSUMERS - 1)
-        self._muster_join(number)
+        killed = self._muster_event(KILL, number, kill, CONSUMERS - 1)
+        self._muster_replaced(number, killed, self._muster_join(number))
 
         self._muster_quiet()
         freeze, resume = muster.freeze(number)
@@ -90,7 +90,14 @@ class Contest:
         self._moment = (self._moment + GOLDEN * tick) % tick
         time.sleep(self._moment)
 
-    def _muster_join(self, number: int) -> None:
+    def _muster_replaced(self, number: int, killed: Event, joined: Event) -> None:
+        event = Event(NAME, REPLACE, killed.began, {}, {})
+        event.flows = None if joined.flows is None else joined.began + joined.flows - killed.began
+        event.parts = replacement(self.muster, killed, joined, number)
+        self.events.append(event)
+        self._tell(event)
+
+    def _muster_join(self, number: int) -> Event:
         muster, since = self.muster, time.time()
         owners = muster.deliveries.refresh().owners()
         muster.wait("the consumer is live", lambda: muster.sightings.there(muster.consumer(number), since))
@@ -101,6 +108,7 @@ class Contest:
         event.parts = breakdown(muster, event, muster.consumer(number))
         self._tell(event)
         muster.wait("all is even", muster.even)
+        return event
 
     # -- Kafka's groups, all at the same time
 

@@ -11,7 +11,9 @@ from statistics import median
 from benchmarks.failover_deliveries import Deliveries
 
 KILL, FREEZE, LEAVE, JOIN, ROLL, QUIET = "kill", "freeze", "leave", "join", "roll", "quiet"
-EVENTS = (KILL, FREEZE, LEAVE, JOIN, ROLL)
+REPLACE = "replace"
+"""From the kill of a consumer until the one that Airflow starts in its place has its share; of Muster only."""
+EVENTS = (KILL, REPLACE, FREEZE, LEAVE, JOIN, ROLL)
 PLANNED = (LEAVE, JOIN, ROLL)
 
 

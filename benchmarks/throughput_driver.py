@@ -199,7 +199,7 @@ def _source(
         )
         return
     kafka = KafkaSettings(config={"bootstrap.servers": order.servers})
-    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most) as holder:
+    with Holder(kafka, f"bench-{uuid.uuid4().hex[:8]}", order.most, fencing=True) as holder:
         holder.hold(order.topic, range(order.partitions))
         token = holder.agent.query_started()
         yield (

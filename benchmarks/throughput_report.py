@@ -121,7 +121,7 @@ def write(folder: Path, results: Results) -> None:
         "",
         f"The tuned source has {options}, `maxOffsetsPerTrigger`, `spark.kafka.consumer.cache.capacity=256`, and",
         f"`minPartitions={of.cores}` where the topic has fewer partitions. Muster has its defaults, with the largest",
-        "batch as said, its real agent, and its commits to Kafka, without fencing.",
+        "batch as said, its real agent, and its commits to Kafka with fencing; its claims are part of the start.",
         "",
         "What flatters Muster: the broker is on the same cores, so a reader that needs less CPU has a quicker",
         "broker. What flatters Spark's source: it commits nothing; the network is the loopback interface, where",

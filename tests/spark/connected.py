@@ -22,7 +22,10 @@ from muster.settings.connections import KafkaSettings
 
 
 class Holder:
-    """A consumer's agent that is assigned what the test says, and commits what is processed."""
+    """A consumer's agent that is assigned what the test says, and commits what is processed.
+
+    With `fencing` it claims its partitions first, and commits as a consumer job does.
+    """
 
     def __init__(
         self,
@@ -30,14 +33,15 @@ class Holder:
         group: str,
         most: int = 100_000,
         source_options: Mapping[str, str] | None = None,
+        fencing: bool = False,
     ) -> None:
-        self.agent = Agent("me")
+        self.agent = Agent("me", claims=fencing, fencing=fencing)
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0
         self._app = make_local_api(self.agent, kafka, most, 0.1, source_options)
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
-        self._committer = Committer(self.agent, kafka, "c", fencing=False)
+        self._committer = Committer(self.agent, kafka, "c", fencing)
         self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)
 
     @property

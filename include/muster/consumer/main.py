@@ -182,7 +182,9 @@ class Job:
                 return
 
     def _start_spark(self) -> SparkSession:
+        began = time.monotonic()
         spark = SparkSession.builder.appName(f"muster {self._settings.consumer}").getOrCreate()
+        log.info("Spark is up after %.1f s", time.monotonic() - began)
         quiet(spark)
         end_on_signals(self._ending)  # Spark has put its own handler in the place of ours
         end_on_jvm_signals(spark, self._ending)
