@@ -27,7 +27,7 @@ _OF_TASKS = (
     # What a coordinator's tasks do, and its DAG file.
     "muster.airflow.coordination",
     "muster.airflow.coordinator_dag",
-    "muster.airflow.dag_files",
+    "muster.airflow.dags",
 )
 _OF_DAG_FILES = (
     # What Airflow itself otherwise imports for each file, to serialize its DAGs.
@@ -39,7 +39,8 @@ _OF_DAG_FILES = (
     "muster.airflow.command_dags",
     "muster.airflow.consumers_dag",
     "muster.airflow.coordinator_dag",
-    "muster.airflow.dag_files",
+    "muster.airflow.dags",
+    "muster.airflow.pruning_dag",
     "muster.airflow.stuck_dag",
     "muster.core.assignors",
 )

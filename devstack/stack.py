@@ -101,10 +101,10 @@ class Stack:
                 {"conn_type": "kafka", "extra": {"bootstrap.servers": self.kafka.address}}
             ),
             "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
-                {"conn_type": "generic", "host": "127.0.0.1", "port": self.zookeeper.port}
+                {"conn_type": "zookeeper", "host": "127.0.0.1", "port": self.zookeeper.port}
             ),
             "AIRFLOW_CONN_MUSTER_CONSUL": json.dumps(
-                {"conn_type": "http", "host": "127.0.0.1", "port": self.consul.port, "schema": "http"}
+                {"conn_type": "consul", "host": "127.0.0.1", "port": self.consul.port, "schema": "http"}
             ),
             "AIRFLOW_CONN_MUSTER_SPARK": json.dumps(
                 {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}

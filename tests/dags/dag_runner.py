@@ -43,14 +43,13 @@ class DagRunner:
 
     def run(
         self,
-        file: str,
         dag_id: str,
         environment: Mapping[str, str],
         log: Path,
         conf: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Run a DAG of `file` in the folder `dags`, with its output in `log`. AssertionError if it does not end."""
-        arguments = [str(ROOT / "dags" / file), dag_id, json.dumps(dict(conf or {}))]
+        """Run a DAG of the folder `dags`, with its output in `log`. AssertionError if it does not end."""
+        arguments = [str(ROOT / "dags" / "muster_dags.py"), dag_id, json.dumps(dict(conf or {}))]
         code = self._order({"arguments": arguments, "environment": dict(environment), "log": str(log)})
         if code is None:
             raise AssertionError(f"the run did not end within {TIMEOUT:g} s: {log.read_text()}")

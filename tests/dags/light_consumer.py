@@ -1,6 +1,6 @@
 """A Spark driver without a query: registers in Consul, answers its check, and leaves when it is asked to.
 
-It stands for `sparkjobs/consume.py` where a test is about the life of the job and not about records. Its behaviour
+It stands for Muster's own application where a test is about the life of the job and not about records. Its behaviour
 comes as `handler_options`: `exit_after` (seconds), `fail` (exit before registering, with that code), `deaf` (no stop
 request is heeded), `stubborn` (no SIGTERM either).
 """

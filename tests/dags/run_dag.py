@@ -39,7 +39,8 @@ KEPT = (
 def bundle(dag_file: Path) -> Path:
     """Have Airflow know `dag_file` alone, and return where it is then.
 
-    Before each run `dag.test()` parses all files of the folder and writes all their DAGs to the database.
+    Before each run `dag.test()` parses all files of the folder and writes all their DAGs to the database; `run` sees
+    to it that this is one.
     """
     folder = Path(os.environ["AIRFLOW_HOME"], "bundles", dag_file.stem)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,6 +54,7 @@ def bundle(dag_file: Path) -> Path:
 
 
 def run(dag_file: str, dag_id: str, conf: str) -> None:
+    os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = dag_id  # as in the process of a task
     # As Airflow's task runner does when it starts; `dag.test()` leaves it out.
     stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
     bag = DagBag(bundle(Path(dag_file)))

@@ -187,7 +187,7 @@ def test_submission_that_spark_submit_refuses_fails_for_good(
 def test_one_without_its_application_fails_for_good(make, monkeypatch):
     life = make()
     monkeypatch.setenv("MUSTER_APPLICATION", "/none/consume.py")
-    with pytest.raises(AirflowFailException, match=r"there is no application /none/consume\.py; set"):
+    with pytest.raises(AirflowFailException, match=r"there is no application /none/consume\.py; correct"):
         life.operator.execute(life.context)
 
 

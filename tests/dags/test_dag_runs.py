@@ -71,15 +71,15 @@ class Site:
         return self.write_clusters(self.name, count=0, topics=[self.topic, *more_topics], **settings)
 
     def coordinate(self) -> Run:
-        return self.run("muster_coordinator.py", f"muster_coordinator__{self.name}")
+        return self.run(f"muster_coordinator__{self.name}")
 
     def command(self, name: str, **form: Any) -> Run:
         """Run a command's DAG with a form."""
         form = {"cluster": self.name, "reason": "release"} | form
-        return self.run("muster_commands.py", f"muster_{name}", form)
+        return self.run(f"muster_{name}", form)
 
     def consumers(self) -> Run:
-        return self.run("muster_consumers.py", f"muster_consumers__{self.name}")
+        return self.run(f"muster_consumers__{self.name}")
 
     def store(self) -> TopicStore:
         return TopicStore(self.zookeeper, self.name, read_only=True)
@@ -120,8 +120,8 @@ def site(
     runner: DagRunner,
     eventually: Eventually,
 ) -> Iterator[Site]:
-    def run(file: str, dag_id: str, conf: dict[str, Any] | None = None) -> Run:
-        return runner.run(file, dag_id, os.environ | airflow_environment, made.log, conf)
+    def run(dag_id: str, conf: dict[str, Any] | None = None) -> Run:
+        return runner.run(dag_id, os.environ | airflow_environment, made.log, conf)
 
     foreign = ForeignConsumers(cluster_name, f"{cluster_name}-group", zookeeper, consul, kafka, eventually)
     made = Site(cluster_name, tmp_path, zookeeper, discovery, kafka, foreign, write_clusters, run)

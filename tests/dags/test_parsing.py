@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from muster.commands.table import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 DAG_FILES = sorted(path.name for path in (ROOT / "dags").glob("*.py"))
+DAGS = "muster_dags.py"
+OF_A_CLUSTER = {"coordinator", "consumers", "stuck"}
+OF_TASK = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
+"""Environment variable by which Airflow says which DAG a task's process is for."""
 
 # Airflow itself is imported before the clock starts: a DAG processor has it in memory already.
 PARSE = """
@@ -40,6 +46,7 @@ print(json.dumps({
     },
     "errors": list(bag.import_errors.values()),
     "heavy": sorted(heavy & (set(sys.modules) - before)),
+    "kinds": [k for k in ("coordinator", "consumers", "stuck") if f"muster.airflow.{k}_dag" in sys.modules],
 }, default=str))
 """
 
@@ -59,11 +66,16 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 """
 
 
-def parse(file: str, clusters: Path | None = None) -> dict:
+def of_clusters(file: Path) -> dict:
+    """The DAGs that belong to a cluster."""
+    return {name: dag for name, dag in parse(DAGS, file)["dags"].items() if "__" in name}
+
+
+def parse(file: str, clusters: Path | None = None, only: str = "") -> dict:
     environment = {
         "PYTHONPATH": str(ROOT / "include"),
         "MUSTER_CLUSTERS": str(clusters or ROOT / "clusters.d"),
-    }
+    } | ({OF_TASK: only} if only else {})
     answer = subprocess.run(
         [sys.executable, "-c", PARSE, str(ROOT / "dags" / file)],
         env=os.environ | environment,
@@ -104,12 +116,15 @@ def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(f
 
 
 @pytest.mark.parametrize(
-    ("component", "files"), [("scheduler", ["muster_coordinator.py"]), ("dag-processor", DAG_FILES)]
+    ("component", "files", "only"),
+    [("scheduler", ["muster_dags.py"], "muster_coordinator__flights"), ("dag-processor", DAG_FILES, "")],
 )
-def test_modules_of_every_process_are_loaded_before_it_is_forked(component, files):
+def test_modules_of_every_process_are_loaded_before_it_is_forked(component, files, only):
     answer = subprocess.run(
         [sys.executable, "-c", FORKED, component, str(ROOT), *files],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "include"), "MUSTER_CLUSTERS": str(ROOT / "clusters.d")},
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT / "include"), "MUSTER_CLUSTERS": str(ROOT / "clusters.d")}
+        | ({OF_TASK: only} if only else {}),
         capture_output=True,
         text=True,
         timeout=120,
@@ -119,31 +134,39 @@ def test_modules_of_every_process_are_loaded_before_it_is_forked(component, file
     assert answer.stdout.splitlines()[-1].strip() == "", "see config/airflow_local_settings.py"
 
 
-def test_there_is_a_coordinator_and_a_consumers_dag_for_each_cluster(clusters):
-    file = clusters("clusters:" + GOOD + GOOD.replace("good", "other"))
-    coordinators = parse("muster_coordinator.py", file)["dags"]
-    assert sorted(coordinators) == ["muster_coordinator__good", "muster_coordinator__other"]
-    assert coordinators["muster_coordinator__good"]["tasks"] == [
+def test_one_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
+    found = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")))["dags"]
+    of_clusters = {f"muster_{kind}__{name}" for kind in OF_A_CLUSTER for name in ("good", "other")}
+    assert found.keys() == of_clusters | {f"muster_{name}" for name in COMMANDS} | {"muster_pruning"}
+    assert found["muster_coordinator__good"]["tasks"] == [
         "advance_state",
         "compute_assignment",
         "fetch_consumers",
         "fetch_partitions",
     ]
-    consumers = parse("muster_consumers.py", file)["dags"]
-    assert sorted(consumers) == ["muster_consumers__good", "muster_consumers__other"]
+
+
+@pytest.mark.parametrize(
+    "only", ["muster_coordinator__good", "muster_stuck__good", "muster_isolate", "muster_pruning"]
+)
+def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(clusters, only):
+    parsed = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")), only)
+    assert list(parsed["dags"]) == [only]
+    kind = only.removeprefix("muster_").partition("__")[0]
+    # The question when something is stuck ends in a command and listens to a coordinator.
+    allowed = OF_A_CLUSTER if kind == "stuck" else {kind}
+    assert set(parsed["kinds"]) <= allowed, parsed["kinds"]
 
 
 def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
     file = clusters("clusters:" + GOOD + GOOD.replace("good", "bad").replace("count", "cuont"))
-    for name in ("muster_coordinator.py", "muster_consumers.py"):
-        parsed = parse(name, file)
-        assert parsed["errors"] == []
-        assert [dag_id.split("__")[1] for dag_id in parsed["dags"]] == ["good"]
+    parsed = parse(DAGS, file)
+    assert parsed["errors"] == []
+    assert {name.split("__")[1] for name in parsed["dags"] if "__" in name} == {"good"}
     [error] = parse("muster_settings.py", file)["errors"]
     assert (
         "clusters.yaml:13: cluster 'bad', key 'consumers.cuont': unknown key; did you mean 'count'?" in error
     )
-    assert parse("muster_commands.py", file)["errors"] == []
 
 
 @pytest.mark.parametrize(
@@ -165,12 +188,12 @@ def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(cl
 def test_a_mistake_leaves_the_dags_of_a_cluster_as_they_were(clusters, broken):
     """Airflow takes a DAG that is no longer in its file for removed, and ends its scheduling."""
     file = clusters("clusters:" + GOOD)
-    before = parse("muster_consumers.py", file)["dags"]
-    assert list(before) == ["muster_consumers__good"]
-    assert parse("muster_consumers.py", clusters(broken))["dags"] == before
+    before = of_clusters(file)
+    assert set(before) == {f"muster_{kind}__good" for kind in ("coordinator", "consumers", "stuck")}
+    assert of_clusters(clusters(broken)) == before
     [error] = parse("muster_settings.py", file)["errors"]
     assert "cluster 'good' goes on with the settings it had before" in error
-    assert parse("muster_consumers.py", clusters("clusters: {}"))["dags"] == {}, "taken out on purpose"
+    assert of_clusters(clusters("clusters: {}")) == {}, "taken out on purpose"
 
 
 @pytest.mark.parametrize("file", DAG_FILES)
@@ -189,12 +212,12 @@ def test_tasks_are_routed_as_the_settings_say(clusters):
         ("stuck", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("consumers", ["gateways", "default_pool", "", 5], ["default", "default_pool", "", 1]),
     ):
-        dags = parse(f"muster_{name}.py", file)["dags"]
+        dags = parse(DAGS, file)["dags"]
         assert dags[f"muster_{name}__good"]["routes"] == [route]
         assert dags[f"muster_{name}__other"]["routes"] == [other]
 
 
 def test_a_cluster_without_consumers_is_not_run_over_and_over(clusters):
-    parsed = parse("muster_consumers.py", clusters("clusters:" + GOOD.replace("count: 2", "count: 0")))
+    parsed = parse(DAGS, clusters("clusters:" + GOOD.replace("count: 2", "count: 0")))
     assert parsed["errors"] == []
     assert parsed["dags"]["muster_consumers__good"]["schedule"] is None

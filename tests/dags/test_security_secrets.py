@@ -183,7 +183,7 @@ def run_dag(locked: Locked, kind: str, log: Path) -> Run:
     environment = os.environ | locked.environment
     runner = DagRunner(environment)
     try:
-        return runner.run(f"muster_{kind}.py", f"muster_{kind}__{CLUSTER}", environment, log)
+        return runner.run(f"muster_{kind}__{CLUSTER}", environment, log)
     finally:
         runner.close()
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from muster.airflow import watcher
-from muster.airflow.dag_files import clusters_of
 from muster.airflow.waiting import LONGEST, QUIET_RUN, ChangeTrigger, in_task, longest
 from muster.core.model import Membership
 from muster.edges.consul import Members, StopRequest, WaitIndex
@@ -39,17 +38,6 @@ def test_clusters_wait_in_their_tasks_while_slots_are_left(
     assert in_task(found) is waits
     assert longest(found, found["c0"]) == max(20.0, number * QUIET_RUN)
     assert longest(clusters(tmp_path, 1000, monkeypatch), found["c0"]) == LONGEST
-
-
-def test_dag_file_makes_one_dag_in_a_tasks_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clusters(tmp_path, 3, monkeypatch)
-    assert [dag_id for dag_id, _ in clusters_of("muster_x")] == [
-        "muster_x__c0",
-        "muster_x__c1",
-        "muster_x__c2",
-    ]
-    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "muster_x__c1")
-    assert [dag_id for dag_id, _ in clusters_of("muster_x")] == ["muster_x__c1"]
 
 
 class Consul:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-PLUGIN = Path(__file__).parents[2] / "plugins" / "muster_dashboard.py"
+from muster.airflow.plugin import LazyApplication
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
 
 IMPORTED = """
-import runpy, sys
+import sys
 import airflow.plugins_manager
+import airflow.listeners
 before = set(sys.modules)
-runpy.run_path(sys.argv[1])
+import muster.airflow.plugin
 print(*sorted(set(sys.modules) - before))
 """
 """What a plugin imports besides what Airflow itself has imported by then."""
@@ -27,19 +28,65 @@ print(*sorted(set(sys.modules) - before))
 
 @pytest.mark.airflow
 def test_the_plugin_imports_no_client_and_no_web_framework(tmp_path: Path) -> None:
+    imported = last_line(IMPORTED, tmp_path)
+    assert imported.split() == [
+        "muster",
+        "muster.airflow",
+        "muster.airflow.plugin",
+        "muster.airflow.run_notes",
+    ]
+
+
+REGISTERED = """
+import importlib.metadata
+try:
+    import importlib_metadata
+except ImportError:
+    importlib_metadata = importlib.metadata
+def only_the_tests_own(module):
+    of_all = module.distributions
+    def found(**arguments):
+        return (d for d in of_all(**arguments) if d.metadata["Name"] != "muster" or d.version == "0")
+    module.distributions = found
+for module in {importlib.metadata, importlib_metadata}:
+    only_the_tests_own(module)
+from airflow import plugins_manager
+plugins, errors = plugins_manager._get_plugins()
+print(errors, *(type(plugin.source).__name__ for plugin in plugins if plugin.name == "muster"))
+"""
+"""How often Airflow has the plugin, and from where, with what it reports as errors."""
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize("installed", [False, True], ids=["on the path only", "installed"])
+def test_the_plugin_is_registered_once_whether_the_package_is_installed_or_on_the_path(
+    tmp_path: Path, installed: bool
+) -> None:
+    """Airflow reports a plugin that it finds twice, in its folder and installed, as an error."""
+    metadata = tmp_path / "site" / "muster-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: muster\nVersion: 0\n")
+    entry = "[airflow.plugins]\nmuster = muster.airflow.plugin:MusterPlugin\n" if installed else ""
+    (metadata / "entry_points.txt").write_text(entry)
+    said = last_line(REGISTERED, tmp_path, metadata.parent)
+    assert said == ("{} EntryPointSource" if installed else "{} PluginsDirectorySource")
+
+
+def last_line(code: str, home: Path, *paths: Path) -> str:
+    path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, str(PLUGIN)],
-        env=os.environ | {"AIRFLOW_HOME": str(tmp_path)},
+        [sys.executable, "-c", code],
+        env=os.environ
+        | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS), "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert done.stdout.splitlines()[-1].strip() == ""
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].strip()
 
 
-def test_application_is_built_once_and_tried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "airflow.plugins_manager", SimpleNamespace(AirflowPlugin=object))  # type: ignore[misc]
-    application_class = runpy.run_path(str(PLUGIN))["LazyApplication"]
+def test_application_is_built_once_and_tried_again_after_a_failure() -> None:
     built: list[int] = []
     asked: list[str] = []
 
@@ -52,7 +99,7 @@ def test_application_is_built_once_and_tried_again_after_a_failure(monkeypatch: 
             raise RuntimeError("not yet")
         return application
 
-    lazy = application_class(build)
+    lazy = LazyApplication(build)
 
     async def ask(path: str) -> None:
         await lazy({"path": path}, _nothing, _nothing)

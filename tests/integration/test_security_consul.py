@@ -16,6 +16,8 @@ from devstack.secured import SecureConsul
 from muster.coordinator.coordinator import open_coordinator
 from muster.coordinator.reports import ConsumersReport
 from muster.core.wire import assignment_path
+from muster.doctor.consul import consul_answers
+from muster.doctor.findings import Part
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.clusters import ClusterSettings
@@ -307,3 +309,15 @@ def test_the_coordinator_keeps_the_status_quo_when_consul_refuses_it(
             assert coordinator.advance(0.0).waiting, "with the right one it asks the consumer what it holds"
     finally:
         stop_client(client, 5.0)
+
+
+def test_connection_is_fine_with_a_token_that_consul_knows(
+    secure_consul: SecureConsul, authority: Authority, consul_tokens: ConsulTokens
+) -> None:
+    def outcomes(token: str | None) -> list[str]:
+        found = settings(secure_consul, token, authority.ca)
+        return [str(check.outcome) for check in consul_answers(Part("consul"), found)]
+
+    assert outcomes(consul_tokens.airflow) == ["ok", "ok"]
+    assert outcomes(str(uuid4())) == ["ok", "failed"]
+    assert outcomes(None) == ["ok", "warning"]

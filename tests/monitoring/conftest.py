@@ -23,6 +23,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from muster.monitoring import FILES
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
@@ -56,7 +57,7 @@ class Stack:
     def coordinate(self) -> Run:
         """One run of the coordinator's DAG."""
         dag_id = f"muster_coordinator__{self.cluster.name}"
-        return self.runner.run("muster_coordinator.py", dag_id, self.environment, self.folder / "run.log")
+        return self.runner.run(dag_id, self.environment, self.folder / "run.log")
 
     def produce(self, topic: str, count: int) -> None:
         """Write records, evenly over the partitions."""
@@ -163,13 +164,13 @@ def prometheus(stack: Stack, eventually: Eventually) -> Iterator[Prometheus]:
     program, _ = needed("prometheus", "promtool")
     folder = stack.folder / "prometheus"
     folder.mkdir()
-    example = (ROOT / "monitoring" / "prometheus.yml").read_text()
+    example = (FILES / "prometheus.yml").read_text()
     address = stack.metrics_url.removeprefix("http://")
     for written, here in (("airflow.example:8080", address), (": 15s", ": 3s")):
         assert written in example
         example = example.replace(written, here)
     (folder / "prometheus.yml").write_text(example)
-    (folder / "rules.yml").write_text((ROOT / "monitoring" / "rules.yml").read_text())
+    (folder / "rules.yml").write_text((FILES / "rules.yml").read_text())
     (folder / "muster.token").write_text(TOKEN)
     (folder / "muster-status.token").write_text(STATUS_TOKEN)
     server = Prometheus(program, folder / "prometheus.yml", folder / "data")

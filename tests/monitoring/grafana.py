@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-DASHBOARD = Path(__file__).resolve().parents[2] / "monitoring" / "grafana" / "muster.json"
+from muster.monitoring import FILES
+
+DASHBOARD = FILES / "grafana" / "muster.json"
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:

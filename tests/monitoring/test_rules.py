@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.monitoring import FILES
 from tests.debian_programs import needed
 
-MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
+TESTS = Path(__file__).with_name("rules_test.yml")
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def promtool() -> Path:
     return needed("promtool")[0]
 
 
-def checked(promtool: Path, *arguments: str, folder: Path = MONITORING) -> str:
+def checked(promtool: Path, *arguments: str, folder: Path = FILES) -> str:
     run = subprocess.run(
         [promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
@@ -28,7 +29,7 @@ def checked(promtool: Path, *arguments: str, folder: Path = MONITORING) -> str:
 
 
 def rules() -> list[dict[str, object]]:
-    (group,) = yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]
+    (group,) = yaml.safe_load((FILES / "rules.yml").read_text())["groups"]
     return list(group["rules"])
 
 
@@ -36,20 +37,22 @@ def test_the_rules_are_rules(promtool: Path) -> None:
     assert f"{len(rules())} rules found" in checked(promtool, "check", "rules", "rules.yml")
 
 
-def test_each_alert_fires_when_it_should_and_not_when_it_should_not(promtool: Path) -> None:
-    assert "SUCCESS" in checked(promtool, "test", "rules", "rules_test.yml")
+def test_each_alert_fires_when_it_should_and_not_when_it_should_not(promtool: Path, tmp_path: Path) -> None:
+    for file in (TESTS, FILES / "rules.yml"):
+        (tmp_path / file.name).write_text(file.read_text())
+    assert "SUCCESS" in checked(promtool, "test", "rules", TESTS.name, folder=tmp_path)
 
 
 def test_the_example_is_a_configuration(promtool: Path, tmp_path: Path) -> None:
     for file in ("prometheus.yml", "rules.yml"):
-        (tmp_path / file).write_text((MONITORING / file).read_text())
+        (tmp_path / file).write_text((FILES / file).read_text())
     for token in ("muster.token", "muster-status.token"):
         (tmp_path / token).write_text("x")
     checked(promtool, "check", "config", "prometheus.yml", folder=tmp_path)
 
 
 def test_no_alert_is_without_a_test() -> None:
-    tested = set(re.findall(r'alertname="(\w+)"', (MONITORING / "rules_test.yml").read_text()))
+    tested = set(re.findall(r'alertname="(\w+)"', TESTS.read_text()))
     assert {str(rule["alert"]) for rule in rules()} == tested
 
 

@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.main import main
+from muster.doctor import packages
 from muster.doctor.consul import apart
 from muster.doctor.findings import Outcome, Part, counts, explained, failed, named
-from muster.doctor.packages import NEEDED, numbers
+from muster.doctor.versions import TESTED, check_version, numbers
 
+ROOT = Path(__file__).parents[2]
 PART = Part("kafka")
 SECRET = "tell-nobody"  # noqa: S105
 
@@ -54,11 +56,61 @@ def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]
     assert numbers(text) == read
 
 
-def test_the_least_versions_are_those_of_the_project_file() -> None:
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    for package, least in NEEDED.items():
-        (found,) = re.findall(rf'"{re.escape(package)}(?:\[\w+\])?>=([\d.]+)"', project)
-        assert numbers(found) == least, package
+@pytest.mark.parametrize(
+    ("of", "found", "outcome", "said"),
+    [
+        ("Spark", "4.2.7", Outcome.OK, "Spark 4.2.7"),
+        ("Spark", "4.1.1", Outcome.WARNING, "older than what is tested"),
+        ("Spark", "4.3.0", Outcome.WARNING, "newer than what is tested"),
+        ("Python", "3.12.1", Outcome.OK, "Python 3.12.1"),
+        ("Python", "3.14.0", Outcome.WARNING, "newer than what is tested"),
+        ("ZooKeeper", "unknown", Outcome.OK, "3.9 is tested"),
+    ],
+)
+def test_version_that_is_not_tested_is_a_warning(of: str, found: str, outcome: Outcome, said: str) -> None:
+    check = check_version(PART, of, found)
+    assert check.outcome is outcome
+    assert said in check.found
+
+
+def test_readme_shows_the_versions_that_are_tested() -> None:
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (TESTED, ["---"] * 6, map(str, TESTED.values())))
+    assert table in (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
+    for name, tested in TESTED.items():
+        assert f"| {name} | {tested} | {tested.by} |" in page
+
+
+def test_versions_are_those_of_the_pins_and_of_the_package() -> None:
+    pins = (ROOT / "requirements.in").read_text() + (ROOT / "devstack" / "go.mod").read_text()
+    servers = (ROOT / "devstack" / "pom.xml").read_text()
+    pinned = {
+        "Airflow": re.search(r"^apache-airflow==([\d.]+)", pins, re.MULTILINE),
+        "Spark": re.search(r"^pyspark==([\d.]+)", pins, re.MULTILINE),
+        "Consul": re.search(r"hashicorp/consul v([\d.]+)", pins),
+        "Kafka": re.search(r"<artifactId>kafka_2.13</artifactId>\s*<version>([\d.]+)", servers),
+        "ZooKeeper": re.search(r"<artifactId>zookeeper</artifactId>\s*<version>([\d.]+)", servers),
+    }
+    for name, found in pinned.items():
+        assert found is not None, name
+        assert check_version(PART, name, found[1]).outcome is Outcome.OK
+    project = (ROOT / "pyproject.toml").read_text()
+    python = TESTED["Python"]
+    after = f"3.{numbers(python.newest)[1] + 1}"
+    assert f'requires-python = ">={python.oldest},<{after}"' in project
+    for package, name in (("apache-airflow", "Airflow"), ("pyspark", "Spark")):
+        assert f'"{package}>={TESTED[name].oldest},' in project
+
+
+def test_missing_and_old_requirements_fail_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = ["click>=8.1", "kazoo[sasl]>=99", "no-such-package", 'pyspark<5,>=4.2; extra == "spark"']
+    monkeypatch.setattr(packages, "requires", lambda _: declared)
+    found = {check.name: check for check in packages.check_packages(Part("packages"))}
+    assert found["requirements"].outcome is Outcome.FAILED
+    assert "kazoo" in found["requirements"].found
+    assert "no-such-package is not installed" in found["requirements"].found
+    assert found["requirements"].step == "pip install --upgrade 'muster'"
+    assert found["extra spark"].outcome is Outcome.OK
 
 
 def doctor(path: Path, *args: str, **connections: str) -> Result:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, get_parsing_context, task
+from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, task
 
 from muster.airflow.run_notes import OURS, leave_note
 from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief
@@ -30,9 +30,8 @@ FROM_FILE = "(as in clusters.yaml)"
 BY_NAME, BY_PATTERN = "name", "pattern"
 
 
-def command_dags(clusters: Clusters) -> Iterator[DAG]:
-    """Make the DAG of each command; in a task's process only that of the task."""
-    only = get_parsing_context().dag_id
+def command_dags(clusters: Clusters, only: str | None = None) -> Iterator[DAG]:
+    """Make the DAG of each command, or the one with the id `only`."""
     for command in COMMANDS.values():
         if only in {None, f"{OURS}{command.name}"}:
             yield _dag(command, clusters)

@@ -25,7 +25,7 @@ from muster.monitoring.routes import metrics_router
 
 
 def airflow_dashboard() -> FastAPI:
-    """The application, as `plugins/muster_dashboard.py` has it mounted."""
+    """The application, as `muster.airflow.plugin` has it mounted."""
     answers = Answers()
     app = create_app(answers, Access(_visitor, _reader, _editor))
     # With a token of its own instead of Airflow's permissions.

@@ -2,7 +2,7 @@
 
 A task cannot set the note of its run, because tasks have no database and the REST API wants credentials. So it leaves
 the text as an XCom, and this listener, which runs where Airflow ends a run (in the scheduler, with a database session
-at hand), makes it the run's note. `plugins/muster_notes.py` has Airflow load it.
+at hand), makes it the run's note. `muster.airflow.plugin` has Airflow load it.
 """
 
 from __future__ import annotations

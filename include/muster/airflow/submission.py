@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.processes import ProcessRef, this_host
+from muster.consumer import job
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.consumer import VARIABLE, ConsumerSettings
@@ -41,7 +43,7 @@ from muster.settings.consumer import VARIABLE, ConsumerSettings
 log = logging.getLogger(__name__)
 
 APPLICATION = "MUSTER_APPLICATION"
-"""Environment variable that names another application file than `sparkjobs/consume.py` of this checkout."""
+"""Environment variable that names another application file than `muster/consumer/job/consume.py` of the package."""
 
 KEPT_LOGS = 5
 """Incarnations of a consumer whose logs are kept, each at most twice `muster.consumer.output.LARGEST`."""
@@ -159,9 +161,7 @@ def consumer_settings(
 
 def application() -> str:
     """Path of the job that `spark-submit` runs."""
-    return os.environ.get(APPLICATION) or str(
-        Path(__file__).resolve().parents[3] / "sparkjobs" / "consume.py"
-    )
+    return os.environ.get(APPLICATION) or str(files(job) / "consume.py")
 
 
 def log_path(cluster: str, consumer: str, incarnation: str) -> Path:
@@ -326,6 +326,7 @@ def _spark_home() -> dict[str, str]:
 def _existing(path: str) -> str:
     if "://" not in path and not Path(path).is_file():
         raise SubmissionError(
-            f"there is no application {path}; set the environment variable {APPLICATION} to sparkjobs/consume.py"
+            f"there is no application {path}; correct the environment variable {APPLICATION}, or unset it: the "
+            "package has one"
         )
     return path

@@ -9,6 +9,7 @@ import click
 from muster.cli.commands import CLICK_COMMANDS
 from muster.cli.doctor import doctor
 from muster.cli.history import history
+from muster.cli.init import init
 from muster.cli.plan import plan
 from muster.cli.status import status
 from muster.cluster.sources import open_sources
@@ -31,5 +32,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_sources
 
 
-for command in (plan, status, history, doctor, *CLICK_COMMANDS):
+for command in (plan, status, history, doctor, init, *CLICK_COMMANDS):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""The dashboard: a FastAPI application that Airflow's API server mounts at `/muster` (`plugins/muster_dashboard.py`).
+"""The dashboard: a FastAPI application that Airflow's API server mounts at `/muster` (`muster.airflow.plugin`).
 
 Everything that it answers is in `muster.dashboard.models`, with units and meaning; that is the contract between the
 server and the page. All paths below are relative to `/muster/`, so that it works behind a proxy with a prefix.

@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from muster.doctor.findings import Check, Part
+from muster.doctor.versions import check_version
 from muster.edges.consul import ConsulCatalog, ConsulCluster
 from muster.edges.consul_api import ConsulApi, ConsulError, address, check_status, not_understood
 from muster.edges.consul_keys import key_prefix
@@ -42,34 +43,48 @@ def check_consul(
     `needed` are the kinds of key that must be writable, `overrides` those whose refusal is but a warning.
     """
     api = ConsulApi(settings)
-    names = ["token", "services", "read keys", "write keys", "clock"]
-    began = time.time()
     try:
-        what = "GET /v1/status/leader"
-        response = api.send("GET", "/v1/status/leader")
-        check_status(settings, what, response.status_code, response.text)
-        leader = response.text.strip().strip('"')
-        if not response.text.startswith('"'):
-            raise not_understood(settings, what, response.text)
+        leader, clock = _leader(part, api)
     except ConsulError as error:
         yield part.refused("reachable", error)
+        names = ("version", "token", "services", "read keys", "write keys", "clock")
         yield from (part.skipped(name, "Consul is out of reach") for name in names)
         return
-    ended = time.time()
-    if leader:
-        yield part.ok("reachable", f"{address(settings)}, version {_version(api)}")
-    else:
-        yield part.failed(
-            "reachable",
-            f"{address(settings)}: its servers have no leader",
-            "wait, or look at the servers: consul operator raft list-peers",
-        )
+    yield leader
+    yield check_version(part, "Consul", _version(api))
     yield _told(part, "token", lambda: _token(part, api))
     yield _told(part, "services", lambda: _services(part, ConsulCluster.of(settings, cluster).catalog))
     prefix = key_prefix(cluster.name, cluster.consul_prefix)
     yield _told(part, "read keys", lambda: _readable(part, api, prefix))
     yield _told(part, "write keys", lambda: _writable(part, api, prefix, needed, overrides))
-    yield _clock(part, response.headers.get("Date", ""), began, ended)
+    yield clock
+
+
+def consul_answers(part: Part, settings: ConsulSettings) -> list[Check]:
+    """Whether the agent answers and its servers have a leader; if so, whether the token is valid."""
+    api = ConsulApi(settings)
+    try:
+        leader, _ = _leader(part, api)
+    except ConsulError as error:
+        return [part.refused("reachable", error)]
+    return [leader, _told(part, "token", lambda: _token(part, api))]
+
+
+def _leader(part: Part, api: ConsulApi) -> tuple[Check, Check]:
+    """Whether the servers have a leader, and how far the clocks are apart. Raises `ConsulError`."""
+    settings, what = api.settings, "GET /v1/status/leader"
+    began = time.time()
+    response = api.send("GET", "/v1/status/leader")
+    ended = time.time()
+    check_status(settings, what, response.status_code, response.text)
+    if not response.text.startswith('"'):
+        raise not_understood(settings, what, response.text)
+    clock = _clock(part, response.headers.get("Date", ""), began, ended)
+    if response.text.strip().strip('"'):
+        return part.ok("reachable", address(settings)), clock
+    found = f"{address(settings)}: its servers have no leader"
+    step = "wait, or look at the servers: consul operator raft list-peers"
+    return part.failed("reachable", found, step), clock
 
 
 def _told(part: Part, name: str, check: Callable[[], Check]) -> Check:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from muster.core.model import TopicPartition
 from muster.doctor.findings import Check, Part, explained, named
+from muster.doctor.versions import TESTED
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
 from muster.settings.clusters import ClusterSettings
@@ -44,8 +45,8 @@ def check_kafka(
     if "reachable" in names:
         yield part.ok(
             "reachable",
-            f"{settings.bootstrap_servers}, {_who(settings)}, {_brokers(settings)}, version unknown (Kafka's client "
-            "does not tell it)",
+            f"{settings.bootstrap_servers}, {_who(settings)}, {_brokers(settings)}; Kafka's client does not tell its "
+            f"version, {TESTED['Kafka']} is tested",
         )
         yield _topics(part, settings, cluster, listing)
     if "group" in names:

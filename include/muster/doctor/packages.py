@@ -5,47 +5,64 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
-
-import confluent_kafka
+from importlib.metadata import PackageNotFoundError, requires, version
 
 import muster
-from muster.doctor.findings import Check, Part
+from muster.doctor.findings import Check, Part, named
+from muster.doctor.versions import check_version, numbers
 
-NEEDED = {"kazoo": (2, 11), "confluent-kafka": (2, 16), "python-consul": (1, 1), "httpx": (0, 28)}
-"""The least versions, as in pyproject.toml; without these the command would not run at all."""
-BESIDE = {"apache-airflow": (3, 3), "pyspark": (4,)}
-"""Needed where Airflow and the jobs run, which may be elsewhere; with the least version."""
+RUNTIMES = {"Airflow": "apache-airflow", "Spark": "pyspark"}
+"""What runs Muster besides Python, which may be elsewhere."""
+EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark"}
+"""Extras of the package, and the one of its requirements without which an extra is not used here."""
 
 
 def check_packages(part: Part) -> Iterator[Check]:
-    """One check for each package."""
-    yield part.ok("muster", f"{muster.__version__}, Python {platform.python_version()}")
-    for package, least in (NEEDED | BESIDE).items():
-        try:
-            found = version(package)
-        except PackageNotFoundError:
-            if package in NEEDED:
-                yield part.failed(package, "is not installed", f"pip install '{package}>={_dotted(least)}'")
-            else:
-                yield part.ok(package, "is not installed here, and not needed for the command line")
-            continue
-        told = (
-            f"{found}, librdkafka {confluent_kafka.libversion()[0]}"
-            if package == "confluent-kafka"
-            else found
-        )
-        if numbers(found) < least:
-            yield part.warning(package, told, f"take {_dotted(least)} or newer, which Muster is tested with")
+    """One check for each runtime, and one for what the package and each extra requires."""
+    yield part.ok("muster", muster.__version__)
+    yield check_version(part, "Python", platform.python_version(), "Python")
+    for name, package in RUNTIMES.items():
+        if (found := _version(package)) is None:
+            yield part.ok(name, "is not installed here, and not needed for the command line")
         else:
-            yield part.ok(package, told)
+            yield check_version(part, name, found, name)
+    try:
+        declared = requires("muster") or []
+    except PackageNotFoundError:
+        yield part.ok("requirements", "unknown: muster is on the path, and not installed")
+        return
+    yield _requirements(part, "requirements", [each for each in declared if "extra ==" not in each])
+    for extra, needed in EXTRAS.items():
+        if _version(needed) is not None:
+            own = [each for each in declared if re.search(rf"extra == ['\"]{extra}['\"]", each)]
+            yield _requirements(part, f"extra {extra}", own)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: '4.2.0rc1' is (4, 2, 0)."""
-    found = re.match(r"\d+(\.\d+)*", text)
-    return tuple(map(int, found[0].split("."))) if found else ()
+def _requirements(part: Part, name: str, declared: list[str]) -> Check:
+    wrong = [problem for each in declared if (problem := _problem(each))]
+    if not wrong:
+        return part.ok(name, f"{len(declared)} packages are there")
+    extra = name.removeprefix("extra ") if name.startswith("extra ") else ""
+    step = f"pip install --upgrade 'muster{f'[{extra}]' if extra else ''}'"
+    return part.failed(name, named(wrong), step, wrong)
 
 
-def _dotted(numbers_: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers_))
+def _problem(requirement: str) -> str:
+    """Why `name[extra]>=1.2; marker` is not met, '' if it is. Only least versions are compared."""
+    found = re.match(r"([A-Za-z0-9._-]+)", requirement)
+    least = re.search(r">=([\d.]+)", requirement.partition(";")[0])
+    if found is None:
+        return ""
+    there = _version(found[1])
+    if there is None:
+        return f"{found[1]} is not installed"
+    return (
+        f"{found[1]} {there} is older than {least[1]}" if least and numbers(there) < numbers(least[1]) else ""
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -14,7 +14,8 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from muster.core.model import TopicSnapshot
 from muster.core.wire import WireError, assignment_path, assignments_path, state_path, states_path
-from muster.doctor.findings import Check, Part, named
+from muster.doctor.findings import Check, Outcome, Part, named
+from muster.doctor.versions import check_version
 from muster.edges.zookeeper import TopicStore
 from muster.edges.zookeeper_session import Session, ZooKeeperError
 from muster.settings.connections import ZooKeeperSettings
@@ -26,7 +27,7 @@ _AT_ONCE = 200
 
 def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, writes: bool) -> Iterator[Check]:
     """Every check of ZooKeeper; those of writing only with `writes`. Each takes at most `operation_timeout` s."""
-    names = ["read", "topics", *(["create", "write topics"] if writes else [])]
+    names = ["version", "read", "topics", *(["create", "write topics"] if writes else [])]
     try:
         session = Session(settings)
     except ZooKeeperError as error:
@@ -34,15 +35,12 @@ def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, write
         yield from (part.skipped(name, "ZooKeeper cannot be asked") for name in names)
         return
     try:
-        try:
-            session.open()
-            # A server that will refuse the password has accepted the connection before.
-            session.begin().call("asking for /", session.client.exists_async, "/")
-        except ZooKeeperError as error:
-            yield part.refused("reachable", error)
+        reachable = _reachable(part, session)
+        yield reachable
+        if reachable.outcome is not Outcome.OK:
             yield from (part.skipped(name, "ZooKeeper is out of reach") for name in names)
             return
-        yield part.ok("reachable", f"{settings.hosts}, {settings.who}, version {_version(session)}")
+        yield check_version(part, "ZooKeeper", _version(session))
         yield _readable(part, session, cluster)
         snapshots = None
         try:
@@ -61,6 +59,29 @@ def check_zookeeper(part: Part, settings: ZooKeeperSettings, cluster: str, write
             yield _may_write(part, session, cluster, snapshots)
     finally:
         session.close()
+
+
+def zookeeper_answers(part: Part, settings: ZooKeeperSettings) -> Check:
+    """Whether a server answers and accepts the user. It takes at most `operation_timeout` s for each call."""
+    try:
+        session = Session(settings)
+    except ZooKeeperError as error:
+        return part.refused("reachable", error)
+    try:
+        return _reachable(part, session)
+    finally:
+        session.close()
+
+
+def _reachable(part: Part, session: Session) -> Check:
+    settings = session.settings
+    try:
+        session.open()
+        # A server that will refuse the password has accepted the connection before.
+        session.begin().call("asking for /", session.client.exists_async, "/")
+    except ZooKeeperError as error:
+        return part.refused("reachable", error)
+    return part.ok("reachable", f"{settings.hosts}, {settings.who}")
 
 
 def _version(session: Session) -> str:

@@ -3,3 +3,8 @@
 The consumers' own metrics are in `muster.consumer.metrics`, those that the coordinator's tasks send through Airflow
 in `muster.airflow.stats`; `docs/metrics.md` lists all of them.
 """
+
+from pathlib import Path
+
+FILES = Path(__file__).with_name("files")
+"""An example configuration for Prometheus, the alert rules with their runbooks, and a dashboard for Grafana."""

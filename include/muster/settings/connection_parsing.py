@@ -1,8 +1,8 @@
 """The fields of an Airflow connection, turned into the settings of ZooKeeper, Consul and Kafka. No Airflow is needed.
 
-- ZooKeeper: any type (`generic` will do); host `h1:2181,h2:2181/chroot`, or a host and a port; login and password
+- ZooKeeper: type `zookeeper`, or any other; host `h1:2181,h2:2181/chroot`, or a host and a port; login and password
   with extra `auth_scheme` or `sasl_mechanism`; extra: the other keys of `ZooKeeperSettings`.
-- Consul: any type (`http` will do); host, port, schema; the password is the ACL token; extra: the other keys of
+- Consul: type `consul`, or any other; host, port, schema; the password is the ACL token; extra: the other keys of
   `ConsulSettings`.
 - Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties, of which those that
   Muster sets itself (`RESERVED`) are ignored. An extra key `operation_timeout` (seconds) is Muster's own.
@@ -156,7 +156,8 @@ def _from_extra(
             f"extra.{unknown[0]}",
             f"unknown key; {close}allowed in extra are: {', '.join(sorted(allowed))}",
         )
-    return dict(extra)
+    # A form leaves a field that is not filled in empty.
+    return {key: value for key, value in extra.items() if value not in (None, "")}
 
 
 def _validate(

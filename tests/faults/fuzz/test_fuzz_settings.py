@@ -54,6 +54,7 @@ CLUSTER: dict[str, Any] = {
         "consul": "c",
         "handler": "a.b",
         "handler_options": {"path": "/x"},
+        "handlers": {"t-.*": {"handler": "a.b", "handler_options": {"path": "/y"}}},
         "spark_conf": {"spark.driver.memory": "1g", "spark.ui.enabled": False},
         "source_options": {"kafka.max.poll.records": 20_000},
         "metadata": {"zone": "a", "weight": 2},

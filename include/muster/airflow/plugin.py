@@ -1,9 +1,8 @@
-"""Muster's dashboard in Airflow's navigation and on the pages of its DAGs (Airflow's plugin interface).
+"""The Airflow plugin: the dashboard in Airflow's navigation and on the pages of its DAGs, and notes on runs.
 
-Every part of Airflow reads this file (the scheduler and each task too), and only the API server is ever asked for a
-page. So it imports nothing heavy: the dashboard itself, with the clients of ZooKeeper, Consul and Kafka, is imported
-and built at the first request to it. Airflow imports this file under its own name, which must therefore not be that
-of the package `muster`.
+Every part of Airflow imports this module (the scheduler and each task too), and only the API server is ever asked
+for a page. So it imports nothing heavy: the dashboard itself, with the clients of ZooKeeper, Consul and Kafka, is
+imported and built at the first request to it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
+
+from muster.airflow import run_notes
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -42,10 +43,11 @@ def _dashboard() -> ASGIApp:
 
 
 class MusterPlugin(AirflowPlugin):
-    """The application at `/muster`, and the two places from which one comes to it."""
+    """The application at `/muster`, the two places from which one comes to it, and a listener in the scheduler."""
 
     name = "muster"
-    fastapi_apps = [  # noqa: RUF012 - as Airflow wants it
+    listeners = [run_notes]  # noqa: RUF012 - as Airflow wants it
+    fastapi_apps = [  # noqa: RUF012
         {"app": LazyApplication(_dashboard), "url_prefix": "/muster", "name": "Muster"}
     ]
     external_views = [  # noqa: RUF012

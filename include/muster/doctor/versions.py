@@ -1,0 +1,52 @@
+"""The versions that Muster is tested with. The README's table is this one; `muster doctor` compares with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.doctor.findings import Check, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """`oldest` and `newest` that the tests run with, such as '3.11'; a patch release is not another version."""
+
+    oldest: str
+    newest: str
+    by: str
+    """What is tested with them."""
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return self.oldest if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
+
+
+TESTED: Mapping[str, Tested] = {
+    "Python": Tested("3.11", "3.13", "all tests on 3.11; the installation on 3.11 and 3.13"),
+    "Airflow": Tested("3.3", "3.3", "all tests"),
+    "Spark": Tested("4.2", "4.2", "all tests; the connector alone with 3.5 and 4.1, too"),
+    "Kafka": Tested("4.3", "4.3", "all tests"),
+    "ZooKeeper": Tested("3.9", "3.9", "all tests"),
+    "Consul": Tested("1.22", "1.22", "all tests"),
+}
+
+
+def check_version(part: Part, of: str, found: str, name: str = "version") -> Check:
+    """Whether the version `found` is one that is tested; a warning where it is not."""
+    tested, there = TESTED[of], numbers(found)
+    if not there:
+        return part.ok(name, f"{of}: the version is {found}; {tested} is tested")
+    if there[: len(numbers(tested.oldest))] < numbers(tested.oldest):
+        return part.warning(name, f"{of} {found} is older than what is tested", f"take {of} {tested}")
+    if there[: len(numbers(tested.newest))] > numbers(tested.newest):
+        step = f"try it before you rely on it; {of} {tested} is tested"
+        return part.warning(name, f"{of} {found} is newer than what is tested", step)
+    return part.ok(name, f"{of} {found}")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with: '4.2.0rc1' is (4, 2, 0)."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
