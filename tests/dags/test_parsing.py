@@ -54,9 +54,10 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 
 
 def parse(file: str, clusters: Path | None = None) -> dict:
-    environment = {"PYTHONPATH": str(ROOT / "include")}
-    if clusters:
-        environment["MUSTER_CLUSTERS"] = str(clusters)
+    environment = {
+        "PYTHONPATH": str(ROOT / "include"),
+        "MUSTER_CLUSTERS": str(clusters or ROOT / "clusters.d"),
+    }
     answer = subprocess.run(
         [sys.executable, "-c", PARSE, str(ROOT / "dags" / file)],
         env=os.environ | environment,
@@ -102,7 +103,7 @@ def test_a_dag_file_parses_in_under_a_second_without_network_and_heavy_imports(f
 def test_modules_of_every_process_are_loaded_before_it_is_forked(component, files):
     answer = subprocess.run(
         [sys.executable, "-c", FORKED, component, str(ROOT), *files],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "include")},
+        env=os.environ | {"PYTHONPATH": str(ROOT / "include"), "MUSTER_CLUSTERS": str(ROOT / "clusters.d")},
         capture_output=True,
         text=True,
         timeout=120,
@@ -133,7 +134,9 @@ def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
         assert parsed["errors"] == []
         assert [dag_id.split("__")[1] for dag_id in parsed["dags"]] == ["good"]
     [error] = parse("muster_settings.py", file)["errors"]
-    assert "clusters.yaml: cluster 'bad', key 'consumers.cuont': unknown key; allowed are: " in error
+    assert (
+        "clusters.yaml:12: cluster 'bad', key 'consumers.cuont': unknown key; did you mean 'count'?" in error
+    )
     assert parse("muster_commands.py", file)["errors"] == []
 
 
@@ -145,9 +148,23 @@ def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
     ],
 )
 def test_a_file_that_cannot_be_read_at_all_is_an_import_error_with_the_reason(clusters, text, expected):
-    [error] = parse("muster_coordinator.py", clusters(text))["errors"]
+    [error] = parse("muster_settings.py", clusters(text))["errors"]
     assert "clusters.yaml" in error
     assert expected in error
+
+
+@pytest.mark.parametrize(
+    "broken", ["clusters: [", "clusters:" + GOOD.replace("count", "cuont"), GOOD.replace("  good", "good")]
+)
+def test_a_mistake_leaves_the_dags_of_a_cluster_as_they_were(clusters, broken):
+    """Airflow takes a DAG that is no longer in its file for removed, and ends its scheduling."""
+    file = clusters("clusters:" + GOOD)
+    before = parse("muster_consumers.py", file)["dags"]
+    assert list(before) == ["muster_consumers__good"]
+    assert parse("muster_consumers.py", clusters(broken))["dags"] == before
+    [error] = parse("muster_settings.py", file)["errors"]
+    assert "cluster 'good' goes on with the settings it had before" in error
+    assert parse("muster_consumers.py", clusters("clusters: {}"))["dags"] == {}, "taken out on purpose"
 
 
 @pytest.mark.parametrize("file", DAG_FILES)

@@ -240,3 +240,21 @@ def test_a_foreign_consumer_tells_nothing_of_itself(dashboard: Dashboard) -> Non
     row = dashboard.get("/c/consumers/a")["row"]
     assert (row["host"], row["version"], row["started_at"], row["lag"]) == ("", "", None, None)
     assert (row["running"], row["incarnation"]) == (4, "x")
+
+
+def test_cluster_that_goes_on_after_a_mistake_shows_state_and_mistake(dashboard: Dashboard) -> None:
+    dashboard.clusters.errors["c"] = "clusters.d/c.yaml:7: cluster 'c', key 'topcis': unknown key"
+    [summary] = dashboard.get("")["clusters"]
+    assert summary["state"] == "Stable"
+    assert summary["health"] == "warning"
+    assert summary["problems"][0]["what"] == dashboard.clusters.errors["c"]
+    assert dashboard.get("/c")["problems"][0] == summary["problems"][0]
+
+
+def test_file_that_cannot_be_read_is_shown_above_the_clusters_of_the_others(dashboard: Dashboard) -> None:
+    wrong = "clusters.d/d.yaml:3: not YAML"
+    dashboard.clusters.errors["d.yaml"] = wrong
+    dashboard.answers.settings = lambda: replace(dashboard.clusters, unread=("d.yaml",))
+    answer = dashboard.get("")
+    assert answer["error"] == wrong
+    assert [each["name"] for each in answer["clusters"]] == ["c"]

@@ -48,7 +48,8 @@ class RestError(RuntimeError):
 def retention(clusters: Clusters) -> RetentionSettings:
     """What is to be kept. Raises `SettingsError` if the entry is wrong: then nothing is deleted."""
     if clusters.retention is None:
-        raise SettingsError(f"{clusters.errors['retention']}; nothing is deleted until that is put right")
+        wrong = [text for key, text in clusters.errors.items() if key in {"retention", *clusters.unread}]
+        raise SettingsError(f"{'; '.join(wrong)}; nothing is deleted until that is put right")
     return clusters.retention
 
 

@@ -55,6 +55,8 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         general.append(
             settings.ok("clusters.yaml", f"{clusters.path}: {len(clusters.clusters)} clusters that are right")
         )
+        for file in clusters.unread:
+            general.append(settings.failed("clusters.yaml", clusters.errors[file], "correct the file"))
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}
     everything = [*general, *(check for checks in found.values() for check in checks)]
     if as_text:
@@ -76,7 +78,7 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
 
 
 def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
-    known = sorted({*clusters.clusters, *clusters.errors})
+    known = sorted({*clusters.clusters, *clusters.errors} - set(clusters.unread))
     if cluster is None:
         return known
     if cluster not in known:
@@ -85,13 +87,11 @@ def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
 
 
 def _of(clusters: Clusters, name: str, timeout: float) -> list[Check]:
+    wrong = []
     if name in clusters.errors:
-        return [
-            Part("settings").failed(
-                "cluster", clusters.errors[name], "correct the entry; docs/settings.md has every key"
-            )
-        ]
-    return examine(clusters[name], CONNECTIONS, timeout)
+        step = "correct the entry; docs/settings.md has every key"
+        wrong.append(Part("settings").failed("cluster", clusters.errors[name], step))
+    return wrong + (examine(clusters[name], CONNECTIONS, timeout) if name in clusters.clusters else [])
 
 
 def _show(title: str, checks: Sequence[Check]) -> None:

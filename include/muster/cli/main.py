@@ -20,7 +20,7 @@ from muster.cluster.sources import open_sources
 def main(context: click.Context) -> None:
     """See and steer who reads which Kafka partition.
 
-    Clusters come from clusters.yaml (MUSTER_CLUSTERS names another file), connections from AIRFLOW_CONN_...
+    Clusters come from clusters.d (MUSTER_CLUSTERS names another file or folder), connections from AIRFLOW_CONN_...
     variables or Airflow itself; docs/cli.md has the details.
     """
     # Clients log each attempt to connect, and the reader each server that fails: both are in the command's own error.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from muster.cluster.cache import StateCache, Watched
 from muster.cluster.planning import NothingReadError
@@ -32,34 +31,12 @@ from muster.dashboard.models import (
 from muster.dashboard.timeline import Timeline, timeline
 from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, clusters_path, load_clusters
+from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 
 class UnknownError(LookupError):
     """There is no such cluster, topic or consumer; the message says what is missing."""
-
-
-class SettingsFile:
-    """clusters.yaml, read again only when it was written."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seen: tuple[str, int, int] | None = None
-        self._clusters: Clusters | None = None
-
-    def __call__(self) -> Clusters:
-        """The clusters. Raises `SettingsError` if the file as a whole cannot be read."""
-        path = clusters_path()
-        try:
-            stat = path.stat()
-        except OSError:
-            return load_clusters(path)  # which says what is wrong
-        seen = (str(path), stat.st_mtime_ns, stat.st_size)
-        with self._lock:
-            if self._clusters is None or seen != self._seen:
-                self._clusters, self._seen = load_clusters(path), seen
-            return self._clusters
 
 
 @dataclass
@@ -68,7 +45,7 @@ class Answers:
     of one, `clock` seconds since the epoch, `monotonic` seconds by a clock that never
     jumps."""
 
-    settings: Callable[[], Clusters] = field(default_factory=SettingsFile)
+    settings: Callable[[], Clusters] = load_clusters
     open_sources: Callable[[ClusterSettings], Sources] = Sources
     open_target: OpenTarget = open_target
     clock: Callable[[], float] = time.time
@@ -83,28 +60,33 @@ class Answers:
             found = self.settings()
         except SettingsError as error:
             return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
-        names = sorted(name for name in found.clusters.keys() | found.errors.keys() if visitor.may_read(name))
+        known = found.clusters.keys() | found.errors.keys() - set(found.unread)
+        names = sorted(name for name in known if visitor.may_read(name))
         for name in names:
             if name in found.clusters:
                 self.shared.watched(found.clusters[name]).begin()  # all at once: their waits are not added up
         return ClustersAnswer(
-            user=visitor.name, clusters=[self._summary(found, name, visitor) for name in names]
+            user=visitor.name,
+            clusters=[self._summary(found, name, visitor) for name in names],
+            error="\n".join(found.errors[file] for file in found.unread),
         )
 
     def _summary(self, found: Clusters, name: str, visitor: Visitor) -> ClusterSummary:
         may_edit = visitor.may_edit(name)
-        if name in found.errors:
-            return unread(name, may_edit=may_edit, ttl=60.0, error=found.errors[name])
+        error = found.errors.get(name, "")
+        if name not in found.clusters:
+            return unread(name, may_edit=may_edit, ttl=60.0, error=error)
         watched = self.shared.watched(found.clusters[name])
         state = watched.state()
         if state is None:
             return unread(name, may_edit=may_edit, ttl=watched.ttl)
-        return summary(state, may_edit=may_edit, ttl=watched.ttl)
+        return summary(state, may_edit=may_edit, ttl=watched.ttl, mistake=error)
 
     def cluster(self, name: str, visitor: Visitor) -> ClusterAnswer:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
-        return cluster_answer(state, may_edit=visitor.may_edit(name), ttl=watched.ttl)
+        mistake = self.settings().errors.get(name, "")
+        return cluster_answer(state, may_edit=visitor.may_edit(name), ttl=watched.ttl, mistake=mistake)
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
         """The newest state of a cluster. Raises as `cluster`."""

@@ -70,8 +70,9 @@ def _said(entry: Override | None) -> Said | None:
     return None if entry is None else Said.of(entry)
 
 
-def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummary:
-    """The cluster at a glance."""
+def summary(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "") -> ClusterSummary:
+    """The cluster at a glance. `mistake` is in its settings, and it goes on with those it had before."""
+    problems = [*_mistake(mistake), *state.problems]
     partition_states: Counter[str] = Counter()
     for cells in state.cells.values():
         partition_states.update(cells.counts)
@@ -79,7 +80,7 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
     lag, rate = state.totals
     return ClusterSummary(
         name=state.settings.name,
-        health=_health(state.problems, phase),
+        health=_health(problems, phase),
         coordinator_dag=coordinator_dag(state.settings.name),
         may_edit=may_edit,
         paused=_said(state.decisions.paused),
@@ -97,8 +98,8 @@ def summary(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterSummar
         consumed_rate=state.consumed_rate,
         last_rebalance=state.last_rebalance,
         assignor=in_force(state.settings, state.decisions.assignor).name,
-        problems=state.problems[:AT_A_GLANCE],
-        problem_count=len(state.problems),
+        problems=problems[:AT_A_GLANCE],
+        problem_count=len(problems),
         freshness=freshness(state, ttl),
     )
 
@@ -117,14 +118,18 @@ def unread(name: str, *, may_edit: bool, ttl: float, error: str = "") -> Cluster
     )
 
 
-def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float) -> ClusterAnswer:
-    """The cluster's page, but for topics and consumers."""
+def _mistake(text: str) -> list[Problem]:
+    return [Problem(level="warning", what=text)] if text else []
+
+
+def cluster_answer(state: ClusterState, *, may_edit: bool, ttl: float, mistake: str = "") -> ClusterAnswer:
+    """The cluster's page, but for topics and consumers. `mistake` is as in `summary`."""
     settings = state.settings
     pins = pin_entries(state)
     waiting = [each for of_topic in state.waiting.values() for each in of_topic]
     return ClusterAnswer(
-        summary=summary(state, may_edit=may_edit, ttl=ttl),
-        problems=state.problems[:MOST],
+        summary=summary(state, may_edit=may_edit, ttl=ttl, mistake=mistake),
+        problems=[*_mistake(mistake), *state.problems][:MOST],
         waiting=[waiting_entry(state, each) for each in waiting[:MOST]],
         waiting_count=len(waiting),
         isolated=[

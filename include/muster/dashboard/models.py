@@ -122,7 +122,7 @@ class ClusterSummary(_Answer):
 
 
 class ClustersAnswer(_Answer):
-    """All clusters that the user may read, by name. `error` says why clusters.yaml as a whole cannot be read."""
+    """All clusters that the user may read, by name. `error` says which settings cannot be read."""
 
     user: str
     clusters: list[ClusterSummary]

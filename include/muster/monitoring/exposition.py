@@ -65,12 +65,12 @@ def exposition(
 ) -> Iterator[Metric]:
     """The metrics of all clusters.
 
-    `wrong_clusters` is how many entries of `clusters.yaml` cannot be used. Without `partitions` there are no series
-    by partition.
+    `wrong_clusters` is how many clusters and files of the settings have a mistake. Without `partitions` there are no
+    series by partition.
     """
     families = _Families()
     families.add("muster_build_info", "Version of Muster", 1, version=muster.__version__)
-    families.add("muster_wrong_clusters", "Entries of clusters.yaml that cannot be used", wrong_clusters)
+    families.add("muster_wrong_clusters", "Clusters and files of the settings with a mistake", wrong_clusters)
     for name, each in sorted(scraped.items()):
         add, state = partial(families.add, cluster_name=name), each.state
         add(

@@ -1,316 +1,80 @@
-"""`clusters.yaml`: what Muster coordinates. One entry a cluster; a cluster is one consumer application.
+"""`clusters.d/` or `clusters.yaml`: what Muster coordinates. One entry a cluster, which is one consumer application.
 
-Every error names the file, the cluster, the key and what is allowed. A cluster that is wrong does not take
-the others with it: `load_clusters` returns the good ones beside the errors.
+Every error names the file, the line, the cluster, the key and what is allowed. A mistake is its owner's own: the
+other clusters and the other files go on, and a cluster with a mistake goes on with the settings that it had before
+(`muster.settings.last_correct`), as long as the machine has them.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import yaml
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
+from pydantic import ValidationError
+
+from muster.settings.cluster_settings import (
+    AssignorSettings,
+    ClusterSettings,
+    ConsumersSettings,
+    Duration,
+    NotifierSettings,
+    RetentionSettings,
+    TopicsSettings,
+    parse_duration,
 )
-
-from muster.core.overrides import TopicOverride
-from muster.core.subscription import Subscription, check_pattern
-from muster.core.wire import check_id, check_topic
 from muster.settings.connection_lookup import extra_in_environment
+from muster.settings.last_correct import Kept, airflow_home, keep_correct, read_last_correct
+from muster.settings.marked_yaml import MarkedYaml, YamlError
+from muster.settings.mistakes import Source
 
-DEFAULT_PATH = Path(__file__).resolve().parents[2] / "clusters.yaml"
+__all__ = [
+    "AssignorSettings",
+    "ClusterSettings",
+    "Clusters",
+    "ConsumersSettings",
+    "Duration",
+    "NotifierSettings",
+    "RetentionSettings",
+    "SettingsError",
+    "TopicsSettings",
+    "clusters_path",
+    "load_clusters",
+    "parse_duration",
+]
+
 LONGEST_NAME = 200
 """Characters of a cluster's name that are looked at; fewer are allowed."""
-LONGEST_DURATION = 365 * 86_400.0
-"""Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+MOST_FILES = 1_000
+"""So many files are kept taken apart; the least recently used go first."""
+SUFFIXES = (".yaml", ".yml")
+RETENTION = "retention"
+_NO_CLUSTERS = "expected a top-level key 'clusters' with one entry a cluster; docs/settings.md shows it"
 
 
 class SettingsError(ValueError):
     """`clusters.yaml` does not say what it should; the message names file, cluster and key."""
 
 
-def _identifier(value: str) -> str:
-    return check_id(value, "name")
-
-
-def _prefix(value: str) -> str:
-    for part in value.split("/"):
-        check_id(part, "prefix")
-    return value
-
-
-def _dotted(value: str) -> str:
-    if not _DOTTED.fullmatch(value):
-        raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
-    return value
-
-
-def _plain(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError(f"{value[:100]!r} holds characters that cannot be shown")
-    return value
-
-
-Plain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
-"""A name that stands in messages, environment variables or Kafka requests."""
-
-
-def parse_duration(value: Any) -> float:
-    """Return `value` in seconds. Raises ValueError for anything that is not a duration from 0."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_DURATION:
-        return float(value)
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
-        seconds = float(found[1]) * _SECONDS[found[2]]
-        if seconds <= LONGEST_DURATION:
-            return seconds
-    raise ValueError(
-        "a duration is a number of seconds from 0, or text such as '500ms', '20s', '5m', '2h', '7d', and at most "
-        "a year"
-    )
-
-
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-"""Seconds."""
-
-
-def _check_texts(value: Any, under: tuple[int, ...] = (), done: set[int] | None = None) -> None:
-    """Raise ValueError for what cannot be written again: broken Unicode, or a list or mapping within itself."""
-    done = set() if done is None else done
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{value[:100]!r} is not Unicode") from error
-    elif id(value) in under:
-        raise ValueError("a list or mapping that holds itself")
-    elif isinstance(value, dict | list | tuple) and id(value) not in done:
-        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
-            _check_texts(part, (*under, id(value)), done)
-        done.add(id(value))
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as it is meant: a key that stands twice in one mapping is an error; PyYAML takes the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Make the mapping, unless a key stands in it twice."""
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if (key.tag, key.value) in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key.value[:100]!r} stands there twice", key.start_mark
-                    )
-                seen.add((key.tag, key.value))
-        return super().construct_mapping(node, deep)
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AssignorSettings(_Settings):
-    """An assignor by name (`muster.core.assignors.BUILT_IN`) or dotted path, with its options."""
-
-    name: str = "sticky"
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class TopicsSettings(_Settings):
-    """Topics by name, and by regular expressions that must match the whole name."""
-
-    names: tuple[Annotated[str, AfterValidator(check_topic)], ...] = ()
-    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
-
-    @model_validator(mode="after")
-    def _some(self) -> TopicsSettings:
-        if not self.names and not self.patterns:
-            raise ValueError("name at least one topic, under 'names' or 'patterns'")
-        return self
-
-    def includes(self, topic: str) -> bool:
-        """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
-        return self.read_with(()).includes(topic)
-
-    def read_with(self, decided: Iterable[TopicOverride], doubt: bool = False) -> Subscription:
-        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
-        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
-
-
-class ConsumersSettings(_Settings):
-    """The consumers that Airflow runs for a cluster.
-
-    `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
-    `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
-    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
-    `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
-    cluster's own.
-    """
-
-    count: Annotated[int, Field(ge=0, le=10_000)] = 1
-    spark: Plain = "muster_spark"
-    kafka: Plain | None = None
-    zookeeper: Plain | None = None
-    consul: Plain | None = None
-    handler: Annotated[str, AfterValidator(_dotted)]
-    handler_options: dict[str, Any] = Field(default_factory=dict)
-    spark_conf: dict[str, str] = Field(default_factory=dict)
-    metadata: dict[str, str] = Field(default_factory=dict)
-    trigger_interval: Duration = 0.2
-    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
-    check_interval: Duration = 1.0
-    lost_after: Duration = 60.0
-    """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""
-    startup_timeout: Duration = 180.0
-    """How long a submitted consumer may take until it is live in Consul."""
-    graceful_timeout: Duration = 60.0
-    """How long a consumer that is asked to stop may take to close its partitions."""
-
-    @field_validator("spark_conf", "metadata", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return as_text(value)
-
-
-def as_text(value: Any) -> Any:
-    """A mapping's values as Java properties have them: text, numbers, true and false; others stay to be refused."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        str(k) if isinstance(k, str | int | float) else k: str(v).lower()
-        if isinstance(v, bool)
-        else str(v)
-        if isinstance(v, int | float)
-        else v
-        for k, v in value.items()
-    }
-
-
-Positive = Annotated[Duration, Field(gt=0)]
-
-
-class RetentionSettings(_Settings):
-    """`retention` in `clusters.yaml`: for how long what Muster leaves behind is kept, in seconds once read.
-
-    `ticks` are runs of coordinators that succeeded and did nothing, `failures` those that failed, `rebalances` all
-    others: runs that changed something (they have a note), by hand or not. `history` and the two limits are for each
-    cluster's history in ZooKeeper. `airflow` is the Airflow connection through which runs are deleted. The
-    DAG `muster_pruning` deletes what Airflow has of it, each coordinator its history in ZooKeeper.
-    """
-
-    ticks: Positive = 86_400.0
-    failures: Positive = 7 * 86_400.0
-    rebalances: Positive = 90 * 86_400.0
-    history: Positive = 90 * 86_400.0
-    history_entries: Annotated[int, Field(ge=1, le=20_000)] = 5_000
-    history_megabytes: Annotated[int, Field(ge=1, le=1_000)] = 64
-    airflow: str = "muster_airflow"
-
-    @property
-    def longest(self) -> float:
-        """What is older than this is not needed any more."""
-        return max(self.ticks, self.failures, self.rebalances)
-
-
-class NotifierSettings(_Settings):
-    """An Airflow notifier by the dotted path of its class, and what it is made with."""
-
-    notifier: Annotated[str, AfterValidator(_dotted)]
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class ClusterSettings(_Settings):
-    """One cluster. `name` is its key in the file. Durations are in seconds once read."""
-
-    name: Annotated[str, AfterValidator(_identifier)]
-    consul_service: Annotated[str, AfterValidator(_identifier)]
-    group_id: Plain
-    topics: TopicsSettings
-    consumers: ConsumersSettings
-    kafka: Plain = "muster_kafka"
-    zookeeper: Plain = "muster_zookeeper"
-    consul: Plain = "muster_consul"
-    consul_prefix: Annotated[str, Field(max_length=200), AfterValidator(_prefix)] = "muster"
-    """What the cluster's keys in Consul begin with; see `muster.edges.consul_keys`."""
-    status: Plain | None = None
-    """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
-    assignor: AssignorSettings = AssignorSettings()
-    shadow_assignor: AssignorSettings | None = None
-    """Planned beside `assignor` to be compared with it; its plan is never carried out."""
-    allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
-    """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
-    long_poll_timeout: Annotated[
-        Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))
-    ] = 20.0
-    """How long a quiet run waits for a change; `tick` is its earlier name."""
-    schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
-    advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
-    stuck_after: Duration = 300.0
-    on_stuck: tuple[NotifierSettings, ...] = ()
-    """What is called when `advance_state`, `fetch_partitions`, `fetch_consumers` or, for good, a consumer fails."""
-    rebalance_delay: Duration = 0.0
-    closing_timeout: Duration = 30.0
-    """How long a consumer that is isolated or fails its check, and still answers, may take to close partitions."""
-    planning_error_delay: Duration = 60.0
-    """How long the partitions of a consumer that is gone wait for the assignor, if that fails, before the sticky one
-    replaces it."""
-    fencing: bool = True
-    """Whether Kafka refuses the commits of consumers that were replaced."""
-    status_timeout: Positive = 2.0
-
-    @field_validator("topics", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        return {"names": value} if isinstance(value, list | tuple) else value
-
-    @field_validator("on_stuck", mode="before")
-    @classmethod
-    def _notifiers(cls, value: Any) -> Any:
-        return (
-            [{"notifier": v} if isinstance(v, str) else v for v in value]
-            if isinstance(value, list)
-            else value
-        )
-
-    @field_validator("assignor", "shadow_assignor", mode="before")
-    @classmethod
-    def _name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    def consumer_ids(self) -> tuple[str, ...]:
-        """The ids of the consumers that Airflow runs for this cluster."""
-        return tuple(f"{self.name}-{n}" for n in range(1, self.consumers.count + 1))
-
-
 @dataclass(frozen=True)
 class Clusters:
-    """What a `clusters.yaml` holds: the clusters that are right, and an error for each that is not.
+    """What the settings hold: the clusters that can be used, and an error for each mistake.
 
-    `retention` is None if that entry is wrong, and `errors` says why: then nothing is to be deleted.
+    `errors` are by cluster, or by file where one as a whole is wrong; `unread` are these. A cluster that has an error
+    and is among `clusters` goes on with the settings it had before. `files` are those of `clusters`. `retention` is
+    None if that entry is wrong, or may stand in a file that is `unread`: then nothing is to be deleted.
     """
 
     path: Path
     clusters: dict[str, ClusterSettings] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     retention: RetentionSettings | None = None
+    files: dict[str, Path] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> ClusterSettings:
         """Return the cluster `name`, or raise `SettingsError` saying what is wrong and which there are."""
@@ -319,11 +83,31 @@ class Clusters:
         if name in self.errors:
             raise SettingsError(self.errors[name])
         known = ", ".join(sorted(self.clusters)) or "none"
-        raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}")
+        wrong = "".join(f"; {self.errors[file]}" for file in self.unread)
+        raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}{wrong}")
+
+    def keep(self) -> None:
+        """Keep the settings of these clusters, for them to go on with after a mistake."""
+        keep_correct(self.path, self.clusters, self.files)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What one file holds. `error` says why it cannot be read as a whole; `places` are the lines of its clusters, and
+    `retention_at` is that of `retention`, '' without one."""
+
+    path: Path
+    clusters: dict[str, ClusterSettings] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    retention: RetentionSettings | None = None
+    retention_at: str = ""
+    retention_error: str = ""
+    error: str = ""
 
 
 class _Accepted:
-    """What the clusters of a file share with no other: a Consul service, and a group on one Kafka."""
+    """What clusters share with no other: a Consul service, and a group on one Kafka."""
 
     def __init__(self) -> None:
         self._services: dict[str, str] = {}
@@ -356,111 +140,173 @@ def _kafka_places(conn_id: str) -> set[str]:
 
 
 def clusters_path() -> Path:
-    """Where `clusters.yaml` is: `$MUSTER_CLUSTERS`, or beside the package in `include/`."""
-    return Path(os.environ.get("MUSTER_CLUSTERS") or DEFAULT_PATH)
-
-
-def _shown(part: str | int) -> str:
-    text = str(part)[:100]
-    return text if text.isprintable() else repr(text)
-
-
-def _explain(
-    path: Path, cluster: str, error: ValidationError, model: type[BaseModel] = ClusterSettings
-) -> str:
-    where = f"cluster {cluster!r}" if model is ClusterSettings else f"'{cluster}'"
-    lines = []
-    for item in error.errors(include_url=False):
-        key = ".".join(map(_shown, item["loc"])) or "(the whole entry)"
-        given = (
-            ""
-            if item["type"] in {"missing", "extra_forbidden"}
-            else f" (given: {reprlib.repr(item['input'])})"
-        )
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key; allowed are: " + ", ".join(_allowed(item["loc"], model))
-        lines.append(f"{path}: {where}, key '{key}': {message}{given}")
-    return "\n".join(lines)
-
-
-def _allowed(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
-    for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return sorted(set(model.model_fields) - {"name"} if model is ClusterSettings else set(model.model_fields))
-
-
-def _with_retention(path: Path, entry: Any) -> Clusters:
-    try:
-        return Clusters(path, retention=RetentionSettings.model_validate({} if entry is None else entry))
-    except ValidationError as error:
-        return Clusters(path, errors={"retention": _explain(path, "retention", error, RetentionSettings)})
+    """The file or folder with the settings: `$MUSTER_CLUSTERS`, by default `$AIRFLOW_HOME/clusters.d`."""
+    return Path(os.environ.get("MUSTER_CLUSTERS") or airflow_home() / "clusters.d")
 
 
 def load_clusters(path: Path | None = None) -> Clusters:
-    """Read and validate `clusters.yaml`.
+    """Read and check the settings: one file, or all `*.yaml` and `*.yml` of a folder.
 
-    Raises `SettingsError` if the file as a whole cannot be read; an error in one cluster is put in
-    `Clusters.errors` and leaves the others usable.
+    Raises `SettingsError` if there is no such file or folder. Every other mistake is put in `Clusters.errors`.
     """
     path = path or clusters_path()
     try:
-        text = path.read_bytes()
+        names = sorted(path.iterdir()) if path.is_dir() else [path]
     except OSError as error:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); create it, or set MUSTER_CLUSTERS"
         ) from error
-    found = _parse(path, text)
-    return replace(found, clusters=dict(found.clusters), errors=dict(found.errors))
+    if not path.exists():
+        raise SettingsError(
+            f"{path}: cannot be read (not there); create it, or set MUSTER_CLUSTERS to a file or a folder"
+        )
+    files = [_read(each) for each in names if each == path or _counts(each)]
+    found, kept = _combined(path, files, {}), read_last_correct(path)
+    return _combined(path, files, kept) if found.errors and kept else found
 
 
-@lru_cache(maxsize=1)
-def _parse(path: Path, text: bytes) -> Clusters:
-    """What the file holds. Kept, because a task needs it twice, and a file of a hundred clusters takes 0.2 s; what
-    Airflow's scheduler has read by then, the tasks' processes inherit."""
-    try:
-        content = yaml.load(text.decode(), _Loader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: of bytes that are no UTF-8, and of a date that there is not.
-        raise SettingsError(f"{path}: not YAML: {str(error)[:1000]}; correct the file") from error
-    if not isinstance(content, dict) or not isinstance(content.get("clusters"), dict):
-        raise SettingsError(
-            f"{path}: expected a top-level key 'clusters' with one entry a cluster; docs/settings.md shows it"
-        )
-    if extra := sorted(repr(str(key)[:100]) for key in content if key not in {"clusters", "retention"}):
-        raise SettingsError(
-            f"{path}: unknown top-level key {', '.join(extra)}; only 'clusters' and 'retention' are allowed, take "
-            "the others out"
-        )
-    result = _with_retention(path, content.get("retention"))
+def _counts(path: Path) -> bool:
+    return path.suffix in SUFFIXES and not path.name.startswith(".") and path.is_file()
+
+
+def _combined(path: Path, files: Iterable[_File], kept: Kept) -> Clusters:
+    """Put files together. Of clusters that exclude each other, those that are as they were `kept` stay."""
+    found = Clusters(path, retention=RetentionSettings())
+    retention: dict[str, _File] = {}
+    where: dict[str, list[_File]] = {}
+    for file in files:
+        if file.error:
+            found.errors[file.path.name] = file.error
+            found = replace(found, unread=(*found.unread, file.path.name))
+        if file.retention_at:
+            retention[file.retention_at] = file
+        for name in file.places:
+            where.setdefault(name, []).append(file)
+    if retention:
+        [first, *more] = retention.values()
+        found = replace(found, retention=None if more else first.retention)
+        found.errors.update({RETENTION: first.retention_error} if first.retention_error else {})
+        if more:
+            found.errors[RETENTION] = (
+                f"{', '.join(retention)}: 'retention' stands in each of them; leave it in one"
+            )
+    elif found.unread:
+        found = replace(found, retention=None)  # it may be in a file that cannot be read
+    before = {name: cluster for entries in kept.values() for name, cluster in entries.items()}
     accepted = _Accepted()
+    for name in sorted(where, key=lambda name: where[name][0].clusters.get(name) != before.get(name, name)):
+        [first, *more] = where[name]
+        if more:
+            others = ", ".join(file.places[name] for file in more)
+            found.errors[name] = (
+                f"{first.places[name]}: cluster {name!r} stands in {others} as well; give one of them another name"
+            )
+        elif name in first.errors:
+            found.errors[name] = first.errors[name]
+        elif conflict := accepted.conflict(first.clusters[name]):
+            found.errors[name] = f"{first.places[name]}: cluster {name!r}, {conflict}"
+        else:
+            found.clusters[name], found.files[name] = first.clusters[name], first.path
+    _go_on(found, kept, accepted)
+    return found
+
+
+def _go_on(found: Clusters, kept: Kept, accepted: _Accepted) -> None:
+    """Add the clusters that go on with the settings they had before their file or their entry was wrong."""
+    for text, entries in kept.items():
+        file = Path(text)
+        for name, cluster in entries.items():
+            wrong = found.errors.get(name, "")
+            if not wrong and file.name in found.unread:
+                wrong = found.errors[file.name]
+            if wrong and name not in found.clusters and not accepted.conflict(cluster):
+                found.clusters[name], found.files[name] = cluster, file
+                found.errors[name] = (
+                    f"{wrong}\n{file}: cluster {name!r} goes on with the settings it had before"
+                )
+
+
+def _read(path: Path) -> _File:
+    try:
+        return _parse(path, path.read_bytes())
+    except OSError as error:
+        return _File(path, error=f"{path}: cannot be read ({error.strerror}); let this user read it")
+
+
+@lru_cache(maxsize=MOST_FILES)
+def _parse(path: Path, text: bytes) -> _File:
+    """What the file holds; not to be changed. Kept, because a task needs it twice, and a file of a hundred clusters
+    takes 0.2 s; what Airflow's scheduler has read by then, the tasks' processes inherit."""
+    try:
+        document = MarkedYaml(text)
+    except YamlError as error:
+        return _File(path, error=f"{path}:{error.line}: not YAML: {error}; correct the file")
+    if document.has_only_comments and text.strip():
+        return _File(path)  # an empty file is a mistake: it may just be being written
+    content, source = document.content, Source(path, document, ClusterSettings)
+    if not isinstance(content, dict) or not isinstance(content.get("clusters"), dict):
+        return _File(path, error=f"{path}: {_NO_CLUSTERS}")
+    if extra := [str(key)[:100] for key in content if key not in {"clusters", RETENTION}]:
+        return _File(
+            path,
+            error=f"{source.place(extra[0])}: unknown top-level key {', '.join(map(repr, extra))}; only 'clusters' "
+            "and 'retention' are allowed, take the others out",
+        )
+    return _entries(path, source, content)
+
+
+def _entries(path: Path, source: Source, content: dict[Any, Any]) -> _File:
+    file = _File(path)
+    if RETENTION in content:
+        file = replace(file, retention_at=source.place(RETENTION))
+        try:
+            file = replace(file, retention=RetentionSettings.model_validate(content[RETENTION] or {}))
+        except ValidationError as error:
+            file = replace(file, retention_error=source.errors(RETENTION, RetentionSettings, error))
     for key, entry in content["clusters"].items():
         name = str(key)[:LONGEST_NAME]
-        if name in result.clusters or name in result.errors:
-            result.clusters.pop(name, None)
-            result.errors[name] = (
-                f"{path}: cluster {name!r} stands there twice; give one of them another name"
-            )
+        if name in file.places:
+            file.clusters.pop(name, None)
+            file.errors[name] = source.error(name, " stands there twice; give one of them another name")
             continue
-        if not isinstance(entry, dict):
-            result.errors[name] = (
-                f"{path}: cluster {name!r}: expected keys and values, found {reprlib.repr(entry)}"
-            )
-            continue
+        file.places[name] = source.place("clusters", str(key))
+        found = _entry(source, name, entry)
+        if isinstance(found, str):
+            file.errors[name] = found
+        else:
+            file.clusters[name] = found
+    return file
+
+
+def _entry(source: Source, name: str, entry: Any) -> ClusterSettings | str:
+    """The settings of a cluster, or what is wrong with them."""
+    if not isinstance(entry, dict):
+        return source.error(name, f": expected keys and values, found {reprlib.repr(entry)}")
+    if "name" in entry:
+        return source.error(name, ", key 'name': unknown key; the name is the key of the entry, take it out")
+    try:
+        _check_texts(entry)
+    except ValueError as error:
+        return source.error(name, f": {error}; correct it")
+    try:
+        return ClusterSettings.model_validate({**entry, "name": name})
+    except ValidationError as error:
+        return source.cluster_errors(name, error)
+
+
+def _check_texts(value: Any, under: tuple[int, ...] = (), done: set[int] | None = None) -> None:
+    """Raise ValueError for what cannot be written again: broken Unicode, bytes, a list or mapping within itself."""
+    done = set() if done is None else done
+    if isinstance(value, str):
         try:
-            _check_texts(entry)
-        except ValueError as error:
-            result.errors[name] = f"{path}: cluster {name!r}: {error}; correct it"
-            continue
-        try:
-            cluster = ClusterSettings.model_validate({**entry, "name": name})
-        except ValidationError as error:
-            result.errors[name] = _explain(path, name, error)
-            continue
-        if conflict := accepted.conflict(cluster):
-            result.errors[name] = f"{path}: cluster {name!r}, {conflict}"
-            continue
-        result.clusters[name] = cluster
-    return result
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{value[:100]!r} is not Unicode") from error
+    elif isinstance(value, bytes):
+        raise ValueError("binary data, which JSON cannot hold")  # noqa: TRY004  reported like the others
+    elif id(value) in under:
+        raise ValueError("a list or mapping that holds itself")
+    elif isinstance(value, dict | list | tuple) and id(value) not in done:
+        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            _check_texts(part, (*under, id(value)), done)
+        done.add(id(value))

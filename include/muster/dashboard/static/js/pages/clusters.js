@@ -35,10 +35,10 @@ function drawn({ clusters, error }) {
   const sorted = [...clusters].sort((a, b) => URGENCY.indexOf(a.health) - URGENCY.indexOf(b.health) || a.name.localeCompare(b.name));
   return [
     h("h1", { text: "Clusters" }),
-    error ? h("div", { class: "banner critical" }, mark("✕"), h("div", {}, h("p", {}, h("b", { text: "clusters.yaml cannot be read. " }), error))) : h("span", { hidden: true }),
+    error ? h("div", { class: "banner critical" }, mark("✕"), h("div", {}, h("p", {}, h("b", { text: "The settings cannot be read. " }), error))) : h("span", { hidden: true }),
     sorted.length ? h("ul", { class: "cluster-list" }, sorted.map(card)) : empty(
       "There is no cluster that you may read.",
-      error ? "Mend clusters.yaml first." : "Add one to include/clusters.yaml, or ask for the right to read its coordinator's DAG.",
+      error ? "Mend the settings first." : "Add one to clusters.d, or ask for the right to read its coordinator's DAG.",
     ),
   ];
 }

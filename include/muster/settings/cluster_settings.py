@@ -1,0 +1,253 @@
+"""What one cluster is: the keys of its entry in `clusters.yaml`, checked, with their defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from muster.core.overrides import TopicOverride
+from muster.core.subscription import Subscription, check_pattern
+from muster.core.wire import check_id, check_topic
+
+LONGEST_DURATION = 365 * 86_400.0
+"""Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+def _identifier(value: str) -> str:
+    return check_id(value, "name")
+
+
+def _prefix(value: str) -> str:
+    for part in value.split("/"):
+        check_id(part, "prefix")
+    return value
+
+
+def _dotted(value: str) -> str:
+    if not _DOTTED.fullmatch(value):
+        raise ValueError(f"{value[:100]!r} is not a dotted path such as 'package.module.function'")
+    return value
+
+
+def _plain(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value[:100]!r} holds characters that cannot be shown")
+    return value
+
+
+Plain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
+"""A name that stands in messages, environment variables or Kafka requests."""
+
+
+def parse_duration(value: Any) -> float:
+    """Return `value` in seconds. Raises ValueError for anything that is not a duration from 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_DURATION:
+        return float(value)
+    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if seconds <= LONGEST_DURATION:
+            return seconds
+    raise ValueError(
+        "a duration is a number of seconds from 0, or text such as '500ms', '20s', '5m', '2h', '7d', and at most "
+        "a year"
+    )
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+"""Seconds."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AssignorSettings(_Settings):
+    """An assignor by name (`muster.core.assignors.BUILT_IN`) or dotted path, with its options."""
+
+    name: str = "sticky"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TopicsSettings(_Settings):
+    """Topics by name, and by regular expressions that must match the whole name."""
+
+    names: tuple[Annotated[str, AfterValidator(check_topic)], ...] = ()
+    patterns: tuple[Annotated[str, AfterValidator(check_pattern)], ...] = ()
+
+    @model_validator(mode="after")
+    def _some(self) -> TopicsSettings:
+        if not self.names and not self.patterns:
+            raise ValueError("name at least one topic, under 'names' or 'patterns'")
+        return self
+
+    def includes(self, topic: str) -> bool:
+        """Whether `topic` belongs to the cluster. Kafka's internal topics only by name, never by pattern."""
+        return self.read_with(()).includes(topic)
+
+    def read_with(self, decided: Iterable[TopicOverride], doubt: bool = False) -> Subscription:
+        """These topics and what persons `decided` on top of them; `doubt`: some of that cannot be read."""
+        return Subscription(frozenset(self.names), self.patterns, tuple(decided), doubt)
+
+
+def as_text(value: Any) -> Any:
+    """A mapping's values as Java properties have them: text, numbers, true and false; others stay to be refused."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        str(k) if isinstance(k, str | int | float) else k: str(v).lower()
+        if isinstance(v, bool)
+        else str(v)
+        if isinstance(v, int | float)
+        else v
+        for k, v in value.items()
+    }
+
+
+class ConsumersSettings(_Settings):
+    """The consumers that Airflow runs for a cluster.
+
+    `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
+    `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
+    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
+    `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
+    cluster's own.
+    """
+
+    count: Annotated[int, Field(ge=0, le=10_000)] = 1
+    spark: Plain = "muster_spark"
+    kafka: Plain | None = None
+    zookeeper: Plain | None = None
+    consul: Plain | None = None
+    handler: Annotated[str, AfterValidator(_dotted)]
+    handler_options: dict[str, Any] = Field(default_factory=dict)
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    metadata: dict[str, str] = Field(default_factory=dict)
+    trigger_interval: Duration = 0.2
+    max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
+    check_interval: Duration = 1.0
+    lost_after: Duration = 60.0
+    """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""
+    startup_timeout: Duration = 180.0
+    """How long a submitted consumer may take until it is live in Consul."""
+    graceful_timeout: Duration = 60.0
+    """How long a consumer that is asked to stop may take to close its partitions."""
+
+    @field_validator("spark_conf", "metadata", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return as_text(value)
+
+
+Positive = Annotated[Duration, Field(gt=0)]
+
+
+class RetentionSettings(_Settings):
+    """`retention` in `clusters.yaml`: for how long what Muster leaves behind is kept, in seconds once read.
+
+    `ticks` are runs of coordinators that succeeded and did nothing, `failures` those that failed, `rebalances` all
+    others: runs that changed something (they have a note), by hand or not. `history` and the two limits are for each
+    cluster's history in ZooKeeper. `airflow` is the Airflow connection through which runs are deleted. The
+    DAG `muster_pruning` deletes what Airflow has of it, each coordinator its history in ZooKeeper.
+    """
+
+    ticks: Positive = 86_400.0
+    failures: Positive = 7 * 86_400.0
+    rebalances: Positive = 90 * 86_400.0
+    history: Positive = 90 * 86_400.0
+    history_entries: Annotated[int, Field(ge=1, le=20_000)] = 5_000
+    history_megabytes: Annotated[int, Field(ge=1, le=1_000)] = 64
+    airflow: str = "muster_airflow"
+
+    @property
+    def longest(self) -> float:
+        """What is older than this is not needed any more."""
+        return max(self.ticks, self.failures, self.rebalances)
+
+
+class NotifierSettings(_Settings):
+    """An Airflow notifier by the dotted path of its class, and what it is made with."""
+
+    notifier: Annotated[str, AfterValidator(_dotted)]
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ClusterSettings(_Settings):
+    """One cluster. `name` is its key in the file. Durations are in seconds once read."""
+
+    name: Annotated[str, AfterValidator(_identifier)]
+    consul_service: Annotated[str, AfterValidator(_identifier)]
+    group_id: Plain
+    topics: TopicsSettings
+    consumers: ConsumersSettings
+    kafka: Plain = "muster_kafka"
+    zookeeper: Plain = "muster_zookeeper"
+    consul: Plain = "muster_consul"
+    consul_prefix: Annotated[str, Field(max_length=200), AfterValidator(_prefix)] = "muster"
+    """What the cluster's keys in Consul begin with; see `muster.edges.consul_keys`."""
+    status: Plain | None = None
+    """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
+    assignor: AssignorSettings = AssignorSettings()
+    shadow_assignor: AssignorSettings | None = None
+    """Planned beside `assignor` to be compared with it; its plan is never carried out."""
+    allowed_assignors: tuple[Annotated[str, AfterValidator(_dotted)], ...] = ()
+    """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
+    long_poll_timeout: Annotated[
+        Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))
+    ] = 20.0
+    """How long a quiet run waits for a change; `tick` is its earlier name."""
+    schedule_interval: Annotated[Duration, Field(ge=1)] = 2.0
+    advance_budget: Annotated[Duration, Field(ge=1)] = 20.0
+    stuck_after: Duration = 300.0
+    on_stuck: tuple[NotifierSettings, ...] = ()
+    """What is called when `advance_state`, `fetch_partitions`, `fetch_consumers` or, for good, a consumer fails."""
+    rebalance_delay: Duration = 0.0
+    closing_timeout: Duration = 30.0
+    """How long a consumer that is isolated or fails its check, and still answers, may take to close partitions."""
+    planning_error_delay: Duration = 60.0
+    """How long the partitions of a consumer that is gone wait for the assignor, if that fails, before the sticky one
+    replaces it."""
+    fencing: bool = True
+    """Whether Kafka refuses the commits of consumers that were replaced."""
+    status_timeout: Positive = 2.0
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(  # noqa: TRY004  pydantic takes no other
+                f"expected a list of names, such as [{value[:100]}]"
+            )
+        return {"names": value} if isinstance(value, list | tuple) else value
+
+    @field_validator("on_stuck", mode="before")
+    @classmethod
+    def _notifiers(cls, value: Any) -> Any:
+        return (
+            [{"notifier": v} if isinstance(v, str) else v for v in value]
+            if isinstance(value, list)
+            else value
+        )
+
+    @field_validator("assignor", "shadow_assignor", mode="before")
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def consumer_ids(self) -> tuple[str, ...]:
+        """The ids of the consumers that Airflow runs for this cluster."""
+        return tuple(f"{self.name}-{n}" for n in range(1, self.consumers.count + 1))
