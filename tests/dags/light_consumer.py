@@ -64,6 +64,7 @@ httpx.put(
         "Address": "127.0.0.1",
         "Port": page.server_port,
         "Meta": {
+            **settings["metadata"],
             "incarnation": settings["incarnation"],
             "pid": str(os.getpid()),
             "host": socket.gethostname(),

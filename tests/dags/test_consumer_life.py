@@ -78,11 +78,15 @@ def make(
 
 
 def test_live_consumer_goes_on_whatever_becomes_of_its_trigger_and_is_adopted(
-    make, write_clusters, capsys, monkeypatch
+    make, write_clusters, cluster_name, capsys, monkeypatch
 ):
-    life = make()
+    life = make(
+        consumers={"each": {f"{cluster_name}-1": {"weight": 2.5, "zone": "b", "topics": ["flights"]}}}
+    )
     trigger = life.execute()
     assert life.registered()
+    live = life.discovery.catalog.members().membership.live[life.consumer]
+    assert (live.weight, live.zone, live.topics) == (2.5, "b", {"flights"})
     leader = life.submission.process
     assert leader is not None
     assert leader.life() is Life.RUNNING

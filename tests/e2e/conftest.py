@@ -42,7 +42,11 @@ clusters:
       handler: muster.handlers.parquet.ParquetHandler
       handler_options: {path: "${MUSTER_DATA}/numbers"}
       spark_conf: {spark.driver.memory: 512m, spark.ui.enabled: false}
+      each:
+        numbers-2: {weight: 2, zone: b, topics: [numbers], metadata: {disks: 4}}
 """
+SHARES = [2, 4]
+"""Partitions a consumer: the second one has twice the weight."""
 
 
 class NumberProducer:

@@ -14,7 +14,7 @@ from devstack.airflow_api import AirflowApiError
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.report import rebalances_of
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, TOPIC, World
+from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -52,7 +52,10 @@ def test_unpausing_starts_consumers_and_assigns(world: World, eventually: Eventu
     for dag in (CONSUMERS, COORDINATOR):
         eventually(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
         world.api.set_paused(dag, False)
-    eventually(lambda: world.shares() == [3, 3], 240, "3/3")
+    eventually(lambda: world.shares() == SHARES, 240, "2/4")
+    assert world.view.shares(TOPIC) == {"numbers-1": 2, "numbers-2": 4}, "as its entry under 'each' says"
+    second = world.discovery.catalog.members().membership.live["numbers-2"]
+    assert (second.zone, second.topics, second.metadata) == ("b", {TOPIC}, {"disks": "4"})
     eventually(lambda: task_state(world, "numbers-1") == "deferred", 60, "the task holds no worker slot")
     flows(world, eventually)
 
@@ -93,7 +96,7 @@ def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> No
     flows(world, eventually)
     run = world.api.trigger("muster_restore", form)
     eventually(lambda: world.api.run_state("muster_restore", run) == "success", 60, "muster_restore")
-    eventually(lambda: world.shares() == [3, 3], 60, "3/3 again")
+    eventually(lambda: world.shares() == SHARES, 60, "2/4 again")
 
 
 def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Eventually) -> None:
@@ -122,7 +125,7 @@ def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventu
     )
     assert world.incarnations() == before, "nobody was submitted twice"
     assert tries(world) == tried
-    assert world.shares() == [3, 3]
+    assert world.shares() == SHARES
 
 
 def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
@@ -139,7 +142,7 @@ def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     assert world.incarnations() == {"numbers-1": before["numbers-1"]}
     flows(world, eventually)
     world.api.clear(CONSUMERS, run_id, "consumer", index)
-    eventually(lambda: world.shares() == [3, 3], 180, "3/3 again")
+    eventually(lambda: world.shares() == SHARES, 180, "2/4 again")
     assert world.incarnations()["numbers-2"] != before["numbers-2"]
     assert count_numbers(world.stack.data / "numbers").read_twice == 0, "nothing so far was read twice"
 

@@ -14,7 +14,7 @@ from devstack.chromium import DESKTOP, PHONE, Browser
 from docs.pictures.dashboard import log_in, pull, running
 from tests.browser.conftest import SHOTS, require_chromium
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, TOPIC, NumberProducer, World
+from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, NumberProducer, World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -55,7 +55,7 @@ def test_the_stack_is_at_rest(world: World, eventually: Eventually) -> None:
     for dag in (f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"):
         eventually(lambda dag=dag: world.api.has_dag(dag), 120, f"{dag} is parsed")
         world.api.set_paused(dag, False)
-    eventually(lambda: world.shares() == [3, 3], 240, "3/3")
+    eventually(lambda: world.shares() == SHARES, 240, "2/4")
 
 
 def test_dashboard_is_in_airflows_navigation(browser: Browser, world: World) -> None:
@@ -122,7 +122,7 @@ def test_each_page(browser: Browser, world: World, where: str) -> None:
 def test_preview_is_shown_and_then_happens(browser: Browser, world: World) -> None:
     browser.open(page(world, "/consumers"))
     browser.click('button[aria-label="Isolate numbers-1"]')
-    browser.says("3 partitions would move: numbers-2 +3.", 30)
+    browser.says("2 partitions would move: numbers-2 +2.", 30)
     browser.press("\ue00c")  # Escape
     pull(browser, "Isolate numbers-1", "its disk is failing")
     browser.open(page(world))
@@ -137,7 +137,7 @@ def test_restore(browser: Browser, world: World) -> None:
     browser.says("its disk is failing")
     pull(browser, "Restore numbers-1", "disk replaced")
     browser.open(page(world))
-    shows(browser, world, {"numbers-1": 3, "numbers-2": 3})
+    shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
 
 
 def test_pin_and_unpin(browser: Browser, world: World) -> None:
@@ -177,7 +177,7 @@ def test_rebalance_exclude_and_include(browser: Browser, world: World) -> None:
     browser.open(page(world, "/consumers/numbers-1"))
     pull(browser, "Include…", "credentials are there")
     browser.open(page(world))
-    shows(browser, world, {"numbers-1": 3, "numbers-2": 3})
+    shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
 
 
 def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
@@ -196,7 +196,7 @@ def test_audit_shows_actor_action_and_duration(browser: Browser, world: World) -
         "admin isolated numbers-1: its disk is failing",
         "admin restored numbers-1: disk replaced",
         "consumer numbers-1 was isolated",
-        "3 partitions moved · took",
+        "2 partitions moved · took",
         "admin paused coordination",
         "admin resumed coordination",
     ):

@@ -139,7 +139,7 @@ def consumer_settings(
         kafka=connections.kafka(of.kafka or cluster.kafka),
         handler=of.handler,
         handler_options=of.handler_options,
-        metadata=of.metadata,
+        metadata=of.metadata_of(consumer),
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,

@@ -19,6 +19,7 @@ from functools import partial
 from pydantic import SecretStr
 
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
+from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
 from muster.coordinator.shadow import ShadowReport, shadow_report
@@ -239,11 +240,10 @@ class Coordinator:
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
             self._note_epochs(view, transitions)
-            written = [
-                self._change(step_of(transition, self.clock()))
-                for transition, done in zip(transitions, self.store.apply(transitions), strict=True)
-                if done
+            carried_out = [
+                t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done
             ]
+            written = [self._change(step_of(transition, self.clock())) for transition in carried_out]
             written += [
                 self._change(removal_of(snapshot, view.leaving[topic]))
                 for topic, snapshot in view.removable().items()
@@ -253,6 +253,8 @@ class Coordinator:
                 log.info("%s", change)
                 changes.append(change)
                 on_change(change)
+            if carried_out:
+                self._tell(view, carried_out)
             at_rest = view.all_stable and not view.leaving and not written
             if at_rest or self.clock() >= deadline:
                 waiting = self._waiting(view)
@@ -362,6 +364,11 @@ class Coordinator:
         if self._chosen is None or self._chosen[0] != choice:
             self._chosen = (choice, load_in_force(self.cluster, overrides))
         return self._chosen[1]
+
+    def _tell(self, view: View, written: Collection[Transition]) -> None:
+        """Tell the assignor how its plans ended; not the one that stands in for it while it fails."""
+        if not view.planning_error:
+            tell(self._assignor(view.overrides), written, view.membership.live)
 
     def _shadow(self, view: View) -> ShadowReport | None:
         if self.cluster.shadow_assignor is None:

@@ -69,6 +69,8 @@ class Consumer:
     """It is about to leave, and reads on until its partitions are taken from it: it is given nothing more."""
     generation: int = 0
     """The place of this process among all that ever had this id, 0 if it does not say (foreign consumers)."""
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What it registered beyond the keys that Muster knows, for an assignor that knows more."""
 
     def subscribes(self, topic: str) -> bool:
         """Whether this consumer takes partitions of `topic`."""

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from muster.core.model import Consumer, Membership
 from muster.core.wire import WireError, check_id, check_topic
+from muster.settings.cluster_settings import SET_BY_PROCESS
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ LEAVING = "leaving"
 """The metadata key by which a consumer says, with any value, that it is about to leave."""
 GENERATION = "generation"
 """The metadata key of the process's place among all that ever had its id: a whole number from 1."""
+KNOWN = SET_BY_PROCESS | {"priority", "weight", "zone", "topics"}
+"""The metadata keys that mean something to Muster."""
 NODE_MAINTENANCE = "_node_maintenance"
 SERVICE_MAINTENANCE = "_service_maintenance:"
 LONGEST_OUTPUT = 500
@@ -205,6 +208,7 @@ def to_consumer(registration: Registration) -> Consumer:
         incarnation=registration.incarnation,
         leaving=bool(meta.get(LEAVING)),
         generation=registration.generation,
+        metadata={key: value for key, value in meta.items() if key not in KNOWN},
     )
 
 

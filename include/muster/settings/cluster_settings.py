@@ -25,6 +25,11 @@ LONGEST_DURATION = 365 * 86_400.0
 """Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+LONGEST_METADATA = 512
+"""Bytes of one value of Consul's metadata."""
+SET_BY_PROCESS = frozenset({"generation", "host", "incarnation", "leaving", "pid", "replaces", "version"})
+"""The metadata keys that a consumer itself registers."""
+_METADATA_KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -118,12 +123,55 @@ def as_text(value: Any) -> Any:
     }
 
 
+def _metadata(value: dict[str, str]) -> dict[str, str]:
+    for key, text in value.items():
+        if not _METADATA_KEY.fullmatch(key):
+            raise ValueError(f"key {key[:100]!r}: Consul takes up to 128 letters, digits, '-' and '_'")
+        if len(text.encode()) > LONGEST_METADATA:
+            raise ValueError(f"key {key!r}: Consul takes at most {LONGEST_METADATA} bytes")
+        if key in SET_BY_PROCESS:
+            raise ValueError(f"key {key!r} is set by the consumer itself; take it out, or use another one")
+    return value
+
+
+Metadata = Annotated[dict[str, str], BeforeValidator(as_text), AfterValidator(_metadata)]
+"""What a consumer registers in Consul beside its address."""
+
+
+class EachConsumer(_Settings):
+    """What one consumer has instead of what all have: its place in assignments, and more metadata."""
+
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    zone: Plain | None = None
+    priority: int | None = None
+    topics: Annotated[tuple[Annotated[str, AfterValidator(check_topic)], ...], Field(min_length=1)] | None = (
+        None
+    )
+    metadata: Metadata = Field(default_factory=dict)
+
+    def registered(self) -> dict[str, str]:
+        """What it registers, as Consul's metadata has it."""
+        known = {
+            "weight": None if self.weight is None else f"{self.weight:g}",
+            "zone": self.zone,
+            "priority": None if self.priority is None else str(self.priority),
+            "topics": None if self.topics is None else ",".join(self.topics),
+        }
+        return self.metadata | {key: text for key, text in known.items() if text is not None}
+
+    @model_validator(mode="after")
+    def _fits(self) -> EachConsumer:
+        _metadata(self.registered())
+        return self
+
+
 class ConsumersSettings(_Settings):
     """The consumers that Airflow runs for a cluster.
 
     `count` jobs named `[CLUSTER]-1` to `[CLUSTER]-[count]`, submitted through the Spark connection `spark`.
     `handler` is the dotted path of `process(batch_df, batch_id)`, or of a class that is called with
-    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`.
+    `handler_options` and gives such a callable. `metadata` may hold `priority`, `weight`, `zone`, `topics`, and what
+    an assignor of one's own looks at; `each` has by id what single consumers have instead.
     `kafka`, `zookeeper` and `consul` are Airflow connections for the jobs, if they are not to have the rights of the
     cluster's own.
     """
@@ -136,7 +184,8 @@ class ConsumersSettings(_Settings):
     handler: Annotated[str, AfterValidator(_dotted)]
     handler_options: dict[str, Any] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    metadata: dict[str, str] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
+    each: dict[str, EachConsumer] = Field(default_factory=dict)
     trigger_interval: Duration = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
@@ -147,10 +196,15 @@ class ConsumersSettings(_Settings):
     graceful_timeout: Duration = 60.0
     """How long a consumer that is asked to stop may take to close its partitions."""
 
-    @field_validator("spark_conf", "metadata", mode="before")
+    @field_validator("spark_conf", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return as_text(value)
+
+    def metadata_of(self, consumer: str) -> dict[str, str]:
+        """What `consumer` registers: what all do, and its own on top."""
+        own = self.each.get(consumer)
+        return {**self.metadata, **(own.registered() if own is not None else {})}
 
 
 Positive = Annotated[Duration, Field(gt=0)]
@@ -247,6 +301,17 @@ class ClusterSettings(_Settings):
     @classmethod
     def _name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _each(self) -> ClusterSettings:
+        for consumer in self.consumers.each:
+            number = consumer.removeprefix(f"{self.name}-")
+            if number == consumer or not re.fullmatch(r"[1-9]\d{0,4}", number):
+                raise ValueError(
+                    f"'consumers.each' has {consumer[:100]!r}; a consumer is called {self.name}-[NUMBER], such as "
+                    f"{self.name}-1"
+                )
+        return self
 
     def consumer_ids(self) -> tuple[str, ...]:
         """The ids of the consumers that Airflow runs for this cluster."""

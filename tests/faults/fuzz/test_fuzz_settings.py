@@ -17,6 +17,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.settings.cluster_settings import EachConsumer
 from muster.settings.clusters import (
     AssignorSettings,
     ClusterSettings,
@@ -54,6 +55,15 @@ CLUSTER: dict[str, Any] = {
         "handler_options": {"path": "/x"},
         "spark_conf": {"spark.driver.memory": "1g", "spark.ui.enabled": False},
         "metadata": {"zone": "a", "weight": 2},
+        "each": {
+            "bad-1": {
+                "weight": 2,
+                "zone": "b",
+                "priority": 1,
+                "topics": ["t"],
+                "metadata": {"x": "y"},
+            }
+        },
         "trigger_interval": "200ms",
         "max_records_per_batch": 10,
         "check_interval": "1s",
@@ -134,6 +144,7 @@ TOKENS = (
 def test_every_key_there_is_is_fuzzed(tmp_path: Path) -> None:
     assert CLUSTER.keys() == ClusterSettings.model_fields.keys() - {"name"}
     assert CLUSTER["consumers"].keys() == ConsumersSettings.model_fields.keys()
+    assert CLUSTER["consumers"]["each"]["bad-1"].keys() == EachConsumer.model_fields.keys()
     assert CLUSTER["topics"].keys() == TopicsSettings.model_fields.keys()
     assert CLUSTER["assignor"].keys() == AssignorSettings.model_fields.keys()
     assert [*read(tmp_path / "c.yaml", yaml.safe_dump({"clusters": {"bad": CLUSTER}}).encode()).clusters] == [

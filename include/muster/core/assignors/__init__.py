@@ -8,7 +8,15 @@ choose and how to write one's own.
 
 from __future__ import annotations
 
-from muster.core.assignors.api import EMPTY_CONTEXT, Assignor, AssignorError, HasStandbys, PlanningContext
+from muster.core.assignors.api import (
+    EMPTY_CONTEXT,
+    Assignor,
+    AssignorError,
+    HasStandbys,
+    ObservesOutcome,
+    Outcome,
+    PlanningContext,
+)
 from muster.core.assignors.loading import BUILT_IN, load_assignor
 from muster.core.assignors.pins import ImpossiblePin, impossible_pins
 from muster.core.assignors.run import run_assignor, run_standbys
@@ -21,6 +29,8 @@ __all__ = [
     "AssignorError",
     "HasStandbys",
     "ImpossiblePin",
+    "ObservesOutcome",
+    "Outcome",
     "PlanningContext",
     "impossible_pins",
     "load_assignor",

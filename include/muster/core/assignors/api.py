@@ -104,6 +104,30 @@ class Assignor(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How rebalances ended. `assignment` has the topics that became Stable, each partition with its owner as it was
+    written; `reasons` say for each topic why it was rebalanced. `consumers` are the live ones, by id.
+    """
+
+    assignment: Assignment
+    reasons: Mapping[str, str]
+    consumers: Mapping[str, Consumer]
+
+
+@runtime_checkable
+class ObservesOutcome(Protocol):
+    """An assignor that is notified how its plans ended, as `onAssignment` tells Kafka's: to count, to log, to train.
+
+    It changes nothing: a plan may not depend on what was observed, because each run of the coordinator makes a
+    new assignor.
+    """
+
+    def observe(self, outcome: Outcome, /) -> None:
+        """Take note of topics that have become Stable. An error is a warning in the log of `advance_state`."""
+        ...
+
+
 @runtime_checkable
 class HasStandbys(Protocol):
     """An assignor that also decides which consumers stand by for a partition.
