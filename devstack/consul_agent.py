@@ -34,6 +34,8 @@ class ConsulAgent(Consul):
         return {
             **found,
             "server": False,
+            # The host's own programs ask it on the loopback address, as is usual.
+            "client_addr": " ".join(sorted({self.place.address, "127.0.0.1"})),
             "retry_join": [f"{one.place.address}:{one.ports['serf']}" for one in self._servers],
             "retry_interval": "1s",
             # By default a client that is stopped has left for good, with all that is registered with it.

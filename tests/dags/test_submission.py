@@ -55,6 +55,15 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     write_clusters(cluster_name, consul_prefix="dev/muster")
     settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
     assert settings.consul_prefix == "dev/muster"
+    each = {f"{cluster_name}-2": {"weight": 2, "metadata": {"disks": 4}, "advertise": "h2", "port": 7}}
+    write_clusters(cluster_name, consumers={"metadata": {"zone": "a"}, "bind": "::", "each": each})
+    first, second = (
+        consumer_settings(load_clusters()[cluster_name], f"{cluster_name}-{n}", "i", CONNECTIONS)
+        for n in (1, 2)
+    )
+    assert (first.metadata, first.bind, first.advertise, first.port) == ({"zone": "a"}, "::", "", 0)
+    assert second.metadata == {"zone": "a", "weight": "2", "disks": "4"}
+    assert (second.bind, second.advertise, second.port) == ("::", "h2", 7)
     hook = SparkSubmitHook(conn_id="muster_spark", env_vars={"MY_HANDLER_KEY": "v", "PYSPARK_PYTHON": "py"})
     _, process = submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")
     assert process.wait(30) == 0

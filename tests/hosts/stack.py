@@ -168,8 +168,8 @@ class HostStack:
         return [one for one in self.consumers if one.id == consumer and one.process.alive()]
 
     def _agent_of(self, host: int) -> ConsulSettings:
-        agent = self.consuls.clients[host - 1]
-        return ConsulSettings(host=agent.place.address, port=agent.port, timeout=3)
+        """As programs of the host ask it: on the loopback address, which no other host reaches."""
+        return ConsulSettings(port=self.consuls.clients[host - 1].port, timeout=3)
 
     def _coordination(self) -> Coordination:
         clusters = self.folder / "clusters.yaml"

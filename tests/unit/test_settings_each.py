@@ -54,3 +54,13 @@ def test_mistake_in_an_entry_of_a_consumer_is_named(tmp_path: Path, each: str, e
 
 def test_entry_of_a_consumer_that_is_not_run_now_waits_for_it(tmp_path: Path) -> None:
     assert load(tmp_path, "{x-9: {weight: 2}}").errors == {}
+
+
+def test_consumer_is_placed_by_its_own_entry_else_by_that_of_all(tmp_path: Path) -> None:
+    more = "bind: '::'\n      port: 8080"
+    found = load(tmp_path, "{x-2: {advertise: host-2.example, port: 0}}", more)["x"].consumers
+    assert found.place_of("x-1") == ("::", "", 8080)
+    assert found.place_of("x-2") == ("::", "host-2.example", 0)
+    for wrong in ("http://h", "h:80", "a b", "h/x"):
+        error = load(tmp_path, f'{{x-2: {{advertise: "{wrong}"}}}}').errors["x"]
+        assert "an IP address or a host name, without scheme and port" in error

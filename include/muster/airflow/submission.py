@@ -128,6 +128,7 @@ def consumer_settings(
 ) -> ConsumerSettings:
     """All settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
     of = cluster.consumers
+    bind, advertise, port = of.place_of(consumer)
     return ConsumerSettings(
         cluster=cluster.name,
         consumer=consumer,
@@ -140,6 +141,9 @@ def consumer_settings(
         handler=of.handler,
         handler_options=of.handler_options,
         metadata=of.metadata_of(consumer),
+        bind=bind,
+        advertise=advertise,
+        port=port,
         trigger_interval=of.trigger_interval,
         max_records_per_batch=of.max_records_per_batch,
         check_interval=of.check_interval,

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import muster
+from muster.consumer.address import placed
 from muster.consumer.agent import STOPPING, Agent
 from muster.consumer.assignment_watch import AssignmentWatch
 from muster.consumer.committer import Committer
@@ -75,7 +74,7 @@ def main() -> None:
         settings = ConsumerSettings.from_environment()
         os.environ.pop(VARIABLE)  # it holds secrets, which what the handler starts need not inherit
         handler = load_handler(settings.handler, settings.handler_options)
-        job = Job(_placed(settings), handler)
+        job = Job(placed(settings), handler)
     except (ValueError, HandlerError) as error:
         log.error("%s", error)  # noqa: TRY400  the message says it all
         sys.exit(2)
@@ -83,29 +82,6 @@ def main() -> None:
         log.error("%s", error)  # noqa: TRY400
         sys.exit(1)
     sys.exit(job.run())
-
-
-def _placed(settings: ConsumerSettings) -> ConsumerSettings:
-    """`settings` with this machine's address where none is given."""
-    here = _own_address(settings.consul.host)
-    return settings.model_copy(
-        update={"bind": settings.bind or here, "advertise": settings.advertise or settings.bind or here}
-    )
-
-
-def _own_address(consul_host: str) -> str:
-    """Return the address that this machine has on the way to Consul; the loopback address if Consul is on it."""
-    try:
-        if consul_host == "localhost" or ip_address(consul_host).is_loopback:
-            return "127.0.0.1"
-    except ValueError:
-        pass  # a host name
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((consul_host, 9))  # sends nothing; it only chooses the local address
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 class Job:

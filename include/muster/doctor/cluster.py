@@ -5,12 +5,14 @@ And whether the live consumers answer, say what Consul says of them, and run the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 import muster
 from muster.cluster.state import ClusterState
 from muster.core.assignors import AssignorError
 from muster.doctor.findings import Check, Part, named
+from muster.edges.consul_members import Registration
 from muster.settings.assignor_choice import load_chosen
 
 
@@ -56,7 +58,7 @@ def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
 
 def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
     """Whether every live consumer answers, and with what."""
-    names = ("status pages", "incarnations", "versions")
+    names = ("addresses", "status pages", "incarnations", "versions")
     if state.membership is None:  # the checks of Consul say what is wrong
         yield from (part.skipped(name, "Consul cannot say who is there") for name in ("live", *names))
         return
@@ -71,6 +73,7 @@ def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
         yield from (part.skipped(name, "no consumer is live") for name in names)
         return
     yield part.ok("live", f"{len(live)} live of {len(registered)} registered")
+    yield check_addresses(part, [registered[consumer] for consumer in sorted(live)])
     silent = [f"{c}: {why}" for c, why in sorted(state.failures.items())]
     if silent:
         yield part.failed(
@@ -112,3 +115,28 @@ def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
         )
     else:
         yield part.ok("versions", f"all run muster {muster.__version__}, as this machine")
+
+
+def check_addresses(part: Part, registered: Sequence[Registration]) -> Check:
+    """Whether other machines can reach the status pages, as far as addresses tell."""
+    local = [
+        f"{each.id}: {each.address}, with an agent at {each.node_address}"
+        for each in registered
+        if _only_here(each.address) and not _only_here(each.node_address)
+    ]
+    if local:
+        return part.failed(
+            "addresses",
+            f"only programs on the same machine reach {len(local)} of {len(registered)}: {named(local)}",
+            "set 'advertise' under 'consumers' or in 'each' to an address of that machine, and restart them",
+            local,
+        )
+    return part.ok("addresses", f"none of {len(registered)} has an address that other machines do not reach")
+
+
+def _only_here(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address == "localhost"
+    return found.is_loopback or found.is_unspecified

@@ -179,6 +179,9 @@ class _Writer:
     def __init__(self, api: ConsulApi) -> None:
         self._api = api
 
+    def get(self, callback: Callable[[Any], Any], path: str, params: Params | None = None) -> Any:
+        return self._call("GET", callback, path, params)
+
     def put(
         self, callback: Callable[[Any], Any], path: str, params: Params | None = None, data: str = ""
     ) -> Any:
@@ -281,6 +284,13 @@ class ConsulApi:
     def deregister(self, service_id: str) -> bool:
         """Take a service out of the local agent; False if it is not there."""
         return bool(self._agent.service.deregister(service_id))
+
+    def advertised_address(self) -> str:
+        """The address under which the agent is known to the others. Needs `agent:read`."""
+        try:
+            return str(self._agent.self()["Member"]["Addr"])
+        except (KeyError, TypeError) as error:
+            raise not_understood(self.settings, "GET /v1/agent/self", "no Member.Addr") from error
 
     def agent_health(self, service_id: str) -> Any:
         """What the local agent knows of one of its services, None if it does not know it."""

@@ -65,6 +65,8 @@ class Registration:
     """Consul's index of the last change to the registration."""
     generation: int = 0
     older: tuple[Registration, ...] = ()
+    node_address: str = ""
+    """The address of the agent that it is registered with."""
 
     @property
     def nothing_listens(self) -> bool:
@@ -174,6 +176,7 @@ def _registration(entry: _Entry) -> Registration:
         incarnation=meta.get("incarnation") or None,
         modified=entry.service.modified,
         generation=_generation(entry.service.id, meta.get(GENERATION, "")),
+        node_address=entry.node.address,
     )
 
 

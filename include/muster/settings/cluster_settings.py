@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Annotated, Any
 
 from pydantic import (
@@ -30,6 +31,9 @@ LONGEST_METADATA = 512
 SET_BY_PROCESS = frozenset({"generation", "host", "incarnation", "leaving", "pid", "replaces", "version"})
 """The metadata keys that a consumer itself registers."""
 _METADATA_KEY = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_HOST_NAME = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?"
+)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -138,8 +142,26 @@ Metadata = Annotated[dict[str, str], BeforeValidator(as_text), AfterValidator(_m
 """What a consumer registers in Consul beside its address."""
 
 
+def _address(value: str) -> str:
+    if not (_HOST_NAME.fullmatch(value) or _is_ip(value)):
+        raise ValueError("expected an IP address or a host name, without scheme and port")
+    return value
+
+
+def _is_ip(value: str) -> bool:
+    try:
+        ip_address(value)
+    except ValueError:
+        return False
+    return True
+
+
+Address = Annotated[str, Field(max_length=255), AfterValidator(_address)]
+Port = Annotated[int, Field(ge=0, lt=65536)]
+
+
 class EachConsumer(_Settings):
-    """What one consumer has instead of what all have: its place in assignments, and more metadata."""
+    """What one consumer has instead of what all have: its place in assignments, where it is, and more metadata."""
 
     weight: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     zone: Plain | None = None
@@ -148,6 +170,9 @@ class EachConsumer(_Settings):
         None
     )
     metadata: Metadata = Field(default_factory=dict)
+    bind: Address | None = None
+    advertise: Address | None = None
+    port: Port | None = None
 
     def registered(self) -> dict[str, str]:
         """What it registers, as Consul's metadata has it."""
@@ -186,6 +211,12 @@ class ConsumersSettings(_Settings):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
     each: dict[str, EachConsumer] = Field(default_factory=dict)
+    bind: Address | None = None
+    """What the status page listens on; None: the address that is found out."""
+    advertise: Address | None = None
+    """What Consul, and so the coordinator, reaches the status page at; None: `bind`, else the address found out."""
+    port: Port = 0
+    """Of the status page; 0 takes a free one."""
     trigger_interval: Duration = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
     check_interval: Duration = 1.0
@@ -200,6 +231,12 @@ class ConsumersSettings(_Settings):
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return as_text(value)
+
+    def place_of(self, consumer: str) -> tuple[str, str, int]:
+        """`bind`, `advertise` and `port` of `consumer`, '' for an address that is found out."""
+        own = self.each.get(consumer, EachConsumer())
+        port = self.port if own.port is None else own.port
+        return own.bind or self.bind or "", own.advertise or self.advertise or "", port
 
     def metadata_of(self, consumer: str) -> dict[str, str]:
         """What `consumer` registers: what all do, and its own on top."""

@@ -41,6 +41,7 @@ from tests.faults.fuzz.tally import count, examples
 from tests.faults.model.process import SETTINGS
 
 GOOD = "clusters:\n  good: {consul_service: g, group_id: g, topics: [t], consumers: {handler: a.b}}\n"
+PLACE = {"bind": "::", "advertise": "h1.example", "port": 8_080}
 CLUSTER: dict[str, Any] = {
     "consul_service": "s",
     "group_id": "g",
@@ -62,8 +63,10 @@ CLUSTER: dict[str, Any] = {
                 "priority": 1,
                 "topics": ["t"],
                 "metadata": {"x": "y"},
+                **PLACE,
             }
         },
+        **PLACE,
         "trigger_interval": "200ms",
         "max_records_per_batch": 10,
         "check_interval": "1s",
