@@ -29,7 +29,13 @@ heavy = {"pyspark", "pandas", "pyarrow", "numpy", "kazoo", "confluent_kafka", "f
 print(json.dumps({
     "took": took,
     "dags": {
-        dag_id: {"tasks": sorted(dag.task_dict), "schedule": dag.schedule}
+        dag_id: {
+            "tasks": sorted(dag.task_dict),
+            "schedule": dag.schedule,
+            "routes": sorted({
+                (task.queue, task.pool, task.executor or "", task.priority_weight) for task in dag.tasks
+            }),
+        }
         for dag_id, dag in bag.dags.items()
     },
     "errors": list(bag.import_errors.values()),
@@ -170,6 +176,22 @@ def test_a_mistake_leaves_the_dags_of_a_cluster_as_they_were(clusters, broken):
 @pytest.mark.parametrize("file", DAG_FILES)
 def test_no_clusters_at_all_break_no_dag_file(clusters, file):
     assert parse(file, clusters("clusters: {}"))["errors"] == []
+
+
+def test_tasks_are_routed_as_the_settings_say(clusters):
+    coordinator = "{queue: quick, pool: muster, executor: LocalExecutor, priority_weight: 1000}"
+    routed = (
+        f"    airflow: {{coordinator: {coordinator}, consumers: {{queue: gateways, priority_weight: 5}}}}\n"
+    )
+    file = clusters("clusters:" + GOOD + routed + GOOD.replace("good", "other"))
+    for name, route, other in (
+        ("coordinator", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 100]),
+        ("stuck", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
+        ("consumers", ["gateways", "default_pool", "", 5], ["default", "default_pool", "", 1]),
+    ):
+        dags = parse(f"muster_{name}.py", file)["dags"]
+        assert dags[f"muster_{name}__good"]["routes"] == [route]
+        assert dags[f"muster_{name}__other"]["routes"] == [other]
 
 
 def test_a_cluster_without_consumers_is_not_run_over_and_over(clusters):

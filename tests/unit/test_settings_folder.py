@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
-from muster.settings.clusters import SettingsError, clusters_path, load_clusters
+from muster.settings.cluster_settings import AirflowSettings, EachConsumer, TaskSettings
+from muster.settings.clusters import (
+    ClusterSettings,
+    ConsumersSettings,
+    RetentionSettings,
+    SettingsError,
+    clusters_path,
+    load_clusters,
+)
+from muster.settings.mistakes import allowed_keys
 
 
 def entry(name: str, more: str = "", service: str = "") -> str:
@@ -145,3 +156,12 @@ def test_line_of_what_is_no_yaml(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("clusters:\n  x:\n    topics: [a\n    group_id: x\n")
     assert f"{path}:4: not YAML: while parsing a flow sequence" in load_clusters(path).errors["c.yaml"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ClusterSettings, ConsumersSettings, EachConsumer, TaskSettings, AirflowSettings, RetentionSettings],
+)
+def test_page_has_every_key(model: type[BaseModel]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert not [key for key in allowed_keys(model) if not re.search(rf"`([a-z.]*\.)?{key}`", page)]

@@ -64,7 +64,7 @@ def consumers_dag(cluster: ClusterSettings) -> DAG:
         max_active_runs=1,
         # Else @continuous would start consumers that cannot start again and again.
         max_consecutive_failed_dag_runs=1,
-        default_args={"owner": "muster"},
+        default_args={"owner": "muster", **cluster.airflow.consumers.arguments()},
         tags=["muster", "consumers", name],
     ) as dag:
         MusterConsumerOperator.partial(

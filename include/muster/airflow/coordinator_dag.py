@@ -86,6 +86,7 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
             "retries": 0,
             "priority_weight": 100,
             "on_failure_callback": alerts(cluster),
+            **cluster.airflow.coordinator.arguments(),
         },
         tags=["muster", "coordinator", name],
     ) as dag:

@@ -61,7 +61,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
         catchup=False,
         is_paused_upon_creation=False,  # it asks only when something is stuck, and then a person is to see it
         max_active_runs=1,
-        default_args={"owner": "muster", "retries": 0},
+        default_args={"owner": "muster", "retries": 0, **cluster.airflow.coordinator.arguments()},
         tags=["muster", "stuck", name],
     ) as dag:
 

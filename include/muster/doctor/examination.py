@@ -13,6 +13,7 @@ from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
+from muster.doctor.airflow import check_pools
 from muster.doctor.cluster import check_consumers, check_decisions
 from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
 from muster.doctor.findings import Check, Part
@@ -75,6 +76,7 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
         yield job("consumers.zookeeper", jobs_zookeeper, check_zookeeper, cluster.name, False)
     if own.consul:
         yield job("consumers.consul", jobs_consul, check_consul, cluster, (STOP, GENERATIONS), ())
+    yield "airflow", partial(check_pools, Part("airflow"), cluster)
     yield "cluster", partial(_state_checks, cluster, source, consul is not None, asks_consumers)
 
 

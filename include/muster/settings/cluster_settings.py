@@ -277,6 +277,26 @@ class NotifierSettings(_Settings):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class TaskSettings(_Settings):
+    """Where and when Airflow runs tasks, with the names of its `BaseOperator`; None leaves Airflow's default."""
+
+    queue: Plain | None = None
+    pool: Plain | None = None
+    executor: Plain | None = None
+    priority_weight: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What is given, as arguments of an operator."""
+        return self.model_dump(exclude_none=True)
+
+
+class AirflowSettings(_Settings):
+    """How Airflow routes the tasks of the coordinator's DAGs and those of the consumers."""
+
+    coordinator: TaskSettings = TaskSettings()
+    consumers: TaskSettings = TaskSettings()
+
+
 class ClusterSettings(_Settings):
     """One cluster. `name` is its key in the file. Durations are in seconds once read."""
 
@@ -292,6 +312,7 @@ class ClusterSettings(_Settings):
     """What the cluster's keys in Consul begin with; see `muster.edges.consul_keys`."""
     status: Plain | None = None
     """Airflow connection whose password is the bearer token of the consumers' status pages; None leaves them open."""
+    airflow: AirflowSettings = AirflowSettings()
     assignor: AssignorSettings = AssignorSettings()
     shadow_assignor: AssignorSettings | None = None
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""

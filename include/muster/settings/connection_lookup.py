@@ -175,13 +175,18 @@ def _decoded(value: str) -> Any:
         return value
 
 
+def airflow_is_set_up() -> bool:
+    """Whether there is an Airflow to ask, by its environment variables or its configuration file."""
+    home = Path.home() / "airflow" / "airflow.cfg"
+    return home.exists() or any(os.environ.get(name) for name in _AIRFLOW_IS_SET_UP_BY)
+
+
 def _in_airflow(conn_id: str, variable: str) -> ConnectionFields:
     missing = ConnectionSettingsError(
         f"there is no connection {conn_id!r}; set the environment variable {variable}, or run this where Airflow is "
         "set up (AIRFLOW_HOME), with the connection under Admin > Connections"
     )
-    home = Path.home() / "airflow" / "airflow.cfg"
-    if not home.exists() and not any(os.environ.get(name) for name in _AIRFLOW_IS_SET_UP_BY):
+    if not airflow_is_set_up():
         raise missing
     try:
         from airflow.models.connection import Connection  # noqa: PLC0415

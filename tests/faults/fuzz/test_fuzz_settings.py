@@ -79,6 +79,10 @@ CLUSTER: dict[str, Any] = {
     "consul": "muster_consul",
     "consul_prefix": "muster",
     "status": "muster_status",
+    "airflow": {
+        "coordinator": {"queue": "q", "pool": "p", "executor": "LocalExecutor", "priority_weight": 7},
+        "consumers": {"queue": "q"},
+    },
     "assignor": {"name": "sticky", "options": {}},
     "shadow_assignor": {"name": "range", "options": {}},
     "allowed_assignors": ["a.b.Assignor"],

@@ -1,0 +1,41 @@
+"""Doctor asks a real Airflow for the pools that the settings name."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.doctor.airflow import check_pools
+from muster.doctor.findings import Outcome, Part
+from muster.settings.clusters import ClusterSettings
+
+pytestmark = pytest.mark.airflow
+
+
+def cluster(**airflow: dict[str, str]) -> ClusterSettings:
+    return ClusterSettings.model_validate(
+        {
+            "name": "c",
+            "consul_service": "c",
+            "group_id": "g",
+            "topics": ["t"],
+            "consumers": {"handler": "a.b"},
+            "airflow": airflow,
+        }
+    )
+
+
+def test_pool_that_is_not_there_is_named(
+    airflow_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in airflow_environment.items():
+        monkeypatch.setenv(name, value)
+    asked = cluster(coordinator={"pool": "default_pool"}, consumers={"pool": "nightly"})
+    there, missing = check_pools(Part("airflow"), asked)
+    assert there.outcome is Outcome.OK
+    assert missing.outcome is Outcome.FAILED
+    assert "there is no pool 'nightly' in Airflow" in missing.found
+    assert "airflow pools set nightly" in missing.step
+
+
+def test_airflow_is_not_asked_without_a_pool() -> None:
+    assert list(check_pools(Part("airflow"), cluster(coordinator={"queue": "q"}))) == []
