@@ -101,11 +101,6 @@ def test_kafka_extra_is_librdkafka_configuration(given):
         (CONNECTIONS.consul, {"host": "a", "port": 70000}, "key 'port': .*less than 65536"),
         (CONNECTIONS.consul, {"host": "a", "extra": {"token": SECRET}}, "key 'extra.token': unknown key"),
         (CONNECTIONS.kafka, {"host": "a", "port": 9092}, "key 'extra': needs 'bootstrap.servers'"),
-        (
-            CONNECTIONS.kafka,
-            {"extra": {"bootstrap.servers": "a", "group.id": SECRET}},
-            "key 'extra': group.id: set by Muster",
-        ),
         (CONNECTIONS.kafka, {"extra": "{" + SECRET}, "key 'extra': is not JSON"),
         (CONNECTIONS.kafka, {"extra": f'["{SECRET}"]'}, "key 'extra': is not a JSON object"),
     ],
@@ -156,3 +151,12 @@ def test_zookeepers_acl_is_checked_when_it_is_read(given):
     given(conn_type="generic", host="a:1", extra={"acl": "sasl:me:x"})
     with pytest.raises(ConnectionSettingsError, match=r"'c', key 'extra.acl'.*'cdrwa'"):
         CONNECTIONS.zookeeper("c")
+
+
+def test_kafka_connection_of_others_with_a_group_is_taken_with_a_warning(given, caplog):
+    given(
+        conn_type="kafka", extra={"bootstrap.servers": "a", "group.id": SECRET, "auto.offset.reset": "latest"}
+    )
+    assert CONNECTIONS.kafka("c").config == {"bootstrap.servers": "a"}
+    assert "Airflow connection 'c': auto.offset.reset, group.id: ignored" in caplog.text
+    assert SECRET not in caplog.text

@@ -17,6 +17,8 @@ from devstack.zookeeper import ZooKeeper
 from muster.core.history import Transitions
 from muster.core.model import State, TopicAssignment, TopicSnapshot, TopicState, Transition
 from muster.core.wire import WireError, assignment_path, assignments_path, state_path
+from muster.doctor.findings import Outcome, Part
+from muster.doctor.zookeeper import check_zookeeper
 from muster.edges import zookeeper_transitions
 from muster.edges.zookeeper import (
     OPERATIONS_AT_ONCE,
@@ -527,3 +529,24 @@ def test_snapshots_see_every_change(store: TopicStore, raw: KazooClient, cluster
     assert seen() == {"t": (frozenset({0, 1, 7}), 1, State.INITIAL)}
     store.create_topic("u", "k:9092", "g")
     assert seen()["u"] == (frozenset(), 0, State.INITIAL)
+
+
+def test_path_of_the_connection_that_is_not_there_is_named_and_not_created(
+    zookeeper: ZooKeeperSettings, raw: KazooClient, cluster: str
+) -> None:
+    """A misspelt path would be a second, empty ZooKeeper."""
+    path = f"/chroot-{cluster}"
+    settings = zookeeper.model_copy(update={"hosts": zookeeper.hosts + path})
+    with (
+        pytest.raises(ZooKeeperError, match=f"there is no path {path}; .* zkCli.sh create {path}"),
+        TopicStore(settings, cluster),
+    ):
+        pass
+    checks = {check.name: check for check in check_zookeeper(Part("zookeeper"), settings, cluster, True)}
+    assert checks["reachable"].outcome is Outcome.FAILED
+    assert f"there is no path {path}" in checks["reachable"].found
+    assert raw.exists(path) is None
+    raw.create(path)
+    with TopicStore(settings, cluster) as store:
+        assert store.snapshots() == {}
+    assert raw.exists(f"{path}/consumers/{cluster}") is not None

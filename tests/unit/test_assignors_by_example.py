@@ -256,7 +256,13 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
-            ("stiky", {}, r"'stiky' is unknown; there are .*range, round-robin, sticky"),
+            (
+                "stiky",
+                {},
+                r"'stiky' is unknown; did you mean 'sticky'\? there are .*range, round-robin, sticky",
+            ),
+            ("roundrobin", {}, "is Kafka's own, which clients run; set 'round-robin'"),
+            ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", {}, "set 'sticky', Muster's"),
             ("", {}, r"'' is unknown; there are .*range"),
             ("no_such_module.Mine", {}, r"'no_such_module.Mine'.*No module named 'no_such_module'"),
             (".Mine", {}, r"'.Mine' is unknown"),

@@ -223,8 +223,24 @@ class Session:
         self.client = make_client(settings)
 
     def open(self) -> None:
-        """Connect, or raise `ZooKeeperError`."""
+        """Connect. Raises `ZooKeeperError`, also if the path in the connection's host (kazoo's chroot) is not there.
+
+        It is not created: a misspelt one would be a second, empty ZooKeeper.
+        """
         start_client(self.client, self.settings)
+        try:
+            self._require_chroot()
+        except ZooKeeperError:
+            self.close()
+            raise
+
+    def _require_chroot(self) -> None:
+        path, hosts = self.client.chroot, self.settings.hosts
+        if path and self.begin().call(f"looking for {path}", self.client.exists_async, "/") is None:
+            raise ZooKeeperError(
+                f"ZooKeeper at {hosts}: there is no path {path}; correct it in the connection's host, or create it "
+                f"once: zkCli.sh create {path}"
+            )
 
     def close(self) -> None:
         """End the session; never raises, never takes longer than `operation_timeout`."""

@@ -4,20 +4,31 @@
   with extra `auth_scheme` or `sasl_mechanism`; extra: the other keys of `ZooKeeperSettings`.
 - Consul: any type (`http` will do); host, port, schema; the password is the ACL token; extra: the other keys of
   `ConsulSettings`.
-- Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties. An extra key
-  `operation_timeout` (seconds) is Muster's own.
+- Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties, of which those that
+  Muster sets itself (`RESERVED`) are ignored. An extra key `operation_timeout` (seconds) is Muster's own.
 - Status pages: any type (`generic` will do); the password is the bearer token.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    RESERVED,
+    ConsulSettings,
+    HeaderSecret,
+    KafkaSettings,
+    ZooKeeperSettings,
+)
+
+log = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -79,7 +90,9 @@ def parse_consul(connection: ConnectionFields, extra: Mapping[str, Any]) -> Cons
 
 def parse_kafka(connection: ConnectionFields, extra: Mapping[str, Any]) -> KafkaSettings:
     """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
-    config = {key: value for key, value in extra.items() if key != "operation_timeout"}
+    own = RESERVED | {"operation_timeout"}
+    config = {key: value for key, value in extra.items() if key not in own}
+    _warn_of_ignored(connection.conn_id, tuple(sorted(RESERVED & extra.keys())))
     if not config.get("bootstrap.servers"):
         raise _wrong(
             connection,
@@ -91,6 +104,13 @@ def parse_kafka(connection: ConnectionFields, extra: Mapping[str, Any]) -> Kafka
     if "operation_timeout" in extra:
         values["operation_timeout"] = extra["operation_timeout"]
     return _validate(connection, KafkaSettings, values, {"config": "extra"})
+
+
+@cache
+def _warn_of_ignored(conn_id: str, keys: tuple[str, ...]) -> None:
+    """Warn once a process: a connection that others use as well may have these for them."""
+    if keys:
+        log.warning("Airflow connection %r: %s: ignored, Muster sets it itself", conn_id, ", ".join(keys))
 
 
 def _wrong(connection: ConnectionFields, key: str, message: str) -> ConnectionSettingsError:
@@ -130,10 +150,11 @@ def _from_extra(
 ) -> dict[str, Any]:
     allowed = set(model.model_fields) - elsewhere
     if unknown := sorted(set(extra) - allowed):
+        close = "".join(f"did you mean {each!r}? " for each in get_close_matches(unknown[0], allowed, n=1))
         raise _wrong(
             connection,
             f"extra.{unknown[0]}",
-            f"unknown key; allowed in extra are: {', '.join(sorted(allowed))}",
+            f"unknown key; {close}allowed in extra are: {', '.join(sorted(allowed))}",
         )
     return dict(extra)
 

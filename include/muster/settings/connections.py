@@ -20,6 +20,17 @@ from pydantic import (
     field_validator,
 )
 
+RESERVED = frozenset(
+    {
+        "group.id",
+        "group.protocol",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "auto.offset.reset",
+        "enable.partition.eof",
+    }
+)
+"""The properties of librdkafka that Muster sets itself."""
 PERMISSIONS = "cdrwa"
 SCHEMES = ("world", "auth", "digest", "sasl", "ip", "x509")
 
@@ -95,7 +106,8 @@ class ConsulSettings(_Connection):
 class KafkaSettings(_Connection):
     """librdkafka properties (`bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*`, ...).
 
-    Offsets, group and polling belong to Muster, so properties that would change them are refused.
+    Offsets, group and polling belong to Muster, so properties that would change them (`RESERVED`) are refused here,
+    and ignored in a connection.
     `operation_timeout` is in seconds.
     """
 
@@ -114,15 +126,7 @@ class KafkaSettings(_Connection):
     def _complete(cls, value: dict[str, str]) -> dict[str, str]:
         if not value.get("bootstrap.servers"):
             raise ValueError("needs 'bootstrap.servers'")
-        reserved = {
-            "group.id",
-            "group.protocol",
-            "enable.auto.commit",
-            "enable.auto.offset.store",
-            "auto.offset.reset",
-            "enable.partition.eof",
-        }
-        if wrong := sorted(reserved & value.keys()):
+        if wrong := sorted(RESERVED & value.keys()):
             raise ValueError(f"{', '.join(wrong)}: set by Muster itself; remove it")
         return value
 

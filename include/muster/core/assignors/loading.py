@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,19 @@ BUILT_IN: Mapping[str, Callable[..., Assignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (Range, RoundRobin, Sticky, Failover, CoPartitioned, LoadAware)}
 )
 """The assignors that come with Muster, by name."""
+
+
+KAFKAS_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "RangeAssignor": Range.name,
+        "RoundRobinAssignor": RoundRobin.name,
+        "StickyAssignor": Sticky.name,
+        "CooperativeStickyAssignor": Sticky.name,
+        "roundrobin": RoundRobin.name,
+        "cooperative-sticky": Sticky.name,
+    }
+)
+"""What Kafka and librdkafka call assignors, and the one of Muster that takes its place."""
 
 
 def load_assignor(name: str, options: Mapping[str, Any] | None = None) -> Assignor:
@@ -48,10 +62,15 @@ def load_assignor(name: str, options: Mapping[str, Any] | None = None) -> Assign
 
 def _imported(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.rpartition(".")
-    if not module_name:
+    if attribute in KAFKAS_NAMES and module_name in {"", "org.apache.kafka.clients.consumer"}:
         raise AssignorError(
-            f"assignor {name!r} is unknown; there are {', '.join(sorted(BUILT_IN))}, or give the dotted path of "
-            "a class of your own"
+            f"assignor {name!r} is Kafka's own, which clients run; set {KAFKAS_NAMES[attribute]!r}, Muster's"
+        )
+    if not module_name:
+        close = [f"did you mean {each!r}? " for each in get_close_matches(name, BUILT_IN, n=1)]
+        raise AssignorError(
+            f"assignor {name!r} is unknown; {''.join(close)}there are {', '.join(sorted(BUILT_IN))}, or give the "
+            "dotted path of a class of your own"
         )
     try:
         module = import_module(module_name)
