@@ -165,7 +165,7 @@ def test_a_mistake_in_one_cluster_is_shown_and_leaves_the_others(clusters):
     assert {name.split("__")[1] for name in parsed["dags"] if "__" in name} == {"good"}
     [error] = parse("muster_settings.py", file)["errors"]
     assert (
-        "clusters.yaml:13: cluster 'bad', key 'consumers.cuont': unknown key; did you mean 'count'?" in error
+        "clusters.yaml:12: cluster 'bad', key 'consumers.cuont': unknown key; did you mean 'count'?" in error
     )
 
 

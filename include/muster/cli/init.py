@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,7 @@ clusters:
     consumers:
       # So many Spark jobs, example-1 and example-2; 0 if something other than Airflow runs the consumers.
       count: 2
-      # A function process(batch_df, batch_id) that the jobs can import; or a class, made with handler_options.
+      # A function process(batch_df, batch) that the jobs can import; or a class, made with handler_options.
       handler: my_package.my_module.process
       # handler_options: {path: /data/example}
       # spark_conf: {spark.driver.memory: 1g}
@@ -71,7 +72,8 @@ docs/install.md has the details.
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--monitoring", is_flag=True, help="Also write the files for Prometheus and Grafana.")
-def init(folder: Path, monitoring: bool) -> None:
+@click.option("--json", "as_text", is_flag=True, help="Print JSON: the files that were written.")
+def init(folder: Path, monitoring: bool, as_text: bool) -> None:
     """Write the DAG files and an example of the settings into FOLDER, which is Airflow's home.
 
     Nothing is overwritten: if one of the files exists, none is written.
@@ -89,6 +91,10 @@ def init(folder: Path, monitoring: bool) -> None:
             end(
                 f"{path}: cannot be written ({error.strerror}); correct the rights, or name another folder", 2
             )
+    if as_text:
+        click.echo(json.dumps([str(path) for path in files], indent=2))
+        return
+    for path in files:
         click.echo(f"wrote {path}")
     click.echo(_NEXT.format(clusters=folder / "clusters.d" / "example.yaml"), nl=False)
 
