@@ -28,7 +28,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env fetch up down status demo test test-celery test-faults test-hosts bench-assignors bench-throughput bench-scale bench-failover \
+.PHONY: help env wheel fetch up down status demo test test-celery test-faults test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
   bench-airflow-share bench-many-clusters bench picture screenshots check \
   quick format lock clean
 
@@ -68,6 +68,9 @@ $(CELERY_STAMP): $(STAMP) requirements-celery.txt
 	  $(VENV)/bin/uv pip install --quiet --no-deps --require-hashes --requirement requirements-celery.txt
 	@touch $(CELERY_STAMP)
 
+wheel: env ## Build the package in dist/, with the Spark connector in it
+	@$(PYTHON) -m devstack.wheel
+
 fetch: env ## Fetch Kafka and ZooKeeper, and build Consul if there is none; once, into ~/.cache/muster
 	@$(PYTHON) -m devstack fetch
 
@@ -98,6 +101,11 @@ test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, k
 	@rm -f artifacts/hosts.json
 	@status=0; MUSTER_TEST_HOSTS=long $(PYTHON) -m pytest tests/hosts $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.support.fault_score hosts || [ $$status -ne 0 ] || status=1; exit $$status
+
+test-install: fetch ## The wheel in fresh environments, with an Airflow of its own and real servers; every end of Python
+	@rm -f artifacts/install.json
+	@status=0; MUSTER_TEST_INSTALL=long $(PYTHON) -m pytest tests/install $(PYTEST) || status=$$?; \
+	  $(PYTHON) -m tests.install.proof || [ $$status -ne 0 ] || status=1; exit $$status
 
 bench-assignors: fetch ## Planning times of Muster's assignors and Kafka's, side by side (BENCH="--quick": a minute)
 	@$(PYTHON) -m benchmarks.assignors $(BENCH)

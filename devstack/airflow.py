@@ -44,6 +44,7 @@ class AirflowComponent(Server):
     start_timeout = 120.0
     subcommand = ""
     health_key = ""
+    python = Path(sys.executable)
 
     def __init__(
         self, data_dir: Path, api: AirflowApiServer | None, ports: Mapping[str, int], guarded: bool
@@ -55,8 +56,8 @@ class AirflowComponent(Server):
         """Nothing: the environment says it all."""
 
     def command(self) -> Sequence[str | Path]:
-        """Airflow's command of the component, in this Python."""
-        return [sys.executable, "-m", "airflow", self.subcommand]
+        """Airflow's command of the component."""
+        return [self.python, "-m", "airflow", self.subcommand]
 
     def healthy(self) -> bool:
         """Whether there was a heartbeat since this process started."""
@@ -151,7 +152,7 @@ class AirflowCeleryWorker(AirflowComponent):
     def command(self) -> Sequence[str | Path]:
         """Without a log server, as the scheduler, and without events, which no process watches."""
         worker = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
-        return [sys.executable, "-m", "airflow", *worker]
+        return [self.python, "-m", "airflow", *worker]
 
     def healthy(self) -> bool:
         """Whether it hears what is said to all workers."""
@@ -172,7 +173,8 @@ class Airflow:
     What it keeps its database in and how it runs its tasks, the environment says (`devstack.airflow_backend`).
 
     `extra_environment` is what the stack adds: connections, and where consumers write; a PYTHONPATH in it comes after
-    the checkout's. `home` is the folder with `airflow.cfg`, `dags` and `plugins`. All of it runs at `place`.
+    the checkout's. `home` is the folder with `airflow.cfg`, `dags` and `plugins`. All of it runs at `place`. Another
+    `python` than this one runs what is installed there, and has nothing of the checkout on its path.
     """
 
     def __init__(
@@ -183,9 +185,11 @@ class Airflow:
         home: Path = ROOT,
         guarded: bool = False,
         place: Place = HERE,
+        python: Path = Path(sys.executable),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.home = home.resolve()
+        self.python = python
         ports = {} if port is None else {"http": port}
         self.extra_environment = dict(extra_environment or {})
         self.api = AirflowApiServer(self.data_dir / "api-server", ports, guarded)
@@ -199,6 +203,7 @@ class Airflow:
         )
         for component in self.components:
             component.place = place
+            component.python = python
 
     @property
     def components(self) -> tuple[AirflowComponent, ...]:
@@ -223,13 +228,13 @@ class Airflow:
         It chooses the API server's port if there is none yet, because all have to know it.
         """
         self.api.choose_ports()
-        ours = (str(ROOT / "include"), str(ROOT))
         logs = self.data_dir / "logs"
         address = self.api.place.address
         local = sorted({"127.0.0.1", "localhost", address})
         no_proxy = ",".join(filter(None, [*local, os.environ.get("NO_PROXY", "")]))
-        extra = dict(self.extra_environment)
-        path = extra.pop("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        extra = (
+            self._environment_of_the_checkout() if self.python == Path(sys.executable) else {"PYTHONPATH": ""}
+        )
         return {
             "AIRFLOW_HOME": str(self.home),
             **self.backend.environment(),
@@ -245,19 +250,25 @@ class Airflow:
             "AIRFLOW__CORE__FERNET_KEY_CMD": self._cat("fernet_key"),
             "AIRFLOW__API__SECRET_KEY_CMD": self._cat("secret_key"),
             "AIRFLOW__API_AUTH__JWT_SECRET_CMD": self._cat("jwt_secret"),
-            "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
-            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
-            "PYTHONPATH": os.pathsep.join(filter(None, [*ours, path])),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+            "PATH": os.pathsep.join([str(self.python.parent), os.environ.get("PATH", "")]),
             # Airflow sets process titles, which by default overwrites the memory that a process's environment is
             # read from, and with it the mark by which the processes of a stack are found.
             "SPT_NOENV": "1",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self.python),
             "SPARK_LOCAL_IP": "127.0.0.1",
             # A proxy that is meant for the internet must not get what is meant for the local servers.
             "NO_PROXY": no_proxy,
             "no_proxy": no_proxy,
+            **self.extra_environment,
             **extra,
+        }
+
+    def _environment_of_the_checkout(self) -> dict[str, str]:
+        path = self.extra_environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        return {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "include"), str(ROOT), path])),
+            "AIRFLOW__SECRETS__BACKEND": "devstack.airflow_connections.ConnectionFiles",
+            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"folder": str(self._connections)}),
         }
 
     def migrate(self) -> None:
@@ -281,7 +292,7 @@ class Airflow:
         if there and done.exists() and done.read_text(encoding="utf-8") == wanted:
             return
         run_to_end(
-            [sys.executable, "-m", "airflow", "db", "migrate"],
+            [str(self.python), "-m", "airflow", "db", "migrate"],
             f"Airflow's database in {self.data_dir} cannot be set up",
             lines=25,
             env={**os.environ, **self.environment()},

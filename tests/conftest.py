@@ -56,7 +56,13 @@ SERVER_FIXTURES = {
 
 
 HEAVY = (
-    *("tests/e2e/", "tests/faults/real/", "tests/hosts/", "tests/spark/test_consumer_job.py"),
+    *(
+        "tests/e2e/",
+        "tests/faults/real/",
+        "tests/hosts/",
+        "tests/install/",
+        "tests/spark/test_consumer_job.py",
+    ),
     *(
         "tests/dags/test_running_airflow.py",
         "tests/dags/test_cluster_mode.py",

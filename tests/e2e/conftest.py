@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devstack.airflow_api import AirflowApi
@@ -26,6 +22,7 @@ from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import ClusterSettings, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.support.airflow_home import give_database
+from tests.support.number_producer import NumberProducer
 
 TOPIC = "numbers"
 PARTITIONS = 6
@@ -47,33 +44,6 @@ clusters:
 """
 SHARES = [2, 4]
 """Partitions a consumer: the second one has twice the weight."""
-
-
-class NumberProducer:
-    """Produces 0, 1, 2 ... as `{"row": n}`, a hundred a second, until it is stopped."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        quiet = logging.getLogger("tests.e2e.producer")
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True}, logger=quiet
-        )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        self.produced = 0
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.01):
-            self._producer.produce(TOPIC, json.dumps({"row": self.produced}).encode(), str(self.produced))
-            self.produced += 1
-            self._producer.poll(0)
-
-    def stop(self) -> int:
-        """End and return how many were produced and acknowledged."""
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(30) == 0
-        return self.produced
 
 
 @dataclass
@@ -139,7 +109,7 @@ def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             ) as view,
         ):
             discovery = ConsulCluster(consul, cluster.name, cluster.consul_service)
-            producer = NumberProducer(stack.kafka.address)
+            producer = NumberProducer(stack.kafka.address, TOPIC)
             yield World(stack, api, view, discovery, cluster, producer)
     finally:
         stack.down()

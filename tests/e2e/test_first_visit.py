@@ -14,7 +14,8 @@ from devstack.chromium import DESKTOP, PHONE, Browser
 from docs.pictures.dashboard import log_in, pull, running
 from tests.browser.conftest import SHOTS, require_chromium
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, NumberProducer, World
+from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, World
+from tests.support.number_producer import NumberProducer
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -35,7 +36,7 @@ def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="module", autouse=True)
 def records(world: World) -> Iterator[None]:
     """Records flow while somebody looks."""
-    producer = NumberProducer(world.stack.kafka.address)
+    producer = NumberProducer(world.stack.kafka.address, TOPIC)
     yield
     producer.stop()
 
