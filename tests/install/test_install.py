@@ -190,7 +190,6 @@ def world(
     settings.write_text(text)
     environment = {
         MARKER: str(tmp_path),
-        "MUSTER_CLUSTERS": str(settings),
         "NUMBERS": str(tmp_path / "data"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
