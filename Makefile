@@ -42,7 +42,7 @@ $(STAMP): requirements.txt pyproject.toml
 	  echo "Error: Python 3.11 is needed, because requirements.txt is for it. Install it (Debian: python3.11-venv)," \
 	    "or name it: make env BASE_PYTHON=/path/to/python3.11" >&2; exit 1; fi
 	@command -v java > /dev/null || \
-	  { echo "Error: 'java' is not on the PATH; Spark and the local servers need Java 17 (Debian: openjdk-17-jre-headless)" >&2; exit 1; }
+	  { echo "Error: 'java' is not on the PATH; Spark, Maven and the local servers need a JDK, 17 or later (Debian: openjdk-17-jdk-headless)" >&2; exit 1; }
 	@if [ ! -x $(PYTHON) ]; then \
 	  echo "Making $(VENV) with $(BASE_PYTHON)"; \
 	  "$(BASE_PYTHON)" -m venv $(VENV) || \

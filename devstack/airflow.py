@@ -237,6 +237,7 @@ class Airflow:
         )
         return {
             "AIRFLOW_HOME": str(self.home),
+            "MUSTER_CLUSTERS": "",  # whatever the shell has is of another Airflow
             **self.backend.environment(),
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
             "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),

@@ -21,7 +21,7 @@ def java() -> str:
     if home and (found := shutil.which("java", path=str(Path(home) / "bin"))):
         return found
     return tool(
-        "java", "to run Kafka, ZooKeeper and Spark", "a Java 17 runtime (Debian: openjdk-17-jre-headless)"
+        "java", "to run Kafka, ZooKeeper and Spark", "a JDK, 17 or later (Debian: openjdk-17-jdk-headless)"
     )
 
 

@@ -51,7 +51,9 @@ def test_clusters_of_all_files_are_read_from_the_home_of_airflow(folder: Path) -
 
 def test_missing_folder_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_CLUSTERS", str(folder / "none"))
-    with pytest.raises(SettingsError, match=r"none: cannot be read .*create it, or set MUSTER_CLUSTERS"):
+    with pytest.raises(
+        SettingsError, match=r"none: cannot be read .*create it, or set AIRFLOW_HOME, or MUSTER_CLUSTERS"
+    ):
         load_clusters()
 
 
@@ -165,3 +167,25 @@ def test_line_of_what_is_no_yaml(tmp_path: Path) -> None:
 def test_page_has_every_key(model: type[BaseModel]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
     assert not [key for key in allowed_keys(model) if not re.search(rf"`([a-z.]*\.)?{key}`", page)]
+
+
+def test_handlers_keep_their_order_over_a_mistake(folder: Path) -> None:
+    file = folder / "a.yaml"
+    handlers = "handlers: {t-special: {handler: a.c}, t-.*: {handler: a.d}, a-.*: {handler: a.e}}"
+    right = entry("ann").replace("handler: a.b", f"handler: a.b, {handlers}")
+    file.write_text("clusters:\n" + right)
+    load_clusters().keep()
+    file.write_text("clusters:\n" + right.replace("group_id", "gruop_id"))
+    assert list(load_clusters()["ann"].consumers.handlers) == ["t-special", "t-.*", "a-.*"], (
+        "the first counts"
+    )
+
+
+def test_error_shows_no_whole_entry_which_may_hold_secrets(folder: Path) -> None:
+    wrong = entry("ann").replace(
+        "handler: a.b", "handler: a.b, handler_options: {password: hunter2}, each: {bob-1: {weight: 2}}"
+    )
+    (folder / "a.yaml").write_text("clusters:\n" + wrong)
+    message = load_clusters().errors["ann"]
+    assert "bob-1" in message
+    assert "hunter2" not in message

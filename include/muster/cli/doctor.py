@@ -52,9 +52,8 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         problem, step = explained(error)
         general.append(settings.failed("clusters.yaml", problem, step))
     else:
-        general.append(
-            settings.ok("clusters.yaml", f"{clusters.path}: {len(clusters.clusters)} clusters that are right")
-        )
+        right = clusters.clusters.keys() - clusters.errors.keys()
+        general.append(settings.ok("clusters.yaml", f"{clusters.path}: {len(right)} clusters that are right"))
         for file in clusters.unread:
             general.append(settings.failed("clusters.yaml", clusters.errors[file], "correct the file"))
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}

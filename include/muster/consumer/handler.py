@@ -2,7 +2,7 @@
 
 The path names a function, or a class that is called with `handler_options` and gives a callable. It is called
 once for each batch that has records, in order; when it returns, the batch's offsets are committed, and when it
-raises, the query is restarted and the batch read again. What else it may have, `muster.consumer.serial_handler` says.
+raises, the records come again. What else it may have, `muster.consumer.serial_handler` says.
 """
 
 from __future__ import annotations

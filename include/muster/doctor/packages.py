@@ -43,7 +43,7 @@ def _requirements(part: Part, name: str, declared: list[str]) -> Check:
     if not wrong:
         return part.ok(name, f"{len(declared)} packages are there")
     extra = name.removeprefix("extra ") if name.startswith("extra ") else ""
-    step = f"pip install --upgrade 'muster{f'[{extra}]' if extra else ''}'"
+    step = f"install the wheel again{f' with the extra [{extra}]' if extra else ''}, or these packages"
     return part.failed(name, named(wrong), step, wrong)
 
 

@@ -141,7 +141,7 @@ def _kafka_places(conn_id: str) -> set[str]:
 
 def clusters_path() -> Path:
     """The file or folder with the settings: `$MUSTER_CLUSTERS`, by default `$AIRFLOW_HOME/clusters.d`."""
-    return Path(os.environ.get("MUSTER_CLUSTERS") or airflow_home() / "clusters.d")
+    return Path(os.environ.get("MUSTER_CLUSTERS") or airflow_home() / "clusters.d").expanduser()
 
 
 def load_clusters(path: Path | None = None) -> Clusters:
@@ -154,11 +154,12 @@ def load_clusters(path: Path | None = None) -> Clusters:
         names = sorted(path.iterdir()) if path.is_dir() else [path]
     except OSError as error:
         raise SettingsError(
-            f"{path}: cannot be read ({error.strerror}); create it, or set MUSTER_CLUSTERS"
+            f"{path}: cannot be read ({error.strerror}); create it, or set AIRFLOW_HOME or MUSTER_CLUSTERS"
         ) from error
     if not path.exists():
         raise SettingsError(
-            f"{path}: cannot be read (not there); create it, or set MUSTER_CLUSTERS to a file or a folder"
+            f"{path}: cannot be read (not there); create it, or set AIRFLOW_HOME, or MUSTER_CLUSTERS to a file or a "
+            "folder"
         )
     files = [_read(each) for each in names if each == path or _counts(each)]
     found, kept = _combined(path, files, {}), read_last_correct(path)

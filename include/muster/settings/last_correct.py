@@ -35,10 +35,8 @@ def airflow_home() -> Path:
 
 def read_last_correct(settings: Path) -> Kept:
     """Return what is kept of the settings in this file or folder; nothing if nothing is, or it cannot be read."""
-    try:
-        return _parse(_place(settings).read_bytes())
-    except OSError:
-        return {}
+    text = _stands(_place(settings))
+    return {} if text is None else _parse(text)
 
 
 def keep_correct(settings: Path, clusters: Mapping[str, ClusterSettings], files: Mapping[str, Path]) -> None:
@@ -46,21 +44,32 @@ def keep_correct(settings: Path, clusters: Mapping[str, ClusterSettings], files:
     entries: dict[str, dict[str, object]] = {}
     for name, cluster in clusters.items():
         entries.setdefault(str(files[name]), {})[name] = cluster.model_dump(mode="json")
-    text = json.dumps(entries, sort_keys=True).encode()
-    place = _place(settings)
+    text = json.dumps(entries).encode()  # in the order of the settings: that of handlers counts
+    place, made = _place(settings), None
     try:
-        if place.exists() and place.read_bytes() == text:
+        if _stands(place) == text:
             return
         if not (os.environ.get(LOGS) or airflow_home().is_dir()):
             return  # no Airflow is here
         place.parent.mkdir(parents=True, exist_ok=True)
         # Readable by this user alone, for options may hold what is not everybody's.
         descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=place.stem)
+        made = Path(name)
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
-        Path(name).replace(place)
+        made.replace(place)
     except OSError as error:
         log.warning("the settings of the clusters are not kept for the case of a mistake: %s", error)
+        if made is not None:
+            made.unlink(missing_ok=True)
+
+
+def _stands(place: Path) -> bytes | None:
+    """What is kept; None if nothing is, or another user has kept it."""
+    try:
+        return place.read_bytes()
+    except OSError:
+        return None
 
 
 def _place(settings: Path) -> Path:

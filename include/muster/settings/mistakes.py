@@ -79,7 +79,7 @@ class Source:
             message = _TYPES.get(kind, item["msg"].removeprefix("Value error, "))
             if kind == "extra_forbidden":
                 message = f"unknown key; {suggest(str(location[-1]), location[:-1], model)}"
-            elif kind != "missing":
+            elif kind != "missing" and not isinstance(item["input"], dict | list | tuple):
                 message += f" (given: {reprlib.repr(item['input'])})"
             yield f"{self.place(*start, *location)}: {what}, key '{key}': {message}"
 
