@@ -325,3 +325,33 @@ def test_partitions_that_the_handler_fails_with_are_named_until_they_come_throug
     consumer.plan({1: (5, 9)}, {1: 9})
     consumer.process()
     assert consumer.page.get("/status").json()["errors"] == []
+
+
+def test_record_that_fails_alone_fails_no_health_while_others_have_nothing_to_read(
+    consumer: Consumer,
+) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (5, 6), 1: (9, 9)}, {0: 6, 1: 9})
+    for _ in range(3 * UNHEALTHY_AFTER):
+        assert not consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no")
+        consumer.now += 100.0
+        consumer.stands = {"t": {0: (5, 6), 1: (9, 9)}}
+        consumer.plan({0: (5, 5), 1: (9, 9)}, {0: 6, 1: 9})
+        consumer.process()
+        consumer.plan({0: (5, 6), 1: (9, 9)}, {0: 6, 1: 9})
+    assert consumer.page.get("/health").status_code == 200
+    assert consumer.page.get("/status").json()["handler_failures"] == 3 * UNHEALTHY_AFTER
+
+
+def test_handler_that_only_fails_starts_the_query_again_at_times(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.plan({0: (5, 6)}, {0: 6})
+    again = []
+    for _ in range(2 * UNHEALTHY_AFTER):
+        again.append(consumer.agent.batch_done(consumer.agent.batch_started(), "ValueError: no"))
+        consumer.stands = {"t": {0: (5, 6)}}
+        consumer.plan({0: (5, 5)}, {0: 6})
+        consumer.process()
+        consumer.plan({0: (5, 6)}, {0: 6})
+    assert [number for number, due in enumerate(again, 1) if due] == [10, 20]
+    assert consumer.page.get("/health").status_code == 503

@@ -249,3 +249,16 @@ def test_each_handler_knows_of_its_own_topics() -> None:
     assert {("assigned", (0,)), ("standby", (2,)), ("batch", (0,))} <= {(n, tuple(p)) for n, p in there.calls}
     assert here.calls[-1] == there.calls[-1] == ("close", [])
     assert ("batch", [0]) not in here.calls
+
+
+def test_nothing_is_called_after_close(consumer: Consumer, eventually: Eventually) -> None:
+    consumer.assign(0, standby=(1,))
+    eventually(lambda: ("standby", [1]) in consumer.noting.calls, 10, "stands by")
+    with consumer.handler._turn:
+        consumer.assign(1, standby=(2,))
+        closing = threading.Thread(target=consumer.handler.close)
+        closing.start()
+        eventually(consumer.handler._stopped.is_set, 10, "closing")
+    closing.join(10)
+    assert consumer.loop.join(10)
+    assert consumer.noting.calls[-1] == ("close", [])

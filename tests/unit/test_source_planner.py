@@ -15,6 +15,7 @@ import pytest
 
 from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
+from muster.consumer.source.protocol import GoneRange
 from muster.core.ownership import Offer, Range, Source, TopicOffer
 from muster.core.positions import Committed, Jump, Why
 from muster.core.turns import Turns
@@ -210,6 +211,21 @@ def test_batch_that_failed_is_planned_again_from_its_begin_with_an_empty_one_bet
     agent.again = {(T, 0): 0}
     agent.turns.failed({(T, 0): (0, 1)}, 0.0)
     assert plan(planner, first) == {T: {"0": [0, 0], "1": [1, 1]}}, "one that waits is not read"
+
+
+def test_records_that_a_truncated_partition_still_has_come_again_after_their_batch_failed(
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+) -> None:
+    agent.hold(T, [0])
+    logs[SERVERS].committed["g", (T, 0)] = 5
+    logs[SERVERS].bounds[T, 0] = (0, 10)
+    first = plan(planner, {})
+    assert first == {T: {"0": [5, 10]}}
+    logs[SERVERS].bounds[T, 0] = (0, 7)
+    planner.missed(GoneRange(topic=T, partition=0, begin=7, end=10, deleted=False))
+    agent.again = {(T, 0): 5}
+    assert plan(planner, first) == {T: {"0": [5, 7]}}
+    assert not agent.plans[-1].jumps
 
 
 def test_batch_holds_as_many_records_as_a_turn_allows(

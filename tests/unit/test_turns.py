@@ -145,6 +145,43 @@ def test_sink_of_one_handler_that_is_down_holds_up_no_other() -> None:
     assert turns.next(here, now + BRIEFEST_PAUSE) == {}, "what works elsewhere says nothing of this sink"
 
 
+def test_partitions_that_are_not_suspect_go_first_after_a_failure() -> None:
+    turns = Turns()
+    poison = {("t", n): (0, 1) for n in range(9)}
+    for tp, held in poison.items():
+        turns.failed({tp: held}, 0.0)
+    turns.processed({("u", 0): (0, 1)})
+    now, served = 10.0, 0
+    for _ in range(20):
+        turn = turns.next([*poison, ("u", 0)], now)
+        now += 100.0
+        if ("u", 0) in turn:
+            served += 1
+            turns.processed({("u", 0): (0, 1)})
+        else:
+            turns.failed(dict.fromkeys(turn, (0, 1)), now)
+    assert served >= 9, "every other turn"
+
+
+def test_suspect_that_goes_on_beyond_its_end_without_being_read_is_forgotten() -> None:
+    turns = Turns()
+    turns.failed({("t", 0): (0, 5)}, 0.0)
+    turns.passed({("t", 0): 4})
+    assert turns.suspects
+    turns.passed({("t", 0): 10})
+    assert turns.suspects == {}
+
+
+def test_record_fails_alone_once_it_is_known() -> None:
+    turns = Turns()
+    one = {("t", 0): (5, 6)}
+    assert not turns.fails_alone(one)
+    turns.failed(one, 0.0)
+    assert turns.fails_alone(one)
+    assert not turns.fails_alone({("t", 0): (5, 7)})
+    assert not turns.fails_alone({})
+
+
 def test_suspects_that_are_not_held_any_more_are_forgotten() -> None:
     turns = Turns()
     turns.failed({("t", 0): (0, 5), ("t", 1): (0, 5)}, 0.0)

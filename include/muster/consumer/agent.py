@@ -41,6 +41,8 @@ TAKING_OVER = "taking over"
 meanwhile, so that 'closed' is not read from it."""
 HANDLER = "handler"
 """The key of the problem that the handler fails."""
+RESTART_AFTER = 10
+"""After so many failures in a row the query is started again, should that be at fault."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""
 
@@ -103,6 +105,7 @@ class Agent:
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
+    _handler_error: str = field(default="", init=False)
     _handler_failed: bool = field(default=False, init=False)
     """Whether the handler raised in the last batch of the query."""
     _batch_began: float | None = field(default=None, init=False)
@@ -354,6 +357,7 @@ class Agent:
                     f"Spark begins at {finished}, but the last batch that was processed ended at "
                     f"{own.stands_at}; the query has to be restarted"
                 )
+            self._turns.forget(tp for tp, held in own.held.items() if held.planned is None)
             own.planned(asked, offsets, jumps)
             now = self.clock()
             self._counters.jumped(jumps or {})
@@ -390,33 +394,42 @@ class Agent:
             self._batch_began = self.clock()
             return plan
 
-    def batch_done(self, plan: Plan, error: str | None) -> None:
-        """Take note that the handler is done with a batch: with `error` if it raised, None if it did not."""
+    def batch_done(self, plan: Plan, error: str | None) -> bool:
+        """Take note that the handler is done with a batch: with `error` if it raised, None if it did not.
+
+        Returns whether so much has failed in a row that the query should be started again.
+        """
         with self.change() as own:
             now, counters = self.clock(), self._counters
             began, self._batch_began = self._batch_began, None
             ranges = {tp: (begin, end) for tp, (begin, end) in plan.ranges.items() if begin < end}
             if error is not None:
                 own.failed(plan)
+                alone = self._turns.fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
                 if ranges:
                     self._turns.failed(ranges, now)
                 counters.handler_failures += 1
-                counters.failures_in_a_row += 1
-                self._query_error, self._handler_failed = error, True
+                self._handler_error, self._handler_failed = error, True
                 self._say_who_is_suspect()
-                return
+                if alone:
+                    return False  # known already, and no fault of the others, which may just have nothing to read
+                counters.failures_in_a_row += 1
+                self._query_error = error
+                return counters.failures_in_a_row % RESTART_AFTER == 0
             self._handler_failed = False
             own.processed(plan)
             for tp in ranges.keys() & self._measures.keys():
                 self._measures[tp].well(now)
+            self._turns.passed({tp: end for tp, (_, end) in plan.ranges.items()})
             if ranges:
                 self._turns.processed(ranges)
                 counters.failures_in_a_row = 0
-                self._say_who_is_suspect()
+            self._say_who_is_suspect()
             counters.batches += 1
             counters.records += sum(end - begin for begin, end in ranges.values())
             counters.last_batch_at = time.time()
             counters.batches_took.took(0.0 if began is None else now - began)
+            return False
 
     def _say_who_is_suspect(self) -> None:
         """Note of what the handler fails with, and until when that waits."""
@@ -428,7 +441,7 @@ class Agent:
         others = len(self._ownership.held) - len(suspects)
         self.problem(
             HANDLER,
-            f"the handler failed: {self._query_error}; it is tried again with {_list(suspects)}, while the other "
+            f"the handler failed: {self._handler_error}; it is tried again with {_list(suspects)}, while the other "
             f"{others} partitions go on",
         )
 

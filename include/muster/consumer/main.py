@@ -276,8 +276,8 @@ class Job:
         return self._query is None or self._query.join(timeout)
 
     def _leave(self) -> None:
-        self._handler.close()
         try:
             self._registrar.leave()
         except ConsulError as error:
             log.warning("not deregistered: %s; its check will fail, and Consul forgets it later", error)
+        self._handler.close()

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -31,7 +31,7 @@ from muster.consumer.connector import FORMAT
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.core.model import TopicPartition
-from muster.sinks.batch import Batch, Range
+from muster.sinks.batch import Batch
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,6 @@ PROBLEM = "query"
 ENDED = "it ended without an error"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
-RESTART_AFTER = 10
-"""After so many failures of the handler in a row the query is started again, should that be at fault."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
 SCRATCH = {
@@ -79,9 +77,8 @@ class QuerySupervisor:
         self._name = name
         self._stopped = threading.Event()
         self._error: str | None = None
-        self._tried: dict[TopicPartition, tuple[int, int]] = {}
-        """Where the last batch of a partition began, and how many times one that begins there was given to the
-        handler."""
+        self._tried: dict[tuple[TopicPartition, str], tuple[int, int]] = {}
+        """By partition and topic id: up to where the handler has raised, and how many times."""
         for key, value in SCRATCH.items():
             spark.conf.set(key, value)
 
@@ -148,13 +145,14 @@ class QuerySupervisor:
         if plan.empty:
             self._agent.batch_done(plan, None)
             return
+        batch = Batch(plan.ranges, plan.topic_ids)
         try:
-            self._handler(frame, Batch(plan.ranges, plan.topic_ids, self._attempt(plan.ranges)))
-        except Exception as error:
+            self._handler(frame, replace(batch, attempt=1 + self._failures(batch)))
+        except (Exception, SystemExit) as error:
             log.exception("the handler failed with %s", plan.offsets)
-            self._agent.batch_done(plan, cause(error))
-            if self._agent.query_failures[0] % RESTART_AFTER == 0:
-                self._error = f"the handler failed {RESTART_AFTER} times in a row: {cause(error)}"
+            self._note_failure(batch)
+            if self._agent.batch_done(plan, cause(error)):
+                self._error = f"the handler failed time and again: {cause(error)}"
                 raise
         except BaseException:
             self._agent.batch_done(plan, "interrupted")
@@ -163,13 +161,19 @@ class QuerySupervisor:
             self._agent.batch_done(plan, None)
             self._agent.problem(PROBLEM, None)
 
-    def _attempt(self, ranges: Mapping[TopicPartition, Range]) -> int:
-        """How many times a batch that begins where one of these does is given to the handler, with this one."""
-        for tp, (begin, end) in ranges.items():
-            before = self._tried.get(tp)
-            if begin < end:
-                self._tried[tp] = (begin, before[1] + 1 if before is not None and before[0] == begin else 1)
-        return max(self._tried[tp][1] for tp, (begin, end) in ranges.items() if begin < end)
+    def _failures(self, batch: Batch) -> int:
+        """How many times the handler has raised with records of a batch, or with some just before them."""
+        found = 0
+        for tp, (begin, _) in batch.ranges.items():
+            end, failures = self._tried.get((tp, batch.topic_ids.get(tp[0], "")), (0, 0))
+            found = max(found, failures if begin < end else 0)
+        return found
+
+    def _note_failure(self, batch: Batch) -> None:
+        for tp, (begin, end) in batch.ranges.items():
+            place = (tp, batch.topic_ids.get(tp[0], ""))
+            until, failures = self._tried.get(place, (0, 0))
+            self._tried[place] = (max(until, end), failures + 1) if begin < until else (end, 1)
 
 
 def cause(error: BaseException) -> str:

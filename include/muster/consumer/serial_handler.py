@@ -80,6 +80,8 @@ class SerialHandler:
         """Call them for all that is new; False if some of it is to be tried again."""
         all_taken = True
         with self._turn:
+            if self._stopped.is_set():
+                return True
             with self._agent.locked() as own:
                 gone, here, standing_by = own.to_withdraw, own.to_announce, own.standing_by
                 own.begin_announcing(here)

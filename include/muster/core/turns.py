@@ -16,7 +16,7 @@ Pure; times are in seconds, of the caller's clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from muster.core.model import TopicPartition
@@ -60,6 +60,8 @@ class Turns:
         self._suspects: list[Suspect] = []
         self._streaks: defaultdict[int, _Streak] = defaultdict(_Streak)
         self._number = 0
+        self._failed = False
+        """Whether the last turn failed: then those that are not suspect go first."""
         self._last: dict[object, int] = {}
         """The numbers of the last turns."""
 
@@ -74,11 +76,13 @@ class Turns:
         candidates: dict[object, dict[TopicPartition, int | None]] = {}
         for tp in sorted(set(ready) - self.suspects.keys()):
             candidates.setdefault(self._handler_of(tp[0]), {})[tp] = None
-        for suspect in self._suspects:
+        first, self._failed = self._failed and bool(candidates), False
+        for suspect in () if first else self._suspects:
             held = {tp: suspect.most for tp in suspect.until if tp in ready}
             if held and max(suspect.retry_at, self._streak(suspect.until).retry_at) <= now:
                 candidates[frozenset(suspect.until)] = held
-        self._last = {key: number for key, number in self._last.items() if key in candidates}
+        known = {*candidates, *(frozenset(suspect.until) for suspect in self._suspects)}
+        self._last = {key: number for key, number in self._last.items() if key in known}
         if not candidates:
             return {}
         chosen = min(candidates, key=lambda key: self._last.get(key, -1))
@@ -88,6 +92,7 @@ class Turns:
 
     def failed(self, ranges: Mapping[TopicPartition, Range], now: float) -> None:
         """Take note that the handler raised, given the records of `ranges`, none of which is empty."""
+        self._failed = True
         streak = self._streak(ranges)
         streak.retry_at = now + _pause(BRIEFEST_PAUSE, streak.failures)
         streak.failures += 1
@@ -108,11 +113,22 @@ class Turns:
             failures = before.failures if before is not None else 0
             self._suspects.append(Suspect(until, 1, failures + 1, now + _pause(FIRST_PAUSE, failures)))
 
+    def fails_alone(self, ranges: Mapping[TopicPartition, Range]) -> bool:
+        """Whether it is a single record, known to fail."""
+        known = self.suspects
+        return len(ranges) == 1 and all(
+            end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
+        )
+
+    def passed(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Take note that partitions were read up to `ends`, or go on there without having been read."""
+        known = self.suspects
+        self._drop({tp for tp, end in ends.items() if tp in known and end >= known[tp].until[tp]})
+
     def processed(self, ranges: Mapping[TopicPartition, Range]) -> None:
         """Take note that the handler returned from a batch of `ranges`, none of which is empty."""
         self._streaks.pop(self._handler_of(min(ranges)[0]), None)
-        known = self.suspects
-        self._drop({tp for tp, (_, end) in ranges.items() if tp in known and end >= known[tp].until[tp]})
+        self.passed({tp: end for tp, (_, end) in ranges.items()})
         self._suspects = [
             one
             if one.until.keys().isdisjoint(ranges)
@@ -123,6 +139,10 @@ class Turns:
     def keep_only(self, held: Collection[TopicPartition]) -> None:
         """Forget what is not held any more."""
         self._drop(self.suspects.keys() - set(held))
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what is begun anew: its offsets may be those of another topic."""
+        self._drop(set(partitions))
 
     def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:
         return self._streaks[self._handler_of(min(partitions)[0])]

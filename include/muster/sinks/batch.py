@@ -32,8 +32,8 @@ class Batch:
     `topic_ids` are Kafka's ids of the topics, as far as they are known: a topic that is deleted and created again
     under its name has another id, and its offsets are no range of the old one.
 
-    `attempt` counts from 1 how many times this process has given these records to the handler: more than once if it
-    has raised. The batch that comes again may hold more records than the one before it.
+    `attempt` is 1, and more if the handler has raised in this process with records of the batch, or with records just
+    before them: one more than the number of times. The batch that comes again may hold more or fewer records.
 
     It is not Spark's integer `batch_id`, and raises TypeError where it is used as a number.
     """

@@ -108,7 +108,7 @@ class Planner:
         if ranges == held and plan.positions != {tp: end for tp, (_, end) in held.items()}:
             # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
             ranges = offsets.next_ranges(plan.positions, {}, most)
-        moves = offsets.moves(held, ranges)
+        moves = bool(offer.again) or offsets.moves(held, ranges)
         batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
         self._agent.planned(
             self._token,
@@ -268,7 +268,7 @@ class Planner:
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
-        if start.offset > end or (tp in self._stopped_short and start.offset == position):
+        if start.offset > end or (start.offset == position and self._is_short(tp, start.offset)):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
             if after is None:
                 if position is not None:
@@ -281,6 +281,11 @@ class Planner:
             plan.jumps[tp] = start.jump
         self._checked.add(tp)
         plan.positions[tp] = start.offset
+
+    def _is_short(self, tp: TopicPartition, at: int) -> bool:
+        """Whether a task has found that the partition ends before `at`; after a batch that failed, `at` may be one of
+        its records that are there."""
+        return tp in self._stopped_short and self._ends_early[tp][1] < at
 
     def _after_the_end(
         self,
