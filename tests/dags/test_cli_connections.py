@@ -110,7 +110,12 @@ session.commit()
 @pytest.mark.airflow
 def test_airflow_is_asked_where_no_variable_is_set(tmp_path: Path) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "MUSTER"))}
-    env = {**kept, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "include")}
+    env = {
+        **kept,
+        "AIRFLOW_HOME": str(tmp_path),
+        "MUSTER_CLUSTERS": str(ROOT / "clusters.d"),
+        "PYTHONPATH": str(ROOT / "include"),
+    }
 
     def muster_plan(**more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "muster.cli", "plan", "--cluster", "flights"]

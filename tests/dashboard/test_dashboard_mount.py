@@ -28,13 +28,9 @@ print(*sorted(set(sys.modules) - before))
 
 @pytest.mark.airflow
 def test_the_plugin_imports_no_client_and_no_web_framework(tmp_path: Path) -> None:
-    imported = last_line(IMPORTED, tmp_path)
-    assert imported.split() == [
-        "muster",
-        "muster.airflow",
-        "muster.airflow.plugin",
-        "muster.airflow.run_notes",
-    ]
+    imported = set(last_line(IMPORTED, tmp_path).split())
+    # The packages are there before, where Airflow has asked the installed package for its provider.
+    assert imported - {"muster", "muster.airflow"} == {"muster.airflow.plugin", "muster.airflow.run_notes"}
 
 
 REGISTERED = """
