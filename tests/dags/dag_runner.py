@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT = 180.0
+TIMEOUT = 300.0
 """Seconds that a run may take."""
 
 

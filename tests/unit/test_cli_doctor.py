@@ -109,7 +109,7 @@ def test_missing_and_old_requirements_fail_with_what_to_install(monkeypatch: pyt
     assert found["requirements"].outcome is Outcome.FAILED
     assert "kazoo" in found["requirements"].found
     assert "no-such-package is not installed" in found["requirements"].found
-    assert found["requirements"].step == "pip install --upgrade 'muster'"
+    assert found["requirements"].step == "install the wheel again, or these packages"
     assert found["extra spark"].outcome is Outcome.OK
 
 

@@ -141,7 +141,7 @@ class Turns:
         self._drop(self.suspects.keys() - set(held))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is begun anew: its offsets may be those of another topic."""
+        """Forget what begins again: its offsets may be those of another topic."""
         self._drop(set(partitions))
 
     def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:
