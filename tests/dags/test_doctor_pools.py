@@ -6,22 +6,9 @@ import pytest
 
 from muster.doctor.airflow import check_pools
 from muster.doctor.findings import Outcome, Part
-from muster.settings.clusters import ClusterSettings
+from tests.support.runs import cluster
 
 pytestmark = pytest.mark.airflow
-
-
-def cluster(**airflow: dict[str, str]) -> ClusterSettings:
-    return ClusterSettings.model_validate(
-        {
-            "name": "c",
-            "consul_service": "c",
-            "group_id": "g",
-            "topics": ["t"],
-            "consumers": {"handler": "a.b"},
-            "airflow": airflow,
-        }
-    )
 
 
 def test_pool_that_is_not_there_is_named(
@@ -29,7 +16,7 @@ def test_pool_that_is_not_there_is_named(
 ) -> None:
     for name, value in airflow_environment.items():
         monkeypatch.setenv(name, value)
-    asked = cluster(coordinator={"pool": "default_pool"}, consumers={"pool": "nightly"})
+    asked = cluster({"airflow": {"coordinator": {"pool": "default_pool"}, "consumers": {"pool": "nightly"}}})
     there, missing = check_pools(Part("airflow"), asked)
     assert there.outcome is Outcome.OK
     assert missing.outcome is Outcome.FAILED
@@ -38,4 +25,4 @@ def test_pool_that_is_not_there_is_named(
 
 
 def test_airflow_is_not_asked_without_a_pool() -> None:
-    assert list(check_pools(Part("airflow"), cluster(coordinator={"queue": "q"}))) == []
+    assert list(check_pools(Part("airflow"), cluster({"airflow": {"coordinator": {"queue": "q"}}}))) == []

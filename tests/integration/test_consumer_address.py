@@ -23,7 +23,7 @@ from tests.support.consumer_settings import consumer_settings
 
 LOCAL = ZooKeeperSettings(hosts="127.0.0.1:2181")
 ELSEWHERE = "198.51.100.7"
-"""Of nobody, for documentation."""
+"""An address that no machine has, kept for documentation."""
 
 
 def outside() -> str:

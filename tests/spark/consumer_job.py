@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import psutil
@@ -110,6 +110,15 @@ class ConsumerJob:
                 cwd=self.folder,
             )
         guard.watch(self.process.pid, psutil.Process(self.process.pid).create_time())
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave nothing behind."""
+        self.end()
 
     def end(self) -> None:
         """Leave nothing behind, whatever the test did."""

@@ -8,6 +8,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -66,17 +67,14 @@ def topic(kafka: KafkaSettings, group: str, coordinator: HandCoordinator) -> Ite
 def make_job(
     servers: Servers, cluster: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., ConsumerJob]]:
-    jobs: list[ConsumerJob] = []
+    stack = ExitStack()
 
     def make(consumer: str, folder: Path | None = None, **more: object) -> ConsumerJob:
         job = ConsumerJob(servers, cluster, consumer, folder or tmp_path_factory.mktemp(consumer), **more)  # type: ignore[arg-type]
-        jobs.append(job)
-        job.start()
-        return job
+        return stack.enter_context(job)
 
-    yield make
-    for job in jobs:
-        job.end()
+    with stack:
+        yield make
 
 
 @pytest.fixture(scope="module")
@@ -420,7 +418,7 @@ def test_handler_that_fails_is_given_the_records_again_and_loses_nothing(
     elsewhere = pyarrow.dataset.dataset(f"{job.data}-also", format="parquet", partitioning="hive").to_table()
     assert sorted(elsewhere.column("offset").to_pylist()) == list(range(30))
     assert set(elsewhere.column("topic").to_pylist()) == {also.name}
-    coordinator.assign(topic.name, mine(job, 0) | {1: "somebody-else"}, standbys={1: (job.consumer,)})
+    coordinator.assign(topic.name, mine(job, 0) | {1: "another"}, standbys={1: (job.consumer,)})
     eventually(lambda: job.lists(topic.name) == ([0], [], []), 60, "given away")
     # SIGTERM to the whole process group, as a shell or a cluster manager sends it, is an end in order too.
     assert job.process is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -65,7 +66,7 @@ def make_job(
     """Start a job with an executor on each host, whose first attempts of `tasks` wait when they are asked to."""
     monkeypatch.setenv(MARKER, str(cluster.folder))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    jobs: list[ConsumerJob] = []
+    stack = ExitStack()
 
     def make(*tasks: int, **conf: str) -> ConsumerJob:
         job = ConsumerJob(
@@ -86,13 +87,10 @@ def make_job(
                 **conf,
             },
         )
-        jobs.append(job)
-        job.start()
-        return job
+        return stack.enter_context(job)
 
-    yield make
-    for job in jobs:
-        job.end()
+    with stack:
+        yield make
 
 
 def executor(worker: SparkWorker) -> psutil.Process | None:

@@ -185,7 +185,7 @@ def test_record_fails_alone_once_it_is_known() -> None:
 def test_suspects_that_are_not_held_any_more_are_forgotten() -> None:
     turns = Turns()
     turns.failed({("t", 0): (0, 5), ("t", 1): (0, 5)}, 0.0)
-    turns.keep_only(tps(1))
+    turns.forget(tps(0))
     assert turns.suspects.keys() == {("t", 1)}
-    turns.keep_only([])
+    turns.forget(tps(0, 1))
     assert turns.suspects == {}

@@ -402,7 +402,7 @@ class Agent:
         with self.change() as own:
             now, counters = self.clock(), self._counters
             began, self._batch_began = self._batch_began, None
-            ranges = {tp: (begin, end) for tp, (begin, end) in plan.ranges.items() if begin < end}
+            ranges = plan.filled
             if error is not None:
                 own.failed(plan)
                 alone = self._turns.fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
@@ -432,8 +432,7 @@ class Agent:
             return False
 
     def _say_who_is_suspect(self) -> None:
-        """Note of what the handler fails with, and until when that waits."""
-        self._turns.keep_only(self._ownership.held)
+        """Note what the handler fails with, of what is held."""
         suspects = self._turns.suspects
         if not suspects:
             self.problem(HANDLER, None)
@@ -454,8 +453,7 @@ class Agent:
     def wait_tried(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until a query has come through its first batch, which is empty as long as
         nothing may be taken up, or has failed; return whether that is so."""
-        counters = self._counters
-        return self.wait_for(lambda _: bool(counters.batches or counters.query_failures), timeout)
+        return self.wait_for(lambda _: bool(self._counters.batches or self._counters.query_failures), timeout)
 
     # -- from Kafka ---------------------------------------------------------------------------------------
 
@@ -583,7 +581,8 @@ class Agent:
         self._measures = {tp: self._measures.get(tp) or Measures() for tp in held}
         for tp, partition in held.items():
             self._measures[tp].held(partition.closing, now)
-        if self._turns.suspects.keys() - held.keys():
+        if gone := self._turns.suspects.keys() - held.keys():
+            self._turns.forget(gone)
             self._say_who_is_suspect()
 
 

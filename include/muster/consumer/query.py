@@ -145,7 +145,7 @@ class QuerySupervisor:
         if plan.empty:
             self._agent.batch_done(plan, None)
             return
-        batch = Batch(plan.ranges, plan.topic_ids)
+        batch = Batch(plan.filled, plan.topic_ids)
         try:
             self._handler(frame, replace(batch, attempt=1 + self._failures(batch)))
         except (Exception, SystemExit) as error:

@@ -165,9 +165,14 @@ class Plan:
         return {(topic, p): found for topic, ranges in self.offsets.items() for p, found in ranges.items()}
 
     @property
+    def filled(self) -> dict[TopicPartition, Range]:
+        """The offsets of the partitions that have some."""
+        return {tp: (begin, end) for tp, (begin, end) in self.ranges.items() if begin < end}
+
+    @property
     def empty(self) -> bool:
         """Whether no partition has an offset to read."""
-        return all(begin == end for begin, end in self.ranges.values())
+        return not self.filled
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from muster.core.model import TopicPartition
+from muster.core.ownership import Range
 
-Range = tuple[int, int]
-"""Offsets from the first up to, not including, the second."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until a record that fails alone is tried again, at first and at most."""
 BRIEFEST_PAUSE = 0.1
@@ -136,12 +135,8 @@ class Turns:
             for one in self._suspects
         ]
 
-    def keep_only(self, held: Collection[TopicPartition]) -> None:
-        """Forget what is not held any more."""
-        self._drop(self.suspects.keys() - set(held))
-
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what begins again: its offsets may be those of another topic."""
+        """Forget what is not held any more, or begins again: its offsets may be those of another topic."""
         self._drop(set(partitions))
 
     def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:

@@ -151,16 +151,13 @@ def load_clusters(path: Path | None = None) -> Clusters:
     """
     path = path or clusters_path()
     try:
+        path.stat()
         names = sorted(path.iterdir()) if path.is_dir() else [path]
     except OSError as error:
         raise SettingsError(
-            f"{path}: cannot be read ({error.strerror}); create it, or set AIRFLOW_HOME or MUSTER_CLUSTERS"
+            f"{path}: cannot be read ({error.strerror}); create it, or set AIRFLOW_HOME, or MUSTER_CLUSTERS to a "
+            "file or a folder"
         ) from error
-    if not path.exists():
-        raise SettingsError(
-            f"{path}: cannot be read (not there); create it, or set AIRFLOW_HOME, or MUSTER_CLUSTERS to a file or a "
-            "folder"
-        )
     files = [_read(each) for each in names if each == path or _counts(each)]
     found, kept = _combined(path, files, {}), read_last_correct(path)
     return _combined(path, files, kept) if found.errors and kept else found
