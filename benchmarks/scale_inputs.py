@@ -101,7 +101,9 @@ class Consumers:
 
     def kill(self) -> None:
         """Have the oldest one's page refuse connections; it stays registered."""
-        _tell(self._pages, f"leave {self._names.pop(0)}")
+        name = self._names.pop(0)
+        _write(self._registrar(name), f"kill {name}")
+        _tell(self._pages, f"leave {name}")
 
     @contextmanager
     def still(self) -> Iterator[None]:

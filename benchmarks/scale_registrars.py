@@ -1,7 +1,8 @@
 """The registrars of many consumers, in threads of one process: each is the product's own, with nothing behind it.
 
-It reads commands from its standard input, a line each: `join NAME PORT` (of its status page), `leave NAME`, `end`;
-and says `done` after `end`, when all that came before it is done.
+It reads commands from its standard input, a line each: `join NAME PORT` (of its status page), `leave NAME`,
+`kill NAME` (it stays registered, and is no longer waited for), `end`; and says `done` after `end`, when all that came
+before it is done.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Registrars:
         self._all[name] = registrar
         threading.Thread(target=registrar.run, args=(lambda: None,), daemon=True).start()
 
+    def kill(self, name: str) -> None:
+        """Leave a consumer's registration as it is, and no longer expect it to be live."""
+        del self._all[name]
+
     def leave(self, name: str) -> None:
         """Have a consumer deregister, and end its loop."""
         self._all.pop(name).leave()
@@ -84,6 +89,8 @@ def main() -> None:
                 registrars.join(name, int(port))
             case ["leave", name]:
                 registrars.leave(name)
+            case ["kill", name]:
+                registrars.kill(name)
             case _:
                 registrars.wait()
                 print("done", flush=True)

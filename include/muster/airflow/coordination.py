@@ -35,7 +35,7 @@ from muster.airflow.alerts import REPEATS
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
-from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, longest
+from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, quiet_wait
 from muster.airflow.watcher import Watched
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, ConsumersReport
@@ -153,7 +153,7 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
         # Taken before the reading, so a change in between ends the wait at once.
         index = WaitIndex() if waits else coordinator.catalog.wait(WaitIndex(), 0.0)
         plan = coordinator.compute_assignment(cluster.long_poll_timeout if waits else 0.0)
-        until = _until(coordinator, longest(clusters, cluster)) if not (waits or plan.needed) else 0.0
+        change = None if waits or plan.needed else coordinator.next_change()
     stats.plan(plan, time.monotonic() - began - plan.waited)
     context["ti"].xcom_push(REPORT, plan.as_dict())
     log.info("after %.1f s: %s", plan.waited, plan.woke)
@@ -173,11 +173,16 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
         _warn_of(plan.stuck)
         log.info("%d partition(s) to move%s", plan.moves, _because(plan.reasons))
         return True
-    if until:
-        # What there may be of trouble, `advance_state` meets as well, and fails with it.
-        log.info("nothing to do; waiting in the triggerer, at most %.0f s", until - time.time())
+    if not waits:
+        quiet = quiet_wait(clusters, cluster)
+        wait = quiet if change is None else max(0.0, min(quiet, change))
+        # What there is of trouble, `advance_state` meets as well, and fails with it.
+        due = wait < quiet or bool(plan.trouble)
+        held = f"status quo kept: {plan.held}" if plan.held else "nothing to do"
+        log.info("%s; waiting in the triggerer, at most %.0f s", held, wait)
+        seen = [index.seen_health, index.seen_keys]
         raise TaskDeferred(
-            trigger=ChangeTrigger(asdict(Watched.of(cluster)), [index.seen_health, index.seen_keys], until),
+            trigger=ChangeTrigger(asdict(Watched.of(cluster)), seen, time.time() + wait, due),
             method_name=ComputeAssignment.execute_complete.__name__,
         )
     _fail_with(plan.trouble, context, earlier_trouble(context))
@@ -185,11 +190,6 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
         raise AirflowSkipException(f"status quo kept: {plan.held}")
     log.info("nothing to do")
     return False
-
-
-def _until(coordinator: Coordinator, at_most: float) -> float:
-    """When a cluster with nothing to do is to be looked at again (seconds since the epoch)."""
-    return time.time() + min(at_most, coordinator.next_change() or at_most)
 
 
 def question_is_open(name: str, context: Context) -> bool:

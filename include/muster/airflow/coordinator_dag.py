@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 
-from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, get_current_context, task
+from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, WeightRule, get_current_context, task
 
 from muster.airflow.alerts import alerts
 from muster.airflow.waiting import ComputeAssignment
@@ -30,8 +30,8 @@ What you see, and what to do:
   waits for.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
 - `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
-  Consul's answer is not to be trusted; its log says which. With many clusters it waits first, and `advance_state` is
-  skipped and says so. `muster_consumers__{name}` starts consumers.
+  Consul's answer is not to be trusted; its log says which. With many clusters it waits first, and is skipped too when
+  nothing happened meanwhile. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
 - `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is
@@ -85,6 +85,8 @@ def coordinator_dag(cluster: ClusterSettings) -> DAG:
             "owner": "muster",
             "retries": 0,
             "priority_weight": 100,
+            # A run that has begun comes before those that begin.
+            "weight_rule": WeightRule.UPSTREAM,
             "on_failure_callback": alerts(cluster),
             **cluster.airflow.coordinator.arguments(),
         },
