@@ -39,10 +39,9 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, LiteralString
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
-from pydantic_core import PydanticCustomError
 
 from muster.core.model import (
     ConsumerDetails,
@@ -177,20 +176,21 @@ def _partition_key(text: str) -> str:
     return text
 
 
+class OtherVersionError(ValueError):
+    """Something is of a version of the protocol that is not understood here."""
+
+
 def check_protocol(version: int | None) -> int | None:
-    """Return `version` if what is written in it can be relied on here, else raise ValueError. None names none."""
+    """Return `version` if what is written in it can be relied on here. None names none.
+
+    Raises `OtherVersionError`.
+    """
     if version is None or abs(version - PROTOCOL) <= 1:
         return version
-    raise PydanticCustomError(
-        _PROTOCOL,
-        "it is of version {version} of the protocol, and here versions {least} to {most} are understood; first "
-        "install a version of Muster between the two (docs/upgrading.md)",
-        {"version": version, "least": PROTOCOL - 1, "most": PROTOCOL + 1},
+    raise OtherVersionError(
+        f"it is of version {version} of the protocol, and here versions {PROTOCOL - 1} to {PROTOCOL + 1} are "
+        "understood; first install a version of Muster between the two"
     )
-
-
-_PROTOCOL: LiteralString = "protocol"
-"""The type of that error."""
 
 
 class _Node(BaseModel):
@@ -251,9 +251,9 @@ class _Status(_Versioned):
 
 def _mistake(where: str, error: ValidationError, otherwise: str) -> WireError:
     """What is wrong `where`: a version that is not understood here, or `otherwise`, with {} for the details."""
-    first = error.errors(include_url=False)[0]
-    if first["type"] == _PROTOCOL:
-        return WireError(f"{where}: {first['msg']}")
+    cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
+    if isinstance(cause, OtherVersionError):
+        return WireError(f"{where}: {cause}")
     return WireError(f"{where} {otherwise.format(_explain(error))}")
 
 
