@@ -102,7 +102,7 @@ test-hosts: fetch ## Three hosts out of network namespaces (as root), cut off, k
 	@status=0; MUSTER_TEST_HOSTS=long $(PYTHON) -m pytest tests/hosts $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.support.fault_score hosts || [ $$status -ne 0 ] || status=1; exit $$status
 
-test-install: fetch ## The wheel in fresh environments, with an Airflow of its own and real servers; every end of Python
+test-install: fetch ## The wheel in fresh environments, both ends of Python and Spark, and an upgrade, with real servers
 	@rm -f artifacts/install.json
 	@status=0; MUSTER_TEST_INSTALL=long $(PYTHON) -m pytest tests/install $(PYTEST) || status=$$?; \
 	  $(PYTHON) -m tests.install.proof || [ $$status -ne 0 ] || status=1; exit $$status

@@ -45,9 +45,10 @@ def find_python(version: str) -> Path | None:
 
 
 def make_environment(folder: Path, python: Path, *requirements: str | Path) -> Path:
-    """Install `requirements` for `python` in `folder`, at the versions of requirements.txt; return the Python there.
+    """Install `requirements` for `python` in `folder`; return the Python there.
 
-    Raises `DevstackError`.
+    At the versions of requirements.txt, but for what `requirements` give a version of their own. Raises
+    `DevstackError`.
     """
     run_to_end(
         [*_UV, "venv", "--quiet", "--python", python, folder], f"no environment for {python}", env=_clean()
@@ -57,7 +58,9 @@ def make_environment(folder: Path, python: Path, *requirements: str | Path) -> P
     versions = re.findall(
         r"^[A-Za-z0-9_.-]+==\S+", (ROOT / "requirements.txt").read_text("utf-8"), re.MULTILINE
     )
-    pinned.write_text("\n".join(versions), encoding="utf-8")
+    own = {text.partition("==")[0] for text in map(str, requirements) if "==" in text}
+    others = (version for version in versions if version.partition("==")[0] not in own)
+    pinned.write_text("\n".join(others), encoding="utf-8")
     install = [*_UV, "pip", "install", "--quiet", "--link-mode", "hardlink"]
     where: list[str | Path] = ["--python", made, "--constraint", pinned]
     run_to_end([*install, *where, *requirements], "Muster cannot be installed", env=_clean())

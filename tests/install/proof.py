@@ -16,31 +16,39 @@ FILE = Path(__file__).resolve().parents[2] / "artifacts" / "install.json"
 
 @dataclass(frozen=True)
 class Proof:
-    """The records of one installation, for one version of Python."""
+    """The records of one installation, for one version of Python and of Spark."""
 
     python: str
+    spark: str
     produced: int
     arrived: int
     duplicates: int
 
 
-def write(proofs: Sequence[Proof]) -> None:
-    """Keep them for `main`."""
+def write(**kinds: Sequence[Proof]) -> None:
+    """Keep them for `main`, beside those of other kinds."""
     FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(json.dumps([asdict(proof) for proof in proofs]), encoding="utf-8")
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    kept |= {kind: [asdict(proof) for proof in proofs] for kind, proofs in kinds.items()}
+    FILE.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def main() -> int:
     """Print the last line; return the exit code."""
-    if not FILE.exists():
-        print("install: no proof, because the test did not get to its end, or was skipped")
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    if kept.keys() != {"installations", "upgrade"}:
+        print("install: no proof, because a test did not get to its end, or was skipped")
         return 1
-    proofs = [Proof(**each) for each in json.loads(FILE.read_text(encoding="utf-8"))]
+    proofs, [upgrade] = ([Proof(**each) for each in kept[kind]] for kind in ("installations", "upgrade"))
     produced, arrived = (sum(getattr(proof, name) for proof in proofs) for name in ("produced", "arrived"))
     missing, duplicates = produced - arrived, sum(proof.duplicates for proof in proofs)
-    pythons = len({proof.python for proof in proofs})
-    print(f"install: {pythons=} {produced=} {arrived=} {missing=} {duplicates=}")
-    return 1 if missing or duplicates or not produced else 0
+    pythons, sparks = ({getattr(proof, name) for proof in proofs} for name in ("python", "spark"))
+    upgrade_lost, upgrade_doubled = upgrade.produced - upgrade.arrived, upgrade.duplicates
+    print(
+        f"install: pythons={len(pythons)} sparks={len(sparks)} {produced=} {arrived=} {missing=} {duplicates=} "
+        f"{upgrade_lost=} {upgrade_doubled=}"
+    )
+    return 1 if missing or duplicates or upgrade_lost or upgrade_doubled or not produced else 0
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def test_names_that_would_leave_their_folder_are_refused(name: str) -> None:
 def test_assignment_as_the_protocol_says() -> None:
     text = json.loads(wire.format_assignment(TopicAssignment("h:9092", "g", {45: "consumer-id"}, 2)))
     assert text == {
+        "protocol": wire.PROTOCOL,
         "bootstrap.servers": "h:9092",
         "group.id": "g",
         "assignments": {"45": "consumer-id"},

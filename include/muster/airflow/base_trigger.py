@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -14,7 +14,12 @@ deferred up to 5 s late, and a task that was resumed by then is taken for one th
 
 @dataclass(eq=False, repr=False)
 class MusterTrigger(BaseTrigger):
-    """A trigger that the triggerer makes again from its fields, which Airflow has to be able to encode."""
+    """A trigger that the triggerer makes again from its fields, which Airflow has to be able to encode.
+
+    After an upgrade that may be the triggerer of another version: what is deferred stays in Airflow's database. So a
+    field that is added has a default, none is renamed, and what has its default is left out, for a version before
+    that does not know it.
+    """
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's is not annotated
@@ -22,7 +27,12 @@ class MusterTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What the triggerer makes this trigger from again."""
         made = type(self)
-        return f"{made.__module__}.{made.__qualname__}", {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        changed = {
+            name: value for name, value in given.items() if name not in defaults or value != defaults[name]
+        }
+        return f"{made.__module__}.{made.__qualname__}", changed
 
 
 def event(payload: Any) -> TriggerEvent:

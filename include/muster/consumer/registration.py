@@ -37,6 +37,7 @@ import muster
 from muster.consumer import predecessor
 from muster.consumer.agent import TAKING_OVER, Agent
 from muster.consumer.lifecycle import Beat, Ending
+from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
 from muster.edges.consul_jobs import read_generation
 from muster.edges.consul_members import GENERATION, LEAVING
@@ -330,6 +331,7 @@ class Registrar:
                 "pid": str(os.getpid()),
                 "host": socket.gethostname(),
                 "version": muster.__version__,
+                "protocol": str(PROTOCOL),
             },
             f"http://{host}:{self._port}/health",
             settings.check_interval,

@@ -24,6 +24,7 @@ import muster
 from muster.consumer.agent import STOPPING, Agent, View
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.model import TopicPartition
+from muster.core.wire import PROTOCOL
 from muster.settings.consumer import ConsumerSettings
 
 UNHEALTHY_AFTER = 10
@@ -69,6 +70,7 @@ def make_status_page(
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": muster.__version__,
+            "protocol": PROTOCOL,
         }
 
     @app.get("/health")

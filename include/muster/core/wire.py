@@ -23,6 +23,9 @@ gives every topic it has read the `epoch` it acted on; then 'closed' is only bel
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
 
+Both nodes of a topic, status and registration hold `protocol`, the version that their writer speaks (`PROTOCOL`).
+Each side works with its neighbours of the version before and after, and does not act on what one further off wrote.
+
 The racks of the partitions' leaders are as Kafka's `broker.rack` says. Their node exists only where Kafka has racks;
 a partition that is in none of its lists has an unknown one. `fetch_partitions` writes it, planning reads it, and
 consumers have no use for it.
@@ -53,6 +56,9 @@ from muster.core.model import (
     by_partition,
 )
 
+PROTOCOL = 2
+"""The version of the protocol that is spoken here. It grows with a change that the version before would misread.
+What names no version is always read: version 1 named none, and consumers in other languages need not."""
 MAX_PARTITION = 2**31 - 1
 MAX_EPOCH = 2**53
 """The greatest whole number that readers of JSON in all languages agree on; epochs begin at the clock's seconds."""
@@ -170,11 +176,32 @@ def _partition_key(text: str) -> str:
     return text
 
 
+class OtherVersionError(ValueError):
+    """Something is of a version of the protocol that is not understood here."""
+
+
+def check_protocol(version: int | None) -> int | None:
+    """Return `version` if what is written in it can be relied on here. None names none.
+
+    Raises `OtherVersionError`.
+    """
+    if version is None or abs(version - PROTOCOL) <= 1:
+        return version
+    raise OtherVersionError(
+        f"it is of version {version} of the protocol, and here versions {PROTOCOL - 1} to {PROTOCOL + 1} are "
+        "understood; first install a version of Muster between the two"
+    )
+
+
 class _Node(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
 
-class _AssignmentNode(_Node):
+class _Versioned(_Node):
+    protocol: Annotated[StrictInt | None, AfterValidator(check_protocol)] = None
+
+
+class _AssignmentNode(_Versioned):
     bootstrap_servers: Annotated[_Setting, Field(alias="bootstrap.servers")]
     group_id: Annotated[_Setting, Field(alias="group.id")]
     assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
@@ -183,7 +210,7 @@ class _AssignmentNode(_Node):
     topic_id: Annotated[StrictStr, Field(alias="topic.id", pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
 
 
-class _StateNode(_Node):
+class _StateNode(_Versioned):
     state: State
     to_start: Annotated[dict[_Id, list[_Partition]], Field(alias="toStart")]
     to_close: Annotated[dict[_Id, list[_Partition]], Field(alias="toClose")]
@@ -206,7 +233,7 @@ class _TopicStatus(_Node):
     offsets: Any = None
 
 
-class _Status(_Node):
+class _Status(_Versioned):
     consumer: _Id
     incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
     epochs: bool = False
@@ -220,6 +247,14 @@ class _Status(_Node):
     records: Any = None
     batches: Any = None
     last_batch: Any = None
+
+
+def _mistake(where: str, error: ValidationError, otherwise: str) -> WireError:
+    """What is wrong `where`: a version that is not understood here, or `otherwise`, with {} for the details."""
+    cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
+    if isinstance(cause, OtherVersionError):
+        return WireError(f"{where}: {cause}")
+    return WireError(f"{where} {otherwise.format(_explain(error))}")
 
 
 def _explain(error: ValidationError) -> str:
@@ -254,9 +289,11 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
     try:
         node = _AssignmentNode.model_validate_json(data)
     except ValidationError as error:
-        raise WireError(
-            f"ZooKeeper node {path} is not an assignment: {_explain(error)}; correct it, or delete the topic's "
-            "assignment and state nodes to have them planned again"
+        raise _mistake(
+            f"ZooKeeper node {path}",
+            error,
+            "is not an assignment: {}; correct it, or delete the topic's assignment and state nodes to have them "
+            "planned again",
         ) from error
     return TopicAssignment(
         bootstrap_servers=node.bootstrap_servers,
@@ -281,6 +318,7 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
             epoch=assignment.epoch,
             standbys={str(p): list(assignment.standbys[p]) for p in sorted(assignment.standbys)},
             topic_id=assignment.topic_id,
+            protocol=PROTOCOL,
         )
         .model_dump_json(by_alias=True, exclude=absent)
         .encode()
@@ -309,9 +347,10 @@ def parse_state(data: bytes, path: str) -> TopicState:
             missing={consumer: to_seconds(moment) for consumer, moment in node.missing.items()},
         )
     except ValidationError as error:
-        raise WireError(
-            f"ZooKeeper node {path} is not a topic state: {_explain(error)}; correct it, or delete it to have the "
-            "topic planned again"
+        raise _mistake(
+            f"ZooKeeper node {path}",
+            error,
+            "is not a topic state: {}; correct it, or delete it to have the topic planned again",
         ) from error
 
 
@@ -333,6 +372,7 @@ def format_state(state: TopicState) -> bytes:
         to_close={c: sorted(state.to_close[c]) for c in sorted(state.to_close)},
         epoch=state.epoch,
         reason=_writable(state.reason),
+        protocol=PROTOCOL,
     )
     text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing"})
     text["since"] = to_iso(state.since)
@@ -375,9 +415,10 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
     try:
         node = _Status.model_validate_json(data)
     except ValidationError as error:
-        raise WireError(
-            f"status answer of {source} is not understood: {_explain(error)}; check what listens there "
-            "(docs/protocol.md has what a consumer answers)"
+        raise _mistake(
+            f"status answer of {source}",
+            error,
+            "is not understood: {}; check what listens there (docs/protocol.md has what a consumer answers)",
         ) from error
     return ConsumerStatus(
         consumer=node.consumer,

@@ -3,6 +3,10 @@
 In base64 where the text goes through a shell on its way, as YARN's environment does.
 
 The environment rather than the command line, because it holds secrets and command lines are for all to see.
+
+Coordinator and consumer may be of neighbouring versions. What has its default is left out, so that an older consumer
+is only asked for what it does not know where that is wanted; and `MUSTER_PROTOCOL` says which version of the protocol
+the coordinator speaks.
 """
 
 from __future__ import annotations
@@ -20,10 +24,16 @@ from pydantic import (
     ValidationError,
 )
 
-from muster.core.wire import check_id
+from muster.core.wire import PROTOCOL, check_id, check_protocol
 from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
 
 VARIABLE = "MUSTER_CONSUMER"
+VERSION = "MUSTER_PROTOCOL"
+_UNKNOWN = "extra_forbidden"
+_NEWER = (
+    "this consumer's Muster does not know the setting; install the coordinator's version where consumers run, or "
+    "leave the setting out until then"
+)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -93,11 +103,17 @@ class ConsumerSettings(BaseModel):
         text = os.environ.get(VARIABLE)
         if not text:
             raise ValueError(f"environment variable {VARIABLE} is not set; the consumers DAG sets it")
+        version = os.environ.get(VERSION, "")
+        try:
+            check_protocol(int(version) if version.isdecimal() else None)
+        except ValueError as error:
+            raise ValueError(f"environment variable {VERSION}: {error}") from None
         try:
             return cls.model_validate_json(text if text.startswith("{") else b64decode(text, validate=True))
         except ValidationError as error:
             wrong = "; ".join(
-                f"{'.'.join(str(part)[:100] for part in item['loc'])}: {item['msg']}"
+                f"{'.'.join(str(part)[:100] for part in item['loc'])}: "
+                f"{_NEWER if item['type'] == _UNKNOWN else item['msg']}"
                 for item in error.errors(include_url=False, include_input=False)
             )
             raise ValueError(f"environment variable {VARIABLE}: {wrong}") from None
@@ -107,6 +123,6 @@ class ConsumerSettings(BaseModel):
             ) from None
 
     def to_environment(self, encoded: bool = False) -> dict[str, str]:
-        """The environment variable to start the consumer with, in base64 if `encoded`. Holds secrets in the clear."""
-        text = self.model_dump_json()
-        return {VARIABLE: b64encode(text.encode()).decode() if encoded else text}
+        """The variables to start it with, the settings in base64 if `encoded`. They hold secrets in the clear."""
+        text = self.model_dump_json(exclude_defaults=True)
+        return {VARIABLE: b64encode(text.encode()).decode() if encoded else text, VERSION: str(PROTOCOL)}

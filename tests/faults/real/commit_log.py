@@ -11,6 +11,7 @@ import struct
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -71,6 +72,14 @@ class CommitLog:
             middle = (low + high) // 2
             low, high = (low, middle) if commits[middle].offset > offset else (middle + 1, high)
         return commits[low].at if low < len(commits) else None
+
+    def longest_pause(self, since: float, until: float) -> float:
+        """The longest time within these, in seconds, for which a partition was not committed further."""
+        longest = 0.0
+        for commits in list(self._commits.values()):
+            moments = [since, *(commit.at for commit in commits if since <= commit.at < until), until]
+            longest = max(longest, *(later - earlier for earlier, later in pairwise(moments)))
+        return longest
 
     def went_back(self, since: float, until: float) -> int:
         """How many commits were accepted within these times that were lower than the one before of the same topic.

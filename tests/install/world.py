@@ -1,0 +1,284 @@
+"""Muster installed in another Airflow: a fresh environment, an empty AIRFLOW_HOME, a handler in its own package.
+
+Only ZooKeeper, Consul and Kafka are the checkout's; Airflow, the jobs and the command line come from the environment,
+and have nothing of the checkout on any path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from devstack.airflow import Airflow
+from devstack.airflow_api import AirflowApi
+from devstack.demo.arrivals import count_numbers
+from devstack.demo.cluster_view import ClusterView
+from devstack.guard import guard
+from devstack.leftovers import MARKER, end_all, end_consumers
+from devstack.wheel import make_environment
+from muster.settings.clusters import load_clusters
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.conftest import Eventually
+from tests.install.proof import Proof
+from tests.support.airflow_home import give_database
+from tests.support.number_producer import NumberProducer
+
+PARTITIONS = 6
+HANDLER_PROJECT = """
+[project]
+name = "numbers-store"
+version = "1"
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[tool.setuptools]
+py-modules = ["numbers_store"]
+"""
+HANDLER = '''
+"""Stores each batch as Parquet files."""
+import os
+import uuid
+
+FOLDER = f"{os.environ['NUMBERS']}/writer={uuid.uuid4()}"
+
+
+def process(batch_df, batch):
+    batch_df.write.mode("append").parquet(FOLDER)
+'''
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The checkout's, and an empty database of Airflow's."""
+
+    zookeeper: ZooKeeperSettings
+    consul: ConsulSettings
+    kafka: KafkaSettings
+    database: Path
+
+
+@dataclass
+class World:
+    """What the steps look at and act on. The cluster and its only topic have one `name`."""
+
+    installed: Installed
+    name: str
+    folder: Path
+    airflow: Airflow
+    api: AirflowApi
+    view: ClusterView
+    producer: NumberProducer
+    wait: Eventually
+
+    @property
+    def coordinator(self) -> str:
+        """The id of the coordinator's DAG."""
+        return f"muster_coordinator__{self.name}"
+
+    @property
+    def consumers(self) -> str:
+        """The id of the consumers' DAG."""
+        return f"muster_consumers__{self.name}"
+
+    @property
+    def data(self) -> Path:
+        """Where the handler writes."""
+        return self.folder / "data"
+
+    def until(self, condition: Callable[[], Any], timeout: float, what: str) -> None:
+        """Wait for a condition; a failure says how things stand."""
+        try:
+            self.wait(condition, timeout, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.view.describe(self.name)}") from error
+
+    def shared(self, *shares: int) -> bool:
+        """Whether the topic is Stable with these numbers of partitions."""
+        return self.view.stable(self.name) and sorted(self.view.shares(self.name).values()) == sorted(shares)
+
+    def flows(self) -> None:
+        """Whatever was produced by now arrives."""
+        produced = self.producer.produced
+        self.until(lambda: count_numbers(self.data).rows >= produced, 60, f"{produced} records arrive")
+
+    def muster(self, *arguments: str) -> str:
+        """Run the installed command and return what it prints."""
+        done = subprocess.run(
+            [self.installed.python.with_name("muster"), *arguments],
+            env=os.environ | self.airflow.environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def page(self, path: str) -> Any:
+        """What the dashboard's API answers to the person whom `api` is."""
+        login = {"username": "admin", "password": self.airflow.passwords()["admin"]}
+        with httpx.Client(base_url=self.airflow.url, timeout=60, trust_env=False) as client:
+            token = client.post("/auth/token", json=login).json()["access_token"]
+            answer = client.get(path, headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def task(self, number: int) -> tuple[str, dict[str, Any]]:
+        """The present run of the consumers' DAG, and the task of consumer `number` in it."""
+        run = str(self.api.runs(self.consumers, limit=1)[0]["dag_run_id"])
+        tasks = self.api.task_instances(self.consumers, run)
+        return run, next(task for task in tasks if task["map_index"] == number - 1)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The Python of a fresh environment with Airflow, and that of the consumers, which may have an older Spark."""
+
+    version: str
+    spark: str
+    python: Path
+    consumers: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What has Airflow submit consumers with the other Spark, if there is one."""
+        if self.consumers == self.python:
+            return {}
+        [home] = self.consumers.parents[1].glob("lib/python*/site-packages/pyspark")
+        path = os.pathsep.join(map(str, (self.python.parent, self.consumers.parent, os.environ["PATH"])))
+        return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(self.consumers), "PATH": path}
+
+
+@contextmanager
+def environment_of(version: str, python: Path, wheel: Path, spark: str = "") -> Iterator[Installed]:
+    """A fresh environment, outside pytest's folders, which keep the last ones: it is large.
+
+    With a version of Spark, consumers have an environment of their own, because Airflow's provider of Spark wants a
+    newer one beside it.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"muster-installed-{version}-") as folder:
+        handler = Path(folder, "handler")
+        handler.mkdir()
+        (handler / "pyproject.toml").write_text(HANDLER_PROJECT)
+        (handler / "numbers_store.py").write_text(HANDLER)
+        made = make_environment(Path(folder, "env"), python, f"{wheel}[airflow,spark]", handler)
+        consumers = made
+        if spark:
+            wanted = (f"pyspark=={spark}", "py4j==0.10.9.7", "pandas", "pyarrow")
+            consumers = make_environment(Path(folder, "env-of-consumers"), python, wheel, handler, *wanted)
+        ask = [consumers, "-c", "import pyspark; print(pyspark.__version__)"]
+        found = subprocess.run(
+            ask, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ""}
+        )
+        yield Installed(version, found.stdout.strip(), made, consumers)
+
+
+@contextmanager
+def airflow_of(
+    installed: Installed, name: str, servers: Servers, folder: Path, wait: Eventually
+) -> Iterator[World]:
+    """An Airflow that runs in a fresh environment, with records for cluster `name`."""
+    python = installed.python
+    home = folder / "airflow-home"
+    init = [python.with_name("muster"), "init", home]
+    subprocess.run(init, env=os.environ | {"PYTHONPATH": ""}, cwd=folder, check=True, timeout=60)
+    settings = home / "clusters.d" / "example.yaml"
+    text = settings.read_text().replace("example", name).replace("my_package.my_module", "numbers_store")
+    text = text.replace("# spark_conf: {spark.driver.memory: 1g}", "spark_conf: {spark.driver.memory: 512m}")
+    settings.write_text(text)
+    environment = {
+        MARKER: str(folder),
+        "NUMBERS": str(folder / "data"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        **connections(servers),
+        **installed.variables,
+    }
+    airflow = Airflow(
+        folder / "airflow", extra_environment=environment, home=home, guarded=True, python=python
+    )
+    give_database(airflow, servers.database)
+    guard.watch_marker(MARKER, str(folder))
+    admin = AdminClient(dict(servers.kafka.config))
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    try:
+        airflow.start()
+        with (
+            AirflowApi(airflow.url, "admin", airflow.passwords()["admin"]) as api,
+            ClusterView(
+                load_clusters(settings)[name], servers.zookeeper, servers.consul, servers.kafka
+            ) as view,
+        ):
+            producer = NumberProducer(servers.kafka.bootstrap_servers, name)
+            try:
+                yield World(installed, name, folder, airflow, api, view, producer, wait)
+            finally:
+                producer.stop()
+    finally:
+        airflow.stop()
+        end_consumers(folder, 20)
+        end_all(folder)
+
+
+def connections(servers: Servers) -> dict[str, str]:
+    """Airflow's, as environment variables."""
+    found = {
+        "kafka": {"conn_type": "kafka", "extra": servers.kafka.config},
+        "zookeeper": {"conn_type": "zookeeper", "host": servers.zookeeper.hosts},
+        "consul": {"conn_type": "consul", "host": servers.consul.host, "port": servers.consul.port},
+        "spark": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
+    }
+    return {f"AIRFLOW_CONN_MUSTER_{name.upper()}": json.dumps(each) for name, each in found.items()}
+
+
+def begins(world: World) -> None:
+    """Its DAGs are there, and both consumers come up."""
+    for dag in (world.consumers, world.coordinator):
+        world.until(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
+        world.api.set_paused(dag, False)
+    world.until(lambda: world.shared(3, 3), 240, "both consumers share the partitions")
+    world.flows()
+
+
+def all_arrived(world: World) -> Proof:
+    """Every record that was produced until now, and what came of it."""
+    produced = world.producer.stop()
+    world.until(lambda: count_numbers(world.data).rows == produced, 60, "every record arrives")
+    found = count_numbers(world.data)
+    installed = world.installed
+    return Proof(installed.version, installed.spark, produced, found.rows, found.records - found.rows)
+
+
+def leaves_and_returns(world: World, number: int = 2) -> None:
+    """One consumer is stopped in order from its task, and comes back when that is cleared."""
+    world.until(lambda: world.task(number)[1]["state"] == "deferred", 60, "its task is deferred")
+    run, task = world.task(number)
+    world.api.mark(world.consumers, run, task["task_id"], number - 1, "failed")
+    world.until(lambda: world.shared(PARTITIONS), 90, "the other one has all")
+    world.flows()
+    world.api.clear(world.consumers, run, task["task_id"], number - 1)
+    world.until(lambda: world.shared(3, 3), 120, "both share again")
+    world.flows()
+
+
+def is_isolated_and_restored(world: World) -> None:
+    """By the command line, and by a DAG with a form."""
+    consumer = f"{world.name}-1"
+    world.muster("isolate", "--cluster", world.name, consumer, "--reason", "its disk is failing")
+    world.until(lambda: world.shared(PARTITIONS), 60, "the other one has all")
+    world.flows()
+    form = {"cluster": world.name, "consumer": consumer, "reason": "a new disk"}
+    run = world.api.trigger("muster_restore", form)
+    world.until(lambda: world.api.run_state("muster_restore", run) == "success", 60, "muster_restore")
+    world.until(lambda: world.shared(3, 3), 60, "both share again")
