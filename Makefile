@@ -10,6 +10,9 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CELERY_STAMP := $(VENV)/.installed-celery
+# The docs site has an environment of its own, so that the main one has only what Muster is run and tested with.
+DOCS_VENV := .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.installed
 # The Spark connector, which Maven builds and tests.
 CONNECTOR := include/muster/consumer/muster-connector.jar
 # The Python to make the environment with. The lock file is for 3.11.
@@ -29,7 +32,7 @@ LONG ?=
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
 .PHONY: help env wheel fetch up down status demo test test-celery test-faults test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
-  bench-airflow-share bench-many-clusters bench picture screenshots check \
+  bench-airflow-share bench-many-clusters bench picture screenshots docs check \
   quick format lock clean
 
 help: ## List the targets
@@ -53,8 +56,10 @@ $(STAMP): requirements.txt pyproject.toml
 	  $(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
 	@# Copies rather than links, which work wherever uv's cache is.
 	@# Compiled once here, because every process would do it again where Python may not write bytecode.
-	@echo "Installing requirements.txt"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 $(VENV)/bin/uv pip sync --quiet --require-hashes requirements.txt
+	@echo "Installing requirements.txt in $(VENV): the first time some 600 MB to download, 1.5 GB on the disk, a few minutes"
+	@# With its progress, and without its list of 200 packages.
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 $(VENV)/bin/uv pip sync --require-hashes requirements.txt \
+	  2> >(grep --line-buffered -vE '^ [-+~] ' >&2)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
@@ -134,7 +139,17 @@ picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what t
 screenshots: fetch ## Make docs/images anew: the dashboard on a real stack, in Chromium (root installs it on Debian)
 	@$(PYTHON) -m docs.pictures.dashboard
 
-check: env ## Formatter, linter, strict types, layers and the quick tests
+$(DOCS_STAMP): $(STAMP) requirements-docs.txt
+	@echo "Installing requirements-docs.txt in $(DOCS_VENV)"
+	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(PYTHON) $(DOCS_VENV)
+	@VIRTUAL_ENV=$(CURDIR)/$(DOCS_VENV) UV_LINK_MODE=copy $(VENV)/bin/uv pip sync --quiet --require-hashes requirements-docs.txt
+	@touch $(DOCS_STAMP)
+
+docs: env $(DOCS_STAMP) ## Build the docs site in artifacts/site; a broken link or a page that is in no menu fails it
+	@# Without --quiet, which would keep mkdocs from counting warnings.
+	PATH=$(CURDIR)/$(DOCS_VENV)/bin:$$PATH NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+check: env docs ## Formatter, linter, strict types, layers, the docs site and the quick tests
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -153,8 +168,10 @@ lock: env ## Pin what requirements.in asks for in requirements.txt, with hashes 
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 	  $$(grep -oE '^[a-z0-9][a-z0-9._-]*' requirements.txt | sed 's/^/--no-emit-package /') \
 	  --output-file requirements-celery.txt requirements-celery.in
+	$(VENV)/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements-docs.txt requirements-docs.in
 
 clean: ## Stop everything, and remove the stack's data, the environment and all that tools have left
 	@if [ -x $(PYTHON) ] && [ -d .devstack ]; then $(PYTHON) -m devstack down; fi
-	rm -rf .devstack $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis include/*.egg-info logs spark-warehouse
+	rm -rf .devstack $(VENV) $(DOCS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis include/*.egg-info logs spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

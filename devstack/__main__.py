@@ -9,7 +9,6 @@ import click
 from rich.table import Table
 
 from devstack.errors import DevstackError
-from devstack.leftovers import MARKER
 from devstack.progress import console, say
 from devstack.stack import Stack, stacks
 
@@ -54,13 +53,13 @@ def down(grace: float) -> None:
 
 @main.command()
 def status() -> None:
-    """Show what runs and where. Exit code 1 if something does not."""
-    good = _show(Stack())
-    for folder in stacks()[1:]:
-        other = Stack(folder)
-        if any(server.running for server in other.servers().values()):
-            say(f"\nAnother stack, in {folder}:")
-            _show(other)
+    """Show what runs and where: the stack of `make up`, the demo's, or both. Exit code 1 if something is down."""
+    known = [Stack(folder) for folder in stacks()]
+    shown = [stack for stack in known if stack.running] or known[:1]
+    good = True
+    for stack in shown:
+        say(f"Stack in {stack.folder}:")
+        good = _show(stack) and good
     if not good:
         sys.exit(1)
 
@@ -77,9 +76,8 @@ def env() -> None:
     stack = Stack()
     if not stack.airflow.api.running:
         raise DevstackError("the stack does not run, so its ports are not settled; start it with 'make up'")
-    for key, value in stack.environment().items():
-        if key != MARKER:  # the shell itself is not part of the stack, and must outlive it
-            click.echo(f"export {key}={shlex.quote(value)}")
+    for key, value in stack.for_shells().items():
+        click.echo(f"export {key}={shlex.quote(value)}")
 
 
 def _show(stack: Stack) -> bool:
@@ -98,7 +96,8 @@ def _show(stack: Stack) -> bool:
     console.print(table)
     if stack.airflow.api.running:
         logins = ", ".join(f"{user} / {password}" for user, password in stack.airflow.passwords().items())
-        say(f"Airflow: {stack.airflow.url}  login: {logins}")
+        say(f"Dashboard: {stack.airflow.dashboard}  login: {logins}")
+        say(f"Airflow: {stack.airflow.url}")
     if stack.consul.running:
         say(f"Consul:  http://{stack.consul.address}/ui")
     return good

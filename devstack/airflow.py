@@ -216,6 +216,11 @@ class Airflow:
         """Where the UI is, without a slash at the end."""
         return f"http://{self.api.address}"
 
+    @property
+    def dashboard(self) -> str:
+        """Where Muster's page is, within Airflow's, which asks for the login first."""
+        return f"{self.url}/plugin/muster"
+
     def passwords(self) -> dict[str, str]:
         """User name to password; empty before the first start."""
         if not self._passwords_file.exists():

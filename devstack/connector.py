@@ -6,12 +6,11 @@ import filecmp
 import hashlib
 import os
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
 from devstack.cache import cache_dir, locked, tool
-from devstack.errors import DevstackError
+from devstack.command import maven_note, run_to_end
 from devstack.progress import step
 from muster.consumer.connector import JAR
 
@@ -64,25 +63,21 @@ def build_connector(folder: Path) -> Path:
         copy = partial / path.relative_to(_PROJECT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    with step("Building and testing the Spark connector") as progress:
-        result = subprocess.run(  # noqa: S603  our own pom.xml
+    built = partial / "target" / JAR.name
+    with step("Building and testing the Spark connector (one or two minutes, once)") as progress:
+        run_to_end(
             [
                 mvn,
                 "--batch-mode",
-                "--no-transfer-progress",
                 f"--file={partial / 'pom.xml'}",
                 f"-Dmaven.repo.local={cache_dir() / 'm2'}",
                 "package",
             ],
-            capture_output=True,
-            text=True,
-            check=False,
+            f"Maven could not build the Spark connector in {_PROJECT}",
+            note=maven_note(progress.note),
+            lines=60,
             cwd=partial,
         )
-        built = partial / "target" / JAR.name
-        if result.returncode != 0 or not built.is_file():
-            end = "\n".join((result.stdout + result.stderr).splitlines()[-60:])
-            raise DevstackError(f"Maven could not build the Spark connector in {_PROJECT}. It said:\n{end}")
         folder.mkdir(parents=True, exist_ok=True)
         built.replace(folder / JAR.name)
         progress.result = f"{(folder / JAR.name).stat().st_size / 2**20:.0f} MB"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from devstack.cache import cache_dir, locked, tool
-from devstack.errors import DevstackError
+from devstack.command import maven_note, run_to_end
 from devstack.progress import step
 
 _POM = Path(__file__).with_name("pom.xml")
@@ -46,27 +45,20 @@ def _fetch(server: str, folder: Path) -> None:
     )
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    with step(f"Fetching the jars of {server} from Maven Central") as progress:
-        result = subprocess.run(  # noqa: S603  our own pom.xml
+    with step(f"Fetching the jars of {server} from Maven Central (once)") as progress:
+        run_to_end(
             [
                 mvn,
                 "--batch-mode",
-                "--quiet",
                 f"--file={_POM}",
                 f"--activate-profiles={server}",
                 f"-Dmaven.repo.local={cache_dir() / 'm2'}",
                 "dependency:copy-dependencies",
                 f"-DoutputDirectory={partial}",
             ],
-            capture_output=True,
-            text=True,
-            check=False,
+            f"Maven could not fetch the jars of {server}; check the network and Maven's settings",
+            note=maven_note(progress.note),
             cwd=cache_dir(),
         )
-        if result.returncode != 0 or not partial.is_dir():
-            end = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
-            raise DevstackError(
-                f"Maven could not fetch the jars of {server}; check the network and Maven's settings. It said:\n{end}"
-            )
         progress.result = f"{sum(1 for _ in partial.glob('*.jar'))} jars"
     partial.replace(folder)

@@ -21,8 +21,10 @@ from devstack.kafka import Kafka
 from devstack.leftovers import MARKER, end_all, end_consumers, processes_of
 from devstack.process import ServerProcess
 from devstack.progress import say, step
+from devstack.secret import write_secret
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
+from muster.cli.local_stack import FILE
 
 GRACEFUL = 60.0
 """Seconds that consumers get at `down` to close their partitions."""
@@ -113,6 +115,15 @@ class Stack:
         }
         return self.airflow.environment()
 
+    def for_shells(self) -> dict[str, str]:
+        """The `environment` without the mark of the stack's processes: a shell must outlive them."""
+        return {key: value for key, value in self.environment().items() if key != MARKER}
+
+    @property
+    def running(self) -> bool:
+        """Whether any of its servers runs."""
+        return any(server.running for server in self.servers().values())
+
     def fetch(self) -> None:
         """Get the software that is not Python into the cache. Raises `DevstackError` naming what is missing."""
         java()
@@ -142,6 +153,8 @@ class Stack:
                     for one in waiting:
                         one.result()
                 self._start_airflow()
+                # By this file the command `muster` finds the stack, if it is given in the checkout.
+                write_secret(self.folder / FILE, json.dumps(self.for_shells(), indent=2))
             finally:
                 self._save(_digest(environment))
 
@@ -152,6 +165,7 @@ class Stack:
         whatever else belongs to the stack is ended as well, with or without a state file.
         """
         with self._locked():
+            (self.folder / FILE).unlink(missing_ok=True)
             for component in self.airflow.stopped_first:
                 self._stop(component)
             if processes_of(self.folder, consumers_only=True):

@@ -22,6 +22,8 @@ from devstack.airflow_api import AirflowApi, wait_for
 from devstack.demo.arrivals import count_arrivals
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import ROWS, FlightsProducer, read_flights
+from devstack.demo.flow import RATE, start_flow
+from devstack.demo.needs import needs
 from devstack.demo.report import Rebalance, Verdict, rebalances_of
 from devstack.errors import DevstackError
 from devstack.progress import Step, console, say, step
@@ -149,7 +151,7 @@ def run(stack: Stack) -> Verdict:
     os.environ.update(stack.environment())
     login = stack.airflow.passwords()["admin"]
     cluster = load_clusters()[CLUSTER]
-    say(f"Airflow's pages: {stack.airflow.url}  login: admin / {login}")
+    say(f"Dashboard: {stack.airflow.dashboard}  login: admin / {login}")
     with (
         AirflowApi(stack.airflow.url, "admin", login) as api,
         ClusterView(
@@ -173,6 +175,8 @@ def run(stack: Stack) -> Verdict:
 @click.option("--folder", type=click.Path(path_type=Path), default=ROOT / ".devstack" / "demo")
 def main(keep: bool, folder: Path) -> None:
     """Run the demo from a clean slate in FOLDER. Exit code 0 only if nothing is missing or was read twice."""
+    for line in needs(folder):
+        say(line)
     stack = Stack(folder)
     stack.down()
     if folder.exists():
@@ -189,11 +193,11 @@ def main(keep: bool, folder: Path) -> None:
     if verdict is None:
         sys.exit(1)
     if keep:
+        start_flow(stack.folder, stack.kafka.address, TOPIC)
         login = stack.airflow.passwords()["admin"]
-        say(f"Everything stays up. Airflow: {stack.airflow.url}  login: admin / {login}")
-        say(
-            "Look at the grid of muster_coordinator__flights and at the Assets page. 'make down' ends it all."
-        )
+        say(f"Everything stays up, and {RATE:g} flights a second go on flowing, until 'make down'.")
+        say(f"Dashboard: {stack.airflow.dashboard}  login: admin / {login}")
+        say("In this folder: .venv/bin/muster status, make status")
     say(verdict.last_line)
     sys.exit(0 if verdict.good else 1)
 

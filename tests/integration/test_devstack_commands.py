@@ -1,4 +1,4 @@
-"""`make up`, `make status` and `make down`, as commands that end while the servers go on."""
+"""`make up`, `make status`, `make down`: commands that end while the servers go on. `muster` finds the stack."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ import pytest
 from devstack.guard import guard
 from devstack.leftovers import MARKER, processes_of
 from devstack.ports import is_free
+from devstack.stack import Stack
+from muster.cli.local_stack import FILE, FOLDER
 from muster.settings.consumer import VARIABLE as CONSUMER
 from tests.conftest import Eventually
 
@@ -62,8 +64,24 @@ class Commands:
         assert process.returncode == code, output
         return output
 
+    def muster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Give `muster` in the folder that has `.devstack`, with nothing of an Airflow in the environment."""
+        shell = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "MUSTER"))}
+        return subprocess.run(
+            [sys.executable, "-m", "muster.cli", *arguments],
+            env={**shell, "PYTHONPATH": PYTHONPATH},
+            cwd=self.folder.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
     def servers(self) -> dict[str, dict[str, object]]:
         return dict(json.loads((self.folder / "state.json").read_text())["servers"])
+
+    def airflow_port(self) -> object:
+        return dict(self.servers()["airflow-api-server"]["ports"])["http"]  # type: ignore[call-overload]
 
     def pids(self) -> dict[str, int]:
         return {key: int(str(entry["pid"])) for key, entry in self.servers().items() if entry["pid"]}
@@ -74,7 +92,7 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Iterator[Commands]:
-    folder = (tmp_path / "stack").resolve()
+    folder = (tmp_path / FOLDER).resolve()
     guard.watch_marker(MARKER, str(folder))
     commands = Commands(folder)
     yield commands
@@ -89,6 +107,12 @@ def test_up_heals_and_down_leaves_nothing(commands: Commands, tmp_path: Path, ev
     assert len(pids) == 7
     status = commands.run("status")
     assert status.count("healthy") == 7 and "admin / " in status
+    assert f"Dashboard: http://127.0.0.1:{commands.airflow_port()}/plugin/muster" in status
+
+    found = commands.muster("status")
+    assert found.returncode == 0, found.stderr
+    assert f"Local stack in {commands.folder}" in found.stderr
+    assert found.stdout.splitlines()[-1].startswith("status: cluster flights, 0 of 0 topics Stable, 0 live")
 
     assert "starting" not in commands.run("up"), "a second 'up' starts nothing"
     assert commands.pids() == pids
@@ -118,6 +142,18 @@ def test_up_heals_and_down_leaves_nothing(commands: Commands, tmp_path: Path, ev
     assert not any(psutil.pid_exists(pid) and _alive(pid) for pid in {*pids.values(), *healed.values()})
     assert all(is_free(port) for port in ports)
     assert commands.run("status", code=1).count("down") == 7
+    assert not (commands.folder / FILE).exists(), "'muster' finds no stack any more"
+
+
+@pytest.mark.stack
+def test_status_shows_the_stack_that_runs(commands: Commands, eventually: Eventually) -> None:
+    assert commands.run("status", code=1).count("down") == 7
+    demo = Stack(commands.folder / "demo", guarded=True)
+    demo.zookeeper.start()
+    demo._save()
+    shown = commands.run("status", code=1)
+    assert shown.startswith(f"Stack in {demo.folder}:") and shown.count("Stack in") == 1
+    assert shown.count("healthy") == 1 and shown.count("down") == 6
 
 
 @pytest.mark.stack

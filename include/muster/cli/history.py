@@ -39,7 +39,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 
 @click.command()
-@click.option("--cluster", required=True, help="As in clusters.yaml.")
+@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
 @click.option("--since", callback=_seconds, help="Only what happened in the last 30m, 2h, ...")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many events."
@@ -48,7 +48,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | N
 @click.option("--json", "as_text", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(
-    opener: Opener, cluster: str, since: float | None, limit: int, topic: str | None, as_text: bool
+    opener: Opener, cluster: str | None, since: float | None, limit: int, topic: str | None, as_text: bool
 ) -> None:
     """Show what was rebalanced, when, how long each phase took, what moved and why; and who pulled which lever.
 
@@ -57,18 +57,21 @@ def history(
     now = time.time()
     start = 0.0 if since is None else now - since
     with explained():
-        settings = load_clusters()[cluster]
+        settings = load_clusters().chosen(cluster)
         with opener(settings) as sources:
             found = _read(sources, now, start, limit, topic)
     if as_text:
-        click.echo(json.dumps({"cluster": cluster, "events": [_plain(event) for event in found]}, indent=2))
+        click.echo(
+            json.dumps({"cluster": settings.name, "events": [_plain(event) for event in found]}, indent=2)
+        )
         return
     out = console()
     for event in found:
         for line in _lines(event):
             out.print(line, soft_wrap=True)
     out.print(
-        f"history: cluster {cluster}, {len(found)} event(s)" + ("" if found else "; nothing is recorded")
+        f"history: cluster {settings.name}, {len(found)} event(s)"
+        + ("" if found else "; nothing is recorded")
     )
 
 

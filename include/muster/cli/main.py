@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import click
 
@@ -10,6 +11,7 @@ from muster.cli.commands import CLICK_COMMANDS
 from muster.cli.doctor import doctor
 from muster.cli.history import history
 from muster.cli.init import init
+from muster.cli.local_stack import local_stack
 from muster.cli.plan import plan
 from muster.cli.status import status
 from muster.cluster.sources import open_sources
@@ -22,13 +24,14 @@ def main(context: click.Context) -> None:
     """See and steer who reads which Kafka partition.
 
     Clusters come from clusters.d (MUSTER_CLUSTERS names another file or folder), connections from AIRFLOW_CONN_...
-    variables or Airflow itself; docs/cli.md has the details.
+    variables or Airflow itself; in a checkout, from the local stack that runs. docs/cli.md has the details.
     """
     # Clients log each attempt to connect, and the reader each server that fails: both are in the command's own error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for client in ("kazoo", "httpx", "urllib3", "muster.librdkafka"):
         logging.getLogger(client).setLevel(logging.CRITICAL)
     logging.getLogger("muster.cluster").setLevel(logging.ERROR)
+    context.with_resource(local_stack(Path.cwd()))
     context.obj = context.obj or open_sources
 
 

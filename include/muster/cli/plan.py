@@ -22,7 +22,7 @@ from muster.settings.clusters import AssignorSettings
 
 
 @click.command()
-@click.option("--cluster", required=True, help="As in clusters.yaml.")
+@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
 @click.option("--assignor", help="Plan with this one, by name or dotted path, instead of the cluster's own.")
 @click.option(
     "--assignor-option",
@@ -51,7 +51,7 @@ from muster.settings.clusters import AssignorSettings
 @click.pass_obj
 def plan(
     opener: Opener,
-    cluster: str,
+    cluster: str | None,
     assignor: str | None,
     assignor_options: Sequence[tuple[str, Any]],
     without: Sequence[str],

@@ -29,14 +29,14 @@ _PLACES = (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS)
 
 
 @click.command()
-@click.option("--cluster", required=True, help="As in clusters.yaml.")
+@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
 @click.option(
     "--check", is_flag=True, help="End with exit code 5 unless all topics are Stable and all is well."
 )
 @click.option("--all", "everything", is_flag=True, help="Show lists in full.")
 @click.option("--json", "as_text", is_flag=True, help="Print JSON, always in full.")
 @click.pass_obj
-def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text: bool) -> None:
+def status(opener: Opener, cluster: str | None, check: bool, everything: bool, as_text: bool) -> None:
     """Show how topics and consumers stand, and who holds up what. Changes nothing.
 
     Exit codes: 0 shown, 2 unknown cluster or unusable settings, 3 ZooKeeper or Consul out of reach, 5 with --check if
@@ -54,11 +54,11 @@ def status(opener: Opener, cluster: str, check: bool, everything: bool, as_text:
 
 @contextmanager
 def read_cluster(
-    opener: Opener, cluster: str, places: Sequence[Place]
+    opener: Opener, cluster: str | None, places: Sequence[Place]
 ) -> Iterator[tuple[Sources, ClusterState]]:
     """Read a cluster's `places`; its servers stay open for the block. ZooKeeper and Consul have to answer."""
     with explained():
-        settings = load_clusters()[cluster]
+        settings = load_clusters().chosen(cluster)
         with opener(settings) as sources:
             reading = read_once(settings, sources, places)
             for needed in (reading.zookeeper, reading.consul):

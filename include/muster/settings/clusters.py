@@ -86,6 +86,15 @@ class Clusters:
         wrong = "".join(f"; {self.errors[file]}" for file in self.unread)
         raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}{wrong}")
 
+    def chosen(self, name: str | None) -> ClusterSettings:
+        """Return the cluster `name`, or without a name the only one there is. Raises `SettingsError`."""
+        known = sorted({*self.clusters, *self.errors} - set(self.unread))
+        if name is None and len(known) != 1:
+            raise SettingsError(
+                f"{self.path}: name a cluster with --cluster; there are: {', '.join(known) or 'none'}"
+            )
+        return self[known[0] if name is None else name]
+
     def keep(self) -> None:
         """Keep the settings of these clusters, for them to go on with after a mistake."""
         keep_correct(self.path, self.clusters, self.files)
