@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from devstack.connector import connector_jar
 from devstack.consul import Consul
@@ -103,16 +104,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def scope_of(nodeid: str) -> str:
-    """Return what a test shares its process with: the heavy ones with each other, the others with their file."""
-    return "heavy" if nodeid.startswith(HEAVY) else nodeid.partition("::")[0]
+    """Return what a test shares its process with: its part of `HEAVY`, or its file."""
+    return next((part for part in HEAVY if nodeid.startswith(part)), nodeid.partition("::")[0])
 
 
 class InTurn(LoadScopeScheduling):
-    """Has one process take all `HEAVY` tests, one after the other: two such stacks at once keep a small machine so
-    busy that neither gets on. The others go file by file to the process that is free."""
+    """Has one process at a time take `HEAVY` tests: two such stacks at once keep a small machine so busy that neither
+    gets on. The others go file by file to the process that is free. At the end, when only heavy ones are left, the
+    processes share those."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        others = [units for other, units in self.assigned_work.items() if other is not node]
+        under_way = {scope for units in others for scope, tests in units.items() if not all(tests.values())}
+        elsewhere = not under_way.isdisjoint(HEAVY)
+        wanted = next((scope for scope in self.workqueue if (scope in HEAVY) != elsewhere), None)
+        if wanted is not None:
+            self.workqueue.move_to_end(wanted, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> InTurn:
