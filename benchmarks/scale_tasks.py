@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import Ping
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, ConsumersReport, PartitionsReport, PlanReport
-from muster.settings.clusters import ClusterSettings, ConsumersSettings, TopicsSettings
+from muster.settings.cluster_settings import ClusterSettings, ConsumersSettings, TopicsSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 TASKS = ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state")

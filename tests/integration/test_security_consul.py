@@ -20,7 +20,7 @@ from muster.doctor.consul import consul_answers
 from muster.doctor.findings import Part
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.secured import CLUSTER, SERVICE, TOPIC, ConsulTokens, connection, example

@@ -19,7 +19,7 @@ from muster.core.model import Consumer, ConsumerStatus
 from muster.edges.consul import ConsulCluster
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.support.consumer_settings import consumer_settings

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, get_current_context
 
 from muster.airflow.alerts import alerts
 from muster.airflow.waiting import ComputeAssignment
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 _MARGIN = timedelta(minutes=2)
 """What a task may take on top of its own waiting, before it is stopped as hung."""

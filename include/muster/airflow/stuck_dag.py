@@ -28,7 +28,8 @@ from muster.airflow.command_dags import EVENTS, carry_out_in_run
 from muster.airflow.coordinator_dag import stuck
 from muster.commands.command import Actor, CommandError
 from muster.commands.table import COMMANDS
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 LOOK = 5.0
 """Seconds between two looks at whether the consumer still holds things up."""

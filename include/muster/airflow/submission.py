@@ -36,7 +36,7 @@ from pydantic import TypeAdapter, ValidationError
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.processes import ProcessRef, this_host
 from muster.consumer import job
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 

@@ -21,7 +21,7 @@ from muster.edges.consul_api import address
 from muster.edges.kafka import KafkaError, PartitionError, TopicGroups
 from muster.edges.status import StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import CONNECTIONS, Connections
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from muster.doctor.kafka import BROKERS, GROUP, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges.consul_jobs import GENERATIONS, STOP
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import ConnectionSettingsError
 

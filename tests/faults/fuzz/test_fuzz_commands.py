@@ -32,7 +32,8 @@ from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
-from muster.settings.clusters import ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
 from tests.faults.fuzz.malformed import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
