@@ -2,8 +2,8 @@
 
 The scheduler (or a Celery worker) forks the process of each task, and the DAG processor one for each DAG file, again
 and again. What they have loaded by then, none of these processes has to load; docs/airflow-share.md says what that
-saves. Modules, and what clusters.yaml holds: what has connections or threads must not be there before a fork. A
-change of these modules is seen when Airflow's processes start again, one of clusters.yaml at once.
+saves. Modules, and what the settings hold: what has connections or threads must not be there before a fork. A
+change of these modules is seen when Airflow's processes start again, of the settings at once.
 """
 
 from __future__ import annotations

@@ -466,7 +466,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     assert "planned with assignor range by dag_test since " in again.log
     assert site.owners() == ALL_ONE
     assert site.command("assignor", assignor="sticky", options={"no": 1}).state == "failed"
-    assert site.command("assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
+    assert site.command("assignor", assignor="(as in the settings)", options={}).state == "success"
     assert site.discovery.overrides.decisions().assignor is None
     assert site.command("rebalance").state == "success"
     asked = site.coordinate()

@@ -18,14 +18,15 @@ from muster.airflow.run_notes import OURS, leave_note
 from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief
 from muster.commands.table import COMMANDS
 from muster.core.assignors import BUILT_IN
-from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, load_clusters
 
 log = logging.getLogger(__name__)
 
 EVENTS = AssetAlias(name="muster_levers", group="muster")
 """The outlet of a task that carries a command out."""
 
-FROM_FILE = "(as in clusters.yaml)"
+FROM_FILE = "(as in the settings)"
 """The choice of an assignor that takes an earlier one back."""
 BY_NAME, BY_PATTERN = "name", "pattern"
 
@@ -98,7 +99,7 @@ def form(command: Command, clusters: Clusters) -> dict[str, Param]:
     names = sorted(clusters.clusters)
     only: dict[str, Any] = {"default": names[0]} if len(names) == 1 else {}
     enum = names or ["(none)"]
-    cluster = Param(type="string", enum=enum, title="Cluster", description="As in clusters.yaml", **only)
+    cluster = Param(type="string", enum=enum, title="Cluster", description="As in the settings", **only)
     fields = {name: param for each in command.fields for name, param in _params(each, clusters).items()}
     reason = Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
     return {"cluster": cluster, **fields, "reason": reason}
@@ -119,7 +120,7 @@ def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
         case Kind.ASSIGNOR:
-            options = 'Of the assignor, such as {"budget": 10}; docs/assignors.md has them'
+            options = 'Of the assignor, such as {"budget": 10}'
             return {
                 each.name: Param(FROM_FILE, minLength=1, examples=[FROM_FILE, *sorted(BUILT_IN)], **texts),
                 "options": Param({}, type="object", title="Options", description=options),

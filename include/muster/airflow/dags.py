@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from airflow.sdk import DAG, get_parsing_context
 
 from muster.airflow.run_notes import OURS
-from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 
 
 def muster_dags() -> dict[str, DAG]:
@@ -40,8 +41,8 @@ def check_settings() -> None:
 
     This belongs in a DAG file of its own: a file that Airflow cannot import has its DAGs taken out of the schedule.
     """
-    if errors := load_clusters().errors:
-        raise SettingsError("\n".join(errors.values()))
+    if mistakes := load_clusters().mistakes:
+        raise SettingsError("\n".join(mistakes))
 
 
 def _dags(clusters: Clusters, only: str | None) -> Iterator[DAG]:

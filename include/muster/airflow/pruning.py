@@ -23,7 +23,8 @@ import httpx
 from airflow.sdk.bases.hook import BaseHook
 
 from muster.airflow.run_notes import OURS
-from muster.settings.clusters import Clusters, RetentionSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import RetentionSettings
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,9 @@ class RestError(RuntimeError):
 def retention(clusters: Clusters) -> RetentionSettings:
     """What is to be kept. Raises `SettingsError` if the entry is wrong: then nothing is deleted."""
     if clusters.retention is None:
-        wrong = [text for key, text in clusters.errors.items() if key in {"retention", *clusters.unread}]
-        raise SettingsError(f"{'; '.join(wrong)}; nothing is deleted until that is put right")
+        raise SettingsError(
+            f"{'; '.join(clusters.general.values())}; nothing is deleted until that is put right"
+        )
     return clusters.retention
 
 

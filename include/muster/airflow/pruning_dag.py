@@ -13,7 +13,7 @@ PRUNING = "muster_pruning"
 _DOC = """
 ### Pruning
 
-A coordinator runs every few seconds, so its runs have to go some day. `retention` in `clusters.yaml` says when: by
+A coordinator runs every few seconds, so its runs have to go some day. `retention` in the settings says when: by
 default ticks (runs that did nothing) after a day, failures after a week, rebalances and whatever people did after 90
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 

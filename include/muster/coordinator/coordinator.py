@@ -37,7 +37,7 @@ from muster.core.subscription import Subscription
 from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Coordinator:
     """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing more is written, and what is
-    assigned stays assigned. Without an `assignor` it is that of clusters.yaml, or of an override.
+    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override.
     """
 
     cluster: ClusterSettings
@@ -298,7 +298,7 @@ class Coordinator:
         return any(each.consumer == consumer for found in waiting for each in found)
 
     def subscription(self, overrides: Overrides) -> Subscription:
-        """The topics that the cluster reads: by clusters.yaml, and by overrides."""
+        """The topics that the cluster reads: by the settings, and by overrides."""
         return self.cluster.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
 
     def _view(self) -> View:
@@ -357,7 +357,7 @@ class Coordinator:
         )
 
     def _assignor(self, overrides: Overrides) -> Assignor:
-        """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
+        """The assignor that a person chose, else that of the settings. Raises `AssignorError` without it."""
         choice = overrides.assignor
         if choice is None and not overrides.assignor_error and self.assignor is not None:
             return self.assignor

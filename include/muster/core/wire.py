@@ -376,8 +376,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         node = _Status.model_validate_json(data)
     except ValidationError as error:
         raise WireError(
-            f"status answer of {source} is not understood: {_explain(error)}; check what listens there "
-            "(docs/protocol.md has what a consumer answers)"
+            f"status answer of {source} is not understood: {_explain(error)}; check what listens there"
         ) from error
     return ConsumerStatus(
         consumer=node.consumer,

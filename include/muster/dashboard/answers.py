@@ -31,7 +31,8 @@ from muster.dashboard.models import (
 from muster.dashboard.timeline import Timeline, timeline
 from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 
@@ -60,7 +61,7 @@ class Answers:
             found = self.settings()
         except SettingsError as error:
             return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
-        known = found.clusters.keys() | found.errors.keys() - set(found.unread)
+        known = found.clusters.keys() | found.errors.keys()
         names = sorted(name for name in known if visitor.may_read(name))
         for name in names:
             if name in found.clusters:
@@ -68,7 +69,7 @@ class Answers:
         return ClustersAnswer(
             user=visitor.name,
             clusters=[self._summary(found, name, visitor) for name in names],
-            error="\n".join(found.errors[file] for file in found.unread),
+            error="\n".join(found.general.values()),
         )
 
     def _summary(self, found: Clusters, name: str, visitor: Visitor) -> ClusterSummary:

@@ -37,7 +37,7 @@ from muster.edges.consul_wait import (
     read_registration,
     wait_for_own,
 )
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 __all__ = [
@@ -85,7 +85,7 @@ class ConsulCluster:
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
-        """A cluster of clusters.yaml."""
+        """A cluster in the settings."""
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
 
