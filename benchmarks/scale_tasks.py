@@ -180,7 +180,7 @@ def _says(report: Mapping[str, Any]) -> str:
 
 
 _forked = multiprocessing.get_context("forkserver")
-# Loaded in Airflow as well before a task is forked (config/airflow_local_settings.py).
+# Loaded in Airflow as well before a task is forked (muster.airflow.preload).
 _forked.set_forkserver_preload(["benchmarks.scale_tasks", "httpcore", "anyio._backends._asyncio"])
 
 

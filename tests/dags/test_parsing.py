@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.airflow import preload as preloading
 from muster.commands.table import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +132,34 @@ def test_modules_of_every_process_are_loaded_before_it_is_forked(component, file
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[-1].strip() == "", "see config/airflow_local_settings.py"
+    assert answer.stdout.splitlines()[-1].strip() == "", "see muster.airflow.preload"
+
+
+def test_modules_that_cannot_be_loaded_beforehand_are_logged_and_nothing_else(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MUSTER_CLUSTERS", str(tmp_path / "none"))
+    monkeypatch.setattr(preloading, "_OF_TASKS", ("no.such.module",))
+    preloading.preload(["airflow", "scheduler"])
+    assert "no.such.module cannot be loaded beforehand" in caplog.text
+    assert "the settings cannot be read beforehand" in caplog.text
+
+
+@pytest.mark.parametrize("module", ["", "raise RuntimeError('broken')", "import no_such_module"])
+def test_airflow_starts_where_muster_is_missing_or_broken(module, tmp_path):
+    if module:
+        (tmp_path / "muster").mkdir()
+        (tmp_path / "muster" / "__init__.py").write_text(module)
+    code = (
+        "import sys, runpy; sys.meta_path = [f for f in sys.meta_path if '__editable__' not in str(f)]; "
+        f"sys.path[:] = [{str(tmp_path)!r}] + [p for p in sys.path if '/include' not in p]; "
+        f"runpy.run_path({str(ROOT / 'config' / 'airflow_local_settings.py')!r}); print('started')"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (0, "started\n"), answer.stderr
+    assert "Muster's modules are not loaded beforehand" in answer.stderr
+    assert "Error" in answer.stderr
 
 
 def test_one_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
