@@ -30,7 +30,7 @@ What you want, and what to do:
 - **stop one consumer** in order: mark its task as failed, or as success. **Have it back**: clear the task.
 - **restart one**: clear its task while it is deferred.
 - **stop all**: pause this DAG first, else a new run starts them again; then mark the run as failed.
-- keep one running **without work**: isolate it with `muster_isolate`.
+- keep one running **without work**: isolate it with `muster_commands__{name}`.
 
 What you see:
 

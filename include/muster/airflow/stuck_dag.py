@@ -42,7 +42,8 @@ A topic of this cluster is not Stable, or an owner makes no progress, for longer
 for each consumer that holds things up. Open it under **Required Actions**: it shows what is held up, and what would
 happen if the consumer were isolated. Choose:
 
-- **Isolate** it: its partitions go to the others, with your name on it. `muster_restore` takes it back.
+- **Isolate** it: its partitions go to the others, with your name on it. *restore* in
+  `muster_commands__{name}` takes it back.
 - **Wait**: nothing is changed. If it still holds things up after another {stuck:g} s, you are asked again.
 
 A question closes by itself when the consumer holds up nothing any more.

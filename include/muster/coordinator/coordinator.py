@@ -352,7 +352,7 @@ class Coordinator:
             policy=replace(view.policy, rebalance_delay=delay),
             planning_error=(
                 f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
-                "by the sticky assignor. Correct the assignor, or choose another one with muster_assignor"
+                "by the sticky assignor. Correct the assignor, or choose another one with 'muster assignor'"
             ),
         )
 
