@@ -36,9 +36,6 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Search = Annotated[str, Query(max_length=249)]
 Name = Annotated[str | None, Query(max_length=249)]
 
-COORDINATOR, CONSUMERS = "muster_coordinator__", "muster_consumers__"
-"""What the ids of a cluster's DAGs begin with."""
-
 
 def _asked(
     state: Name = None, search: Search = "", order: Order = "asc", offset: Offset = 0, limit: Limit = 50
@@ -86,10 +83,9 @@ def _pages(identify: IdentifyVisitor, folder: str) -> APIRouter:
 
     @router.get("/of-dag/{dag_id}")
     async def of_dag(dag_id: str) -> Response:
-        for prefix in (COORDINATOR, CONSUMERS):
-            if dag_id.startswith(prefix):
-                return RedirectResponse(f"../#/clusters/{quote(dag_id.removeprefix(prefix), safe='')}")
-        return RedirectResponse("../")
+        kind, _, cluster = dag_id.partition("__")
+        ours = cluster and kind.startswith("muster_")
+        return RedirectResponse(f"../#/clusters/{quote(cluster, safe='')}" if ours else "../")
 
     return router
 
