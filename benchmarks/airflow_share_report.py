@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.airflow_share_figures import DAY, DEFAULTS, PARTS, STEPS, TUNED, Pruning, Side
 from benchmarks.markdown import table
-from muster.settings.clusters import ClusterSettings, RetentionSettings
+from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 
 REPORT = "report-airflow-share.md"
 _KEPT = RetentionSettings().ticks

@@ -20,7 +20,7 @@ from kazoo.protocol.serialization import Ping
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import AdvanceReport, ConsumersReport, PartitionsReport, PlanReport
-from muster.settings.clusters import ClusterSettings, ConsumersSettings, TopicsSettings
+from muster.settings.cluster_settings import ClusterSettings, ConsumersSettings, TopicsSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 TASKS = ("fetch_partitions", "fetch_consumers", "compute_assignment", "advance_state")
@@ -180,7 +180,7 @@ def _says(report: Mapping[str, Any]) -> str:
 
 
 _forked = multiprocessing.get_context("forkserver")
-# Loaded in Airflow as well before a task is forked (config/airflow_local_settings.py).
+# Loaded in Airflow as well before a task is forked (muster.airflow.preload).
 _forked.set_forkserver_preload(["benchmarks.scale_tasks", "httpcore", "anyio._backends._asyncio"])
 
 

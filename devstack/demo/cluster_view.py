@@ -10,7 +10,7 @@ from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 

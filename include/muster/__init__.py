@@ -2,7 +2,7 @@
 
 - `muster.core`: the pure part (model, wire format, assignors, planner, state machine). No I/O, no clock.
 - `muster.edges`: ZooKeeper, Consul, Kafka and HTTP, one module each. They do I/O and decide nothing.
-- `muster.settings`: `clusters.yaml`, connections and a consumer's own settings, validated.
+- `muster.settings`: the settings, connections and a consumer's own settings, validated.
 - `muster.coordinator`: one run of the coordinator: core and edges put together, without Airflow.
 - `muster.consumer`: the consumer job: agent and Spark source.
 - `muster.doctor`: whether a cluster has every connection, right and version that it needs.

@@ -1,94 +1,97 @@
-"""The forms of the DAGs that people trigger by hand: what they propose, and what they flag."""
+"""The form of a cluster's commands: what it proposes, and what it refuses."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow.command_dags import FROM_FILE, form
+from muster.airflow.command_dags import FROM_FILE, form, given
+from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.settings.clusters import load_clusters
 from tests.dags.conftest import WriteClusters
 
 pytestmark = pytest.mark.airflow
 
-FORMS = {
-    "isolate": ["cluster", "consumer", "reason"],
-    "restore": ["cluster", "consumer", "reason"],
-    "drain": ["cluster", "consumer", "reason"],
-    "undrain": ["cluster", "consumer", "reason"],
-    "pin": ["cluster", "topic", "partitions", "consumer", "reason"],
-    "unpin": ["cluster", "topic", "partitions", "reason"],
-    "exclude": ["cluster", "consumer", "topic", "reason"],
-    "include": ["cluster", "consumer", "topic", "reason"],
-    "pause": ["cluster", "reason"],
-}
-
 
 @pytest.fixture
-def clusters(write_clusters: WriteClusters):
+def fields(write_clusters: WriteClusters) -> dict[str, Param]:
     write_clusters("c1", count=2, topics={"names": ["flights", "crews"], "patterns": ["x.*"]})
-    return load_clusters()
+    return form(load_clusters()["c1"])
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_form_has_its_fields_and_every_one_must_be_filled(name, clusters):
-    fields = FORMS[name]
-    found = form(COMMANDS[name], clusters)
-    assert list(found) == fields
-    for field in set(fields) - {"cluster"}:
+def body(fields: dict[str, Param], command: str, **filled: Any) -> dict[str, Any]:
+    """What a command is given, with the other fields as the form has them."""
+    return given(COMMANDS[command], {name: field.value for name, field in fields.items()} | filled, fields)
+
+
+def test_form_has_the_fields_of_all_commands_and_asks_for_command_and_reason(fields):
+    names = {name for command in COMMANDS.values() for name in (each.name for each in command.fields)}
+    assert set(fields) - {"command", "reason", "kind", "options"} == names - {"pattern"}
+    for name in ("command", "reason"):
         with pytest.raises(ParamValidationError):
-            found[field].resolve()
-        with pytest.raises(ParamValidationError):
-            found[field].resolve("")
-
-
-def test_form_proposes_configured_values_and_refuses_other_clusters(clusters):
-    pin = form(COMMANDS["pin"], clusters)
-    assert pin["cluster"].resolve() == "c1", "the only one is the default"
+            fields[name].resolve()
     with pytest.raises(ParamValidationError):
-        pin["cluster"].resolve("c2")
-    assert pin["topic"].schema["examples"] == ["crews", "flights"]
-    assert pin["topic"].resolve("x-1") == "x-1", "what a pattern finds may be named too"
-    assert pin["consumer"].schema["examples"] == ["c1-1", "c1-2"]
-    assert pin["consumer"].resolve("foreign") == "foreign"
+        fields["reason"].resolve("")
+    with pytest.raises(ParamValidationError):
+        fields["command"].resolve("insolate")
+    for name in set(fields) - {"command", "reason"}:
+        fields[name].resolve()
 
 
-@pytest.mark.parametrize("text", ["0", "0-3,7", " 1 , 3 - 4"])
-def test_lists_of_partitions_are_taken(text, clusters):
-    field: Param = form(COMMANDS["pin"], clusters)["partitions"]
-    assert field.resolve(text) == text
+def test_form_proposes_what_the_cluster_has(fields):
+    assert fields["topic"].schema["examples"] == ["crews", "flights"]
+    assert fields["topic"].resolve("x-1") == "x-1", "what a pattern finds may be named too"
+    assert fields["consumer"].schema["examples"] == ["c1-1", "c1-2"]
+    assert fields["consumer"].resolve("foreign") == "foreign"
+    assert fields["consumer"].description.startswith("isolate, restore, drain, undrain, pin, ")
+    assert "; subscribe, unsubscribe: A topic in Kafka, or a regular expr" in fields["topic"].description
+
+
+@pytest.mark.parametrize("text", ["", "0", "0-3,7", " 1 , 3 - 4"])
+def test_lists_of_partitions_are_taken(text, fields):
+    assert fields["partitions"].resolve(text) == text
 
 
 @pytest.mark.parametrize("text", ["a", "1,", "-1", "1--2", "all"])
-def test_other_texts_are_flagged_before_the_run(text, clusters):
+def test_other_texts_are_flagged_before_the_run(text, fields):
     with pytest.raises(ParamValidationError):
-        form(COMMANDS["pin"], clusters)["partitions"].resolve(text)
+        fields["partitions"].resolve(text)
 
 
-def test_form_shows_that_there_is_no_cluster(write_clusters, tmp_path):
-    write_clusters("c1").write_text("clusters: {}")
-    assert form(COMMANDS["pin"], load_clusters())["cluster"].schema["enum"] == ["(none)"]
+@pytest.mark.parametrize(
+    ("command", "empty"),
+    [("isolate", "consumer"), ("pin", "topic"), ("unpin", "topic"), ("subscribe", "topic")],
+)
+def test_empty_field_that_the_command_takes_is_refused(command, empty, fields):
+    with pytest.raises(CommandError, match=f"{empty} is empty; fill it in"):
+        body(fields, command)
 
 
-def test_an_assignor_is_chosen_with_options_or_taken_back(clusters):
-    assignor = form(COMMANDS["assignor"], clusters)
-    assert list(assignor) == ["cluster", "assignor", "options", "reason"]
-    assert assignor["assignor"].resolve() == FROM_FILE
-    assert "load-aware" in assignor["assignor"].schema["examples"]
-    assert assignor["assignor"].resolve("my.Own") == "my.Own"
-    assert assignor["options"].resolve() == {}
-    assert assignor["options"].resolve({"budget": 3}) == {"budget": 3}
+def test_field_that_the_command_does_not_take_is_refused(fields):
+    with pytest.raises(CommandError, match="'pause' takes no consumer; leave it as it is"):
+        body(fields, "pause", consumer="c1-1")
+    with pytest.raises(CommandError, match="'pause' takes no assignor"):
+        body(fields, "pause", assignor="range")
+    assert body(fields, "pause") == {}
+    assert body(fields, "isolate", consumer=" c1-1 ") == {"consumer": "c1-1"}
+
+
+def test_an_assignor_is_chosen_with_options_or_taken_back(fields):
+    assert body(fields, "assignor") == {"assignor": None}
+    chosen = {"name": "my.Own", "options": {"budget": 3}}
+    assert body(fields, "assignor", assignor="my.Own", options={"budget": 3}) == {"assignor": chosen}
+    assert fields["assignor"].resolve() == FROM_FILE
+    assert "load-aware" in fields["assignor"].schema["examples"]
     with pytest.raises(ParamValidationError):
-        assignor["options"].resolve("budget")
-    with pytest.raises(ParamValidationError):
-        assignor["reason"].resolve()
+        fields["options"].resolve("budget")
 
 
-def test_topics_are_named_or_matched(clusters):
-    topics = form(COMMANDS["subscribe"], clusters)
-    assert list(topics) == ["cluster", "topic", "kind", "reason"]
-    assert topics["kind"].resolve() == "name"
+def test_topics_are_named_or_matched(fields):
+    assert body(fields, "subscribe", topic="x") == {"topic": "x", "pattern": False}
+    assert body(fields, "subscribe", topic="x.*", kind="pattern") == {"topic": "x.*", "pattern": True}
     with pytest.raises(ParamValidationError):
-        topics["kind"].resolve("regex")
+        fields["kind"].resolve("regex")

@@ -74,9 +74,9 @@ class Site:
         return self.run(f"muster_coordinator__{self.name}")
 
     def command(self, name: str, **form: Any) -> Run:
-        """Run a command's DAG with a form."""
-        form = {"cluster": self.name, "reason": "release"} | form
-        return self.run(f"muster_{name}", form)
+        """Run the DAG of the cluster's commands with a form."""
+        form = {"command": name, "reason": "release"} | form
+        return self.run(f"muster_commands__{self.name}", form)
 
     def consumers(self) -> Run:
         return self.run(f"muster_consumers__{self.name}")
@@ -245,7 +245,7 @@ def test_a_stuck_topic_fails_the_run_and_says_whom_to_isolate(site: Site):
         f"topic {site.topic} is ",
         "longer than stuck_after (1 s)",
         "consumer one does not",
-        "muster_isolate",
+        "isolate it",
     ):
         assert part in message
     assert message in run.log.replace("\\n", "\n")
@@ -402,12 +402,12 @@ def test_pin_and_unpin(site: Site, known_topic: str):
     }
     entry = site.discovery.overrides.decisions().pins[known_topic, 7]
     assert (entry.by, entry.why) == ("dag_test", "has the cache")
-    assert pin.xcoms["pin.return_value"]["partitions"] == "0-2,7"
+    assert pin.xcoms["carry_out.return_value"]["partitions"] == "0-2,7"
     assert f"partition(s) 0-2,7 of topic {known_topic} are pinned to consumer {consumer}" in pin.log
 
     unpin = site.command("unpin", topic=known_topic, partitions="0-2")
     assert unpin.state == "success"
-    assert unpin.xcoms["unpin.return_value"]["partitions"] == "0-2"
+    assert unpin.xcoms["carry_out.return_value"]["partitions"] == "0-2"
     assert [event["lever"] for _, event in unpin.events] == ["unpin"]
     assert site.discovery.overrides.decisions().pinned() == {known_topic: {7: consumer}}
 
@@ -419,7 +419,7 @@ def test_exclude_and_include(site: Site, known_topic: str):
     assert exclude.state == "success"
     entry = site.discovery.overrides.decisions().exclusions[consumer, known_topic]
     assert (entry.by, entry.why) == ("dag_test", "no GPU")
-    assert exclude.xcoms["exclude.return_value"]["consumer"] == consumer
+    assert exclude.xcoms["carry_out.return_value"]["consumer"] == consumer
 
     include = site.command("include", topic=known_topic, consumer=consumer, reason="has one now")
     assert include.state == "success"
@@ -457,7 +457,8 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
         assert store.topics() == []
         levers = [record.entry for record in reversed(store.history().records)]
     told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, CommandEntry)]
-    assert told == [(name, "dag_test", f"muster_{name}") for name in ("unsubscribe", "pause", "resume")]
+    dag = f"muster_commands__{site.name}"
+    assert told == [(name, "dag_test", dag) for name in ("unsubscribe", "pause", "resume")]
 
     assert site.command("subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
     assert site.command("subscribe", topic=topic, kind="name").state == "success"
@@ -466,7 +467,7 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     assert "planned with assignor range by dag_test since " in again.log
     assert site.owners() == ALL_ONE
     assert site.command("assignor", assignor="sticky", options={"no": 1}).state == "failed"
-    assert site.command("assignor", assignor="(as in clusters.yaml)", options={}).state == "success"
+    assert site.command("assignor", assignor="(as in the settings)", options={}).state == "success"
     assert site.discovery.overrides.decisions().assignor is None
     assert site.command("rebalance").state == "success"
     asked = site.coordinate()

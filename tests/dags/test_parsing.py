@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from muster.commands.table import COMMANDS
+from muster.airflow import preload as preloading
 
 ROOT = Path(__file__).resolve().parents[2]
 DAG_FILES = sorted(path.name for path in (ROOT / "dags").glob("*.py"))
 DAGS = "muster_dags.py"
-OF_A_CLUSTER = {"coordinator", "consumers", "stuck"}
+OF_A_CLUSTER = {"coordinator", "consumers", "commands", "stuck"}
 OF_TASK = "_AIRFLOW_PARSING_CONTEXT_DAG_ID"
 """Environment variable by which Airflow says which DAG a task's process is for."""
 
@@ -131,13 +131,40 @@ def test_modules_of_every_process_are_loaded_before_it_is_forked(component, file
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[-1].strip() == "", "see config/airflow_local_settings.py"
+    assert answer.stdout.splitlines()[-1].strip() == "", "see muster.airflow.preload"
+
+
+def test_modules_that_cannot_be_loaded_beforehand_are_logged_and_nothing_else(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MUSTER_CLUSTERS", str(tmp_path / "none"))
+    monkeypatch.setattr(preloading, "_OF_TASKS", ("no.such.module",))
+    preloading.preload(["airflow", "scheduler"])
+    assert "no.such.module cannot be loaded beforehand" in caplog.text
+    assert "the settings cannot be read beforehand" in caplog.text
+
+
+@pytest.mark.parametrize("module", ["", "raise RuntimeError('broken')", "import no_such_module"])
+def test_airflow_starts_where_muster_is_missing_or_broken(module, tmp_path):
+    if module:
+        (tmp_path / "muster").mkdir()
+        (tmp_path / "muster" / "__init__.py").write_text(module)
+    code = (
+        "import sys, runpy; sys.meta_path = [f for f in sys.meta_path if '__editable__' not in str(f)]; "
+        f"sys.path[:] = [{str(tmp_path)!r}] + [p for p in sys.path if '/include' not in p]; "
+        f"runpy.run_path({str(ROOT / 'config' / 'airflow_local_settings.py')!r}); print('started')"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (0, "started\n"), answer.stderr
+    assert "Muster's modules are not loaded beforehand" in answer.stderr
+    assert "Error" in answer.stderr
 
 
 def test_one_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
     found = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")))["dags"]
     of_clusters = {f"muster_{kind}__{name}" for kind in OF_A_CLUSTER for name in ("good", "other")}
-    assert found.keys() == of_clusters | {f"muster_{name}" for name in COMMANDS} | {"muster_pruning"}
+    assert found.keys() == of_clusters | {"muster_pruning"}
     assert found["muster_coordinator__good"]["tasks"] == [
         "advance_state",
         "compute_assignment",
@@ -147,7 +174,7 @@ def test_one_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
 
 
 @pytest.mark.parametrize(
-    "only", ["muster_coordinator__good", "muster_stuck__good", "muster_isolate", "muster_pruning"]
+    "only", ["muster_coordinator__good", "muster_stuck__good", "muster_commands__good", "muster_pruning"]
 )
 def test_process_of_a_task_makes_only_its_dag_and_imports_no_other_kind(clusters, only):
     parsed = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")), only)
@@ -189,7 +216,7 @@ def test_a_mistake_leaves_the_dags_of_a_cluster_as_they_were(clusters, broken):
     """Airflow takes a DAG that is no longer in its file for removed, and ends its scheduling."""
     file = clusters("clusters:" + GOOD)
     before = of_clusters(file)
-    assert set(before) == {f"muster_{kind}__good" for kind in ("coordinator", "consumers", "stuck")}
+    assert set(before) == {f"muster_{kind}__good" for kind in OF_A_CLUSTER}
     assert of_clusters(clusters(broken)) == before
     [error] = parse("muster_settings.py", file)["errors"]
     assert "cluster 'good' goes on with the settings it had before" in error
@@ -209,6 +236,7 @@ def test_tasks_are_routed_as_the_settings_say(clusters):
     file = clusters("clusters:" + GOOD + routed + GOOD.replace("good", "other"))
     for name, route, other in (
         ("coordinator", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 100]),
+        ("commands", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("stuck", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("consumers", ["gateways", "default_pool", "", 5], ["default", "default_pool", "", 1]),
     ):

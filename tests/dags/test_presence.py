@@ -10,7 +10,7 @@ from muster.airflow.presence import ABSENCE, STOP_MARGIN, Presence, Seen, Step, 
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
 from muster.edges.consul import Registration, StopRequest
-from muster.settings.clusters import ConsumersSettings
+from muster.settings.cluster_settings import ConsumersSettings
 
 SETTINGS = ConsumersSettings(handler="a.b", startup_timeout=100.0, lost_after=20.0, graceful_timeout=30.0)
 NOW = 1_000_000.0

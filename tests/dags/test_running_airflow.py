@@ -374,7 +374,7 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     assert found["options"] == ["Isolate one", "Wait"]
     assert f"| {TOPIC} | Closing | close " in found["body"]
     assert "If it were isolated, 2 partition(s) would move:" in found["body"]
-    assert note(world, "muster_isolate")["state"] == "failed"
+    assert note(world, "isolate it")["state"] == "failed"
     asked = f"TaskInstance Finished: dag_id={STUCK}, task_id=ask, run_id={run},"
     world.eventually(
         lambda: asked in world.airflow.scheduler.log.read_text(),

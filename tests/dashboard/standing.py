@@ -16,7 +16,7 @@ from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.core.wire import Racks, WireError
-from muster.dashboard.access import Access, Visitor
+from muster.dashboard.access import IdentifyVisitor, Right, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
 from muster.dashboard.commands import OpenTarget, open_target
@@ -109,18 +109,6 @@ class SimulatedSources:
         self.closed += 1
 
 
-def _visitor(
-    user: str, rights: Mapping[str, tuple[set[str], set[str]]], cluster: str | None, edit: bool
-) -> Visitor:
-    if user not in rights:
-        raise HTTPException(401, "Not authenticated")
-    read, write = rights[user]
-    allowed = write if edit else read
-    if (cluster is not None and cluster not in allowed) or not allowed:
-        raise HTTPException(403, "Forbidden")
-    return Visitor(user, read.__contains__, write.__contains__)
-
-
 RIGHTS: Mapping[str, tuple[set[str], set[str]]] = {
     "admin": ({"c", "d"}, {"c", "d"}),
     "viewer": ({"c", "d"}, set()),
@@ -129,19 +117,16 @@ RIGHTS: Mapping[str, tuple[set[str], set[str]]] = {
 """The clusters that a user may read, and edit."""
 
 
-def by_header(rights: Mapping[str, tuple[set[str], set[str]]] = RIGHTS) -> Access:
+def by_header(rights: Mapping[str, tuple[set[str], set[str]]] = RIGHTS) -> IdentifyVisitor:
     """`X-User` says who it is: `admin` may do everything, `viewer` look, `other` look at cluster d only."""
 
-    def visitor(x_user: Annotated[str, Header()] = "") -> Visitor:
-        return _visitor(x_user, rights, None, edit=False)
+    def identify(x_user: Annotated[str, Header()] = "") -> Visitor:
+        if x_user not in rights:
+            raise HTTPException(401, "Not authenticated")
+        look, command = rights[x_user]
+        return Visitor(x_user, lambda right, cluster: cluster in (look if right is Right.LOOK else command))
 
-    def reader(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-        return _visitor(x_user, rights, cluster, edit=False)
-
-    def editor(cluster: str, x_user: Annotated[str, Header()] = "") -> Visitor:
-        return _visitor(x_user, rights, cluster, edit=True)
-
-    return Access(visitor, reader, editor)
+    return identify
 
 
 OURS = {"X-Muster-Request": "1", "Content-Type": "application/json"}

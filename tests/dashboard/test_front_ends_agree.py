@@ -18,7 +18,7 @@ from muster.cluster.condition import Condition
 from muster.cluster.lag import Offsets
 from muster.cluster.sources import Sources
 from muster.monitoring.exporter import Exporter
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
 from tests.support.simulated import World

@@ -175,7 +175,7 @@ def test_many_clusters_that_do_not_answer_are_waited_for_together(
     dashboard.answers.open_sources = lambda _: held
     dashboard.answers.__post_init__()
     dashboard.clusters.clusters.update({name: cluster({"name": name}) for name in ("c", "d", "e")})
-    found = dashboard.answers.clusters(Visitor("ann", lambda _: True, lambda _: True))
+    found = dashboard.answers.clusters(Visitor("ann", lambda *_: True))
     held.let.set()
     assert [each.health for each in found.clusters] == ["unknown"] * 3
     assert begun == [3, 3, 3], "all were begun before the first was waited for"

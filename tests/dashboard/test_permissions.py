@@ -234,8 +234,9 @@ def test_airflow_shows_the_dashboard_in_its_navigation_and_on_dag_pages(server: 
         f"{server.url}/api/v2/plugins/importErrors", headers=headers, trust_env=False, timeout=60
     )
     assert errors.json()["total_entries"] == 0
-    led = server("viewer", "GET", f"/of-dag/muster_coordinator__{CLUSTER}")
-    assert (led.status_code, led.headers["location"]) == (307, f"../#/clusters/{CLUSTER}")
+    for kind in ("coordinator", "consumers", "commands", "stuck"):
+        led = server("viewer", "GET", f"/of-dag/muster_{kind}__{CLUSTER}")
+        assert (led.status_code, led.headers["location"]) == (307, f"../#/clusters/{CLUSTER}")
     assert server("viewer", "GET", "/of-dag/another").headers["location"] == "../"
 
 

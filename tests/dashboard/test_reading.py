@@ -253,8 +253,9 @@ def test_cluster_that_goes_on_after_a_mistake_shows_state_and_mistake(dashboard:
 
 def test_file_that_cannot_be_read_is_shown_above_the_clusters_of_the_others(dashboard: Dashboard) -> None:
     wrong = "clusters.d/d.yaml:3: not YAML"
-    dashboard.clusters.errors["d.yaml"] = wrong
-    dashboard.answers.settings = lambda: replace(dashboard.clusters, unread=("d.yaml",))
+    dashboard.clusters.general["d.yaml"] = wrong
     answer = dashboard.get("")
     assert answer["error"] == wrong
     assert [each["name"] for each in answer["clusters"]] == ["c"]
+    answer = dashboard.get("", user="other")
+    assert (answer["clusters"], answer["error"]) == ([], ""), "who sees no cluster sees no file of others"

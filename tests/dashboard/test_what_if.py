@@ -13,7 +13,7 @@ from muster.core.history import CommandEntry
 from muster.core.overrides import Overrides, Pin
 from muster.core.subscription import TopicOverride
 from muster.dashboard import what_if as planning
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
 from tests.support.simulated import World

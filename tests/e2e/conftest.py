@@ -19,7 +19,8 @@ from devstack.demo.arrivals import count_numbers
 from devstack.demo.cluster_view import ClusterView
 from devstack.stack import Stack
 from muster.edges.consul import ConsulCluster
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.support.airflow_home import give_database
 from tests.support.number_producer import NumberProducer

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.
 
 CONSUMERS = "muster_consumers__numbers"
 COORDINATOR = "muster_coordinator__numbers"
+COMMANDS = "muster_commands__numbers"
 
 
 def consumer_task(world: World, consumer: str) -> tuple[str, int]:
@@ -86,25 +87,26 @@ def test_pausing_the_coordinator_changes_nothing(world: World, eventually: Event
 
 
 def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> None:
-    form = {"cluster": "numbers", "consumer": "numbers-1", "reason": "disk is failing"}
-    run = world.api.trigger("muster_isolate", form)
-    eventually(lambda: world.api.run_state("muster_isolate", run) == "success", 60, "muster_isolate")
+    form = {"command": "isolate", "consumer": "numbers-1", "reason": "disk is failing"}
+    run = world.api.trigger(COMMANDS, form)
+    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, "isolated")
     eventually(lambda: world.view.shares(TOPIC) == {"numbers-2": PARTITIONS}, 60, "numbers-2 has all")
     entry = world.discovery.overrides.isolated()["numbers-1"]
     assert (entry.by, entry.why) == ("admin", "disk is failing")
     eventually(lambda: world.shares() == [PARTITIONS], 60, "Stable")
     flows(world, eventually)
-    run = world.api.trigger("muster_restore", form)
-    eventually(lambda: world.api.run_state("muster_restore", run) == "success", 60, "muster_restore")
+    run = world.api.trigger(COMMANDS, form | {"command": "restore"})
+    eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, "restored")
     eventually(lambda: world.shares() == SHARES, 60, "2/4 again")
 
 
 def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Eventually) -> None:
-    run = world.api.trigger("muster_isolate", {"cluster": "numbers", "consumer": "nobody", "reason": "typo"})
-    eventually(lambda: world.api.run_state("muster_isolate", run) == "failed", 60, "refused")
-    assert "has no consumer 'nobody'" in world.api.log("muster_isolate", run, "isolate", -1, 1)
-    with pytest.raises(AirflowApiError, match="cluster"):
-        world.api.trigger("muster_isolate", {"cluster": "typo", "consumer": "numbers-1", "reason": "x"})
+    form = {"command": "isolate", "consumer": "nobody", "reason": "typo"}
+    run = world.api.trigger(COMMANDS, form)
+    eventually(lambda: world.api.run_state(COMMANDS, run) == "failed", 60, "refused")
+    assert "has no consumer 'nobody'" in world.api.log(COMMANDS, run, "carry_out", -1, 1)
+    with pytest.raises(AirflowApiError, match="command"):
+        world.api.trigger(COMMANDS, form | {"command": "insolate"})
 
 
 def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventually) -> None:

@@ -188,7 +188,7 @@ def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
     browser.open(page(world, "/decisions"))
     browser.says("range suits the joins", 30)
     pull(browser, "Take back…", "back to sticky")
-    browser.says("sticky as clusters.yaml says", 30)
+    browser.says("sticky as the settings say", 30)
 
 
 def test_audit_shows_actor_action_and_duration(browser: Browser, world: World) -> None:

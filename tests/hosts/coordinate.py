@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from muster.coordinator.coordinator import Coordinator, open_coordinator
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 VARIABLE = "MUSTER_TEST_CONNECTIONS"

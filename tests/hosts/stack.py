@@ -34,7 +34,8 @@ from devstack.hosts import Host, Hosts
 from devstack.leftovers import MARKER, end_all
 from devstack.place import Place
 from devstack.process import ServerProcess
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 from tests.hosts.coordinate import VARIABLE

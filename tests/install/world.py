@@ -278,7 +278,8 @@ def is_isolated_and_restored(world: World) -> None:
     world.muster("isolate", "--cluster", world.name, consumer, "--reason", "its disk is failing")
     world.until(lambda: world.shared(PARTITIONS), 60, "the other one has all")
     world.flows()
-    form = {"cluster": world.name, "consumer": consumer, "reason": "a new disk"}
-    run = world.api.trigger("muster_restore", form)
-    world.until(lambda: world.api.run_state("muster_restore", run) == "success", 60, "muster_restore")
+    form = {"command": "restore", "consumer": consumer, "reason": "a new disk"}
+    dag = f"muster_commands__{world.name}"
+    run = world.api.trigger(dag, form)
+    world.until(lambda: world.api.run_state(dag, run) == "success", 60, dag)
     world.until(lambda: world.shared(3, 3), 60, "both share again")

@@ -17,7 +17,7 @@ from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 
 ANN = Actor("ann", "has the cache", 1700000000.0)

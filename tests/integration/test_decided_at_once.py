@@ -15,7 +15,7 @@ import pytest
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.core.model import Assignment, Consumer, State, TopicSnapshot, TopicState, Transition
 from muster.edges.consul import ConsulCluster
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 
 

@@ -266,7 +266,7 @@ def test_decisions_by_hand_are_reported(
     assert paused["outcome"] == "warning"
     assert paused["found"].startswith("paused by ann since 2023-11-14T22:13:20+00:00: release")
     assert "muster resume" in paused["step"]
-    assert checks["decisions", "assignor"]["found"].endswith("instead of sticky in clusters.yaml")
+    assert checks["decisions", "assignor"]["found"].endswith("instead of sticky in the settings")
     assert checks["decisions", "keys"]["found"].startswith("1 pins, exclusions and decisions")
     discovery.overrides.choose_assignor("nonsense", {}, by="ann", why="release", at=1.0)
     refused = site.checks(5, name)["decisions", "assignor"]
@@ -449,7 +449,7 @@ def test_missing_rights_are_reported(
     refused = {("zookeeper", "create"), ("zookeeper", "write topics"), ("consul", "write keys")}
     assert outcomes(checks, "failed") == refused
     assert f"muster/{CLUSTER}/stop/" in checks["consul", "write keys"]["found"]
-    assert "docs/security.md" in checks["consul", "write keys"]["step"]
+    assert 'key_prefix "..." { policy = "write" }' in checks["consul", "write keys"]["step"]
     assert "ACL" in checks["zookeeper", "create"]["found"]
 
 

@@ -30,7 +30,7 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, KafkaError, librdkafka_logger
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 

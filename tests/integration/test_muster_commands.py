@@ -159,7 +159,7 @@ def test_pause_resume_rebalance_and_assignor(site: Site) -> None:
     found = planned(site)
     assert found["assignor"] == "load-aware"
     assert found["assignor_chosen"].startswith("assignor load-aware (budget=3) by ann since ")
-    assert "it overrides clusters.yaml" in asked(site, "status").stdout
+    assert "it overrides the settings" in asked(site, "status").stdout
     give(site, "assignor", "--clear")
     assert planned(site)["assignor"] == "sticky"
     assert recorded(site) == [
@@ -200,7 +200,7 @@ def test_a_topic_is_unsubscribed_closed_and_subscribed_again(site: Site) -> None
 
 
 NONSENSE = [
-    ("subscribe", ["t"], "is subscribed to topic t already: it is in clusters.yaml"),
+    ("subscribe", ["t"], "is subscribed to topic t already: it is in the settings"),
     ("subscribe", ["a b"], "for several topics at once give a pattern"),
     ("subscribe", ["(", "--pattern"], "is not a regular expression"),
     ("assignor", [], "give either the NAME of an assignor, with its options, or --clear"),

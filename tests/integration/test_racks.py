@@ -17,7 +17,7 @@ from muster.core.overrides import Overrides
 from muster.core.wire import WireError, racks_parent, racks_path
 from muster.edges.kafka import KafkaError, TopicLister, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +11,11 @@ from threading import Thread
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner, Result
 
 from devstack.certificates import Authority
 from devstack.secured import SecureConsul
+from muster.cli.main import main
 from muster.coordinator.coordinator import open_coordinator
 from muster.coordinator.reports import ConsumersReport
 from muster.core.wire import assignment_path
@@ -20,7 +23,7 @@ from muster.doctor.consul import consul_answers
 from muster.doctor.findings import Part
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.secured import CLUSTER, SERVICE, TOPIC, ConsulTokens, connection, example
@@ -124,6 +127,40 @@ def test_the_dags_policy_is_enough_for_the_dags(airflow: ConsulCluster, register
     assert airflow.jobs.clear_stop(registered)
     airflow.jobs.clear_submission(registered)
     assert airflow.jobs.submission(registered) is None
+
+
+def test_command_line_acts_on_the_cluster_of_its_token_only(
+    secure_consul: SecureConsul,
+    authority: Authority,
+    consul_tokens: ConsulTokens,
+    airflow: ConsulCluster,
+    tmp_path: Path,
+) -> None:
+    entry = {"topics": ["t"], "consumers": {"count": 1, "handler": "a.b"}, "zookeeper": "nowhere"}
+    entries = {name: {**entry, "consul_service": name, "group_id": name} for name in (CLUSTER, "other")}
+    file = tmp_path / "teams.yaml"
+    file.write_text(json.dumps({"clusters": entries}))
+    own = connection("consul-connection", HOST="127.0.0.1", TOKEN=consul_tokens.airflow, CA=str(authority.ca))
+    environment = {
+        "MUSTER_CLUSTERS": str(file),
+        "AIRFLOW_CONN_MUSTER_CONSUL": json.dumps(own | {"port": secure_consul.port}),
+        "AIRFLOW_CONN_NOWHERE": json.dumps(
+            {"conn_type": "zookeeper", "host": "127.0.0.1:9", "extra": {"operation_timeout": 0.5}}
+        ),
+    }
+
+    def give(command: str, cluster: str) -> Result:
+        words = [command, "--cluster", cluster, "--reason", "a test", "--by", "ann"]
+        return CliRunner().invoke(main, words, env=environment)
+
+    for command in ("pause", "rebalance"):
+        refused = give(command, "other")
+        assert refused.exit_code == 3, refused.output
+        assert "check the connection's token" in refused.stderr or "key:read" in refused.stderr
+    assert give("pause", CLUSTER).exit_code == 0
+    standing = airflow.overrides.decisions().paused
+    assert standing is not None and standing.by == "ann"
+    assert give("resume", CLUSTER).exit_code == 0
 
 
 def test_read_only_token_sees_all_and_changes_nothing(

@@ -18,7 +18,7 @@ from muster.doctor import kafka as doctor
 from muster.doctor.findings import Outcome, Part
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.secured import (
     CLUSTER,
@@ -102,7 +102,7 @@ def test_doctor_says_so_where_the_user_may_not_describe_the_group(of) -> None:
     (_, members) = doctor.check_kafka(Part("kafka"), of(STRANGER), cluster, doctor.GROUP)
     assert members.outcome is Outcome.WARNING
     assert members.found.startswith("whether the group has members is unknown: ")
-    assert "docs/security.md" in members.step
+    assert "Describe on the topics and the group" in members.step
     (_, members) = doctor.check_kafka(Part("kafka"), of(CONSUMER), cluster, doctor.GROUP)
     assert members.name == "members"
     assert members.outcome is Outcome.OK
@@ -153,10 +153,7 @@ def test_group_is_closed_to_other_users_with_an_error_that_says_so(of, group_of)
         message = str(refused.value)
         assert f"of group {GROUP}" in message
         assert "Group authorization failed" in message
-        assert (
-            f"give this user the rights that docs/security.md lists (asked as user '{COORDINATOR}')"
-            in message
-        )
+        assert f"Describe on its transactional ids (asked as user '{COORDINATOR}')" in message
 
 
 def test_a_topic_that_one_may_not_read_is_named(of, group_of) -> None:

@@ -22,7 +22,7 @@ from muster.core.model import TopicPartition
 from muster.core.ownership import Offer
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import ConsumerSettings
 

@@ -15,7 +15,8 @@ from muster.cluster.cache import StateCache
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.edges.zookeeper import TopicStore
 from muster.monitoring.exporter import Exporter
-from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 

@@ -15,7 +15,7 @@ from muster.commands.command import Actor
 from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.core.model import State
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers

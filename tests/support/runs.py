@@ -11,7 +11,7 @@ from muster.core import wire
 from muster.core.assignors import load_assignor
 from muster.core.model import State
 from muster.core.subscription import TopicOverride
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.support.simulated import Killed, SimulatedStore, World
 

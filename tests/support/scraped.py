@@ -9,7 +9,7 @@ from muster.cluster.reading import InConsul
 from muster.core.model import Consumer, Membership, State, TopicAssignment, TopicSnapshot, TopicState
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.edges.consul import Members, Registration
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 NOW = 1_000_000.0
 

@@ -19,7 +19,8 @@ from kazoo.client import KazooClient
 
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.integration.obedient import coordinator, registered

@@ -15,7 +15,7 @@ from muster.core.overrides import Overrides
 from muster.core.wire import Racks, WireError
 from muster.edges.consul import Members
 from muster.edges.status import StatusResult
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 
 @dataclass

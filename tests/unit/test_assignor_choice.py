@@ -9,7 +9,7 @@ import pytest
 from muster.core.assignors import AssignorError
 from muster.core.overrides import AssignorChoice, Overrides
 from muster.settings.assignor_choice import choosable, load_chosen, load_in_force
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 STRANGE = "this.Assignor"  # importing `this` shows: it prints, and stands in sys.modules
 OWN = "muster.core.assignors.sticky.Sticky"
@@ -33,7 +33,9 @@ def test_a_dotted_path_that_the_file_does_not_name_is_not_even_imported() -> Non
     with pytest.raises(AssignorError, match=r"may not be chosen by hand.*'allowed_assignors' of cluster 'c'"):
         load_chosen(cluster(), STRANGE, {})
     choice = AssignorChoice(by="ann", why="r", at=1.0, name=STRANGE)
-    with pytest.raises(AssignorError, match=r"may not be chosen by hand.*chosen instead of clusters.yaml's"):
+    with pytest.raises(
+        AssignorError, match=r"may not be chosen by hand.*chosen instead of that in the settings"
+    ):
         load_in_force(cluster(), Overrides(assignor=choice))
     assert "this" not in sys.modules
 

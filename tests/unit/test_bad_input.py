@@ -208,7 +208,7 @@ def test_one_clusters_mistake_is_its_own(key: str, value: str, tmp_path: Path) -
 def test_malformed_yaml_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
     path.write_text(text)
-    error = load_clusters(path).errors["clusters.yaml"]
+    error = load_clusters(path).general["clusters.yaml"]
     assert error.startswith(f"{path}:")
     assert said in error
 

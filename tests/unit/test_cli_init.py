@@ -9,7 +9,8 @@ from click.testing import CliRunner, Result
 
 from muster.cli.main import main
 from muster.monitoring import FILES
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from muster.cluster.sources import Sources
 from muster.core.overrides import Overrides, Pin
 from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from tests.support.runs import Topics, settled_world
 from tests.support.simulated import Node, World
 from tests.support.sources import opener

@@ -159,7 +159,7 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: World) ->
     (stuck,) = [message for message in report.stuck if "topic t" in message]
     assert "is Closing" in stuck
     assert "consumer a does not close partition" in stuck
-    assert "muster_isolate" in stuck
+    assert "isolate it ('muster isolate'" in stuck
     world.consumers["a"].answers = True
     settle(world, KAFKA, "sticky")
 

@@ -9,7 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from muster.edges.consul import ConsulCluster
-from muster.settings.clusters import Clusters, SettingsError, load_clusters, parse_duration
+from muster.settings.cluster_settings import parse_duration
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 
@@ -103,8 +104,8 @@ def test_errors_name_file_cluster_key_and_what_is_allowed(
 @pytest.mark.parametrize("text", ["", "[]", "clusters: 5", "clusters: {}\nmore: 1", "a: [", "\x00"])
 def test_a_file_that_is_no_clusters_file(tmp_path: Path, text: str) -> None:
     found = load_clusters(write(tmp_path / "clusters.yaml", text))
-    assert found.unread == ("clusters.yaml",)
-    assert str(tmp_path / "clusters.yaml") in found.errors["clusters.yaml"]
+    assert (list(found.general), found.errors) == (["clusters.yaml"], {})
+    assert str(tmp_path / "clusters.yaml") in found.general["clusters.yaml"]
     with pytest.raises(SettingsError, match=r"no cluster 'x'; there are: none; .*clusters\.yaml"):
         found["x"]
 
@@ -238,12 +239,12 @@ def test_retention_has_defaults_and_wrong_values_leave_the_clusters_alone(tmp_pa
     assert (read.ticks, read.history) == (7_200, 30 * 86_400)
     wrong = load_clusters(write(path, "retention: {tikcs: 2h, ticks: soon}\nclusters:" + GOOD))
     assert wrong.retention is None
-    assert list(wrong.clusters) == ["good"]
-    assert f"{path}:1: 'retention', key 'ticks': a duration is" in wrong.errors["retention"]
-    assert "key 'tikcs': unknown key; did you mean 'ticks'?" in wrong.errors["retention"]
+    assert (list(wrong.clusters), wrong.errors) == (["good"], {})
+    assert f"{path}:1: 'retention', key 'ticks': a duration is" in wrong.general["retention"]
+    assert "key 'tikcs': unknown key; did you mean 'ticks'?" in wrong.general["retention"]
     wrong = load_clusters(write(path, "retained: {}\nclusters:" + GOOD))
     assert (
         f"{path}:1: unknown top-level key 'retained'; only 'clusters' and 'retention'"
-        in wrong.errors["c.yaml"]
+        in wrong.general["c.yaml"]
     )
     assert wrong.retention is None, "what was meant may have been retention"

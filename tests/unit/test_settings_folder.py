@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from muster.settings.cluster_settings import AirflowSettings, EachConsumer, TaskSettings
-from muster.settings.clusters import (
+from muster.settings.cluster_settings import (
+    AirflowSettings,
     ClusterSettings,
     ConsumersSettings,
+    EachConsumer,
     RetentionSettings,
-    SettingsError,
-    clusters_path,
-    load_clusters,
+    TaskSettings,
 )
+from muster.settings.clusters import SettingsError, clusters_path, load_clusters
 from muster.settings.mistakes import allowed_keys
 
 
@@ -65,7 +65,7 @@ def test_broken_file_leaves_the_others_and_changes_nothing_of_its_own(
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     fresh = load_clusters()
     assert list(fresh.clusters) == ["bob"], "this machine never had other settings of it"
-    assert str(file) in str(fresh.errors)
+    assert str(file) in str(fresh.mistakes)
     file.write_text("clusters:\n" + entry("ann", "    stuck_after: 7s\n"))
     load_clusters().keep()
     file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -112,7 +112,7 @@ def test_retention_stands_in_one_file_and_nothing_is_deleted_while_it_is_unknown
     (folder / "s.yaml").write_text("clusters: {}\nretention: {ticks: 3h}\n")
     found = load_clusters()
     assert found.retention is None
-    assert f"{folder}/r.yaml:1, {folder}/s.yaml:2: 'retention' stands in each" in found.errors["retention"]
+    assert f"{folder}/r.yaml:1, {folder}/s.yaml:2: 'retention' stands in each" in found.general["retention"]
     (folder / "s.yaml").write_text("retention: [\n")
     assert load_clusters().retention is not None, "it is in another file"
     (folder / "r.yaml").unlink()
@@ -157,7 +157,7 @@ def test_error_has_the_line_and_what_was_perhaps_meant(tmp_path: Path, lines: st
 def test_line_of_what_is_no_yaml(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("clusters:\n  x:\n    topics: [a\n    group_id: x\n")
-    assert f"{path}:4: not YAML: while parsing a flow sequence" in load_clusters(path).errors["c.yaml"]
+    assert f"{path}:4: not YAML: while parsing a flow sequence" in load_clusters(path).general["c.yaml"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from muster.coordinator.shadow import shadow_report
 from muster.core.assignors import EMPTY_CONTEXT, Assignor, PlanningContext
 from muster.core.model import Consumer
-from muster.settings.clusters import AssignorSettings
+from muster.settings.cluster_settings import AssignorSettings
 from tests.support.plans import topic
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import World

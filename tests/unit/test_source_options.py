@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 OPTIONS = {
     *("assign", "subscribe", "subscribePattern"),

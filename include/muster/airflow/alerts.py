@@ -1,5 +1,5 @@
 """Who is notified when a task of a coordinator fails, or one of a consumer for good: the notifiers that `on_stuck` in
-clusters.yaml names.
+the settings name.
 
 Any Airflow notifier does, by the dotted path of its class, such as
 `airflow.providers.smtp.notifications.smtp.SmtpNotifier`. It is imported when it is needed, not when the DAG file is
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from muster.settings.clusters import ClusterSettings, NotifierSettings
+from muster.settings.cluster_settings import ClusterSettings, NotifierSettings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

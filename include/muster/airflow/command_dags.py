@@ -1,69 +1,73 @@
-"""The DAGs `muster_[command]`, each to be triggered by hand with a form, made from `muster.commands.table`.
+"""The DAG `muster_commands__[cluster]`, to be triggered by hand with a form, made from `muster.commands.table`.
 
-A run leaves its outcome in the cluster's history, as its own note, and as an event of the Asset
-`muster://[CLUSTER]/levers`, on which other DAGs can be scheduled. The cluster is only known when the form is filled
-in, so the tasks name an alias as their outlet. A DAG file imports no client of a server, so the tasks do.
+Each cluster has one of its own, so that Airflow's rights to a DAG are rights to one cluster. A run leaves its outcome
+in the cluster's history, as its own note, and as an event of the Asset `muster://[CLUSTER]/levers`, on which other
+DAGs can be scheduled. A DAG file imports no client of a server, so the task does.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, task
 
 from muster.airflow.run_notes import OURS, leave_note
-from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief
+from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief, listed
 from muster.commands.table import COMMANDS
 from muster.core.assignors import BUILT_IN
-from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 log = logging.getLogger(__name__)
 
 EVENTS = AssetAlias(name="muster_levers", group="muster")
 """The outlet of a task that carries a command out."""
 
-FROM_FILE = "(as in clusters.yaml)"
+FROM_FILE = "(as in the settings)"
 """The choice of an assignor that takes an earlier one back."""
 BY_NAME, BY_PATTERN = "name", "pattern"
 
 
-def command_dags(clusters: Clusters, only: str | None = None) -> Iterator[DAG]:
-    """Make the DAG of each command, or the one with the id `only`."""
-    for command in COMMANDS.values():
-        if only in {None, f"{OURS}{command.name}"}:
-            yield _dag(command, clusters)
-
-
-def _dag(command: Command, clusters: Clusters) -> DAG:
+def commands_dag(cluster: ClusterSettings) -> DAG:
+    """Build `muster_commands__[cluster]`."""
+    name = cluster.name
     with DAG(
-        dag_id=f"{OURS}{command.name}",
-        dag_display_name=f"Muster: {command.title}",
-        description=command.summary,
-        doc_md=command.documentation or None,
-        params=form(command, clusters),
+        dag_id=f"{OURS}commands__{name}",
+        dag_display_name=f"Muster: commands for {name}",
+        description=f"What a person may have done in cluster {name}: isolate, drain, pin, pause and so on",
+        doc_md="\n\n".join(_documented(command) for command in COMMANDS.values()),
+        params=form(cluster),
         schedule=None,
         is_paused_upon_creation=False,  # it runs only when a person triggers it, and then at once
-        default_args={"owner": "muster", "retries": 0},
-        tags=["muster", "by hand"],
+        default_args={"owner": "muster", "retries": 0, **cluster.airflow.coordinator.arguments()},
+        tags=["muster", "by hand", name],
     ) as dag:
 
-        @task(task_id=command.name, outlets=[EVENTS])
+        @task(outlets=[EVENTS])
         def carry_out() -> dict[str, Any]:
-            return from_form(command, get_current_context())
+            return from_form(name, get_current_context())
 
         carry_out()
     return dag
 
 
-def from_form(command: Command, context: Context) -> dict[str, Any]:
-    """Carry out `command` as the run's form says. Raises `CommandError` or `SettingsError` if that cannot be done."""
+def _documented(command: Command) -> str:
+    return f"**{command.name}**: {command.summary} {command.documentation}".strip()
+
+
+def from_form(cluster: str, context: Context) -> dict[str, Any]:
+    """Carry out what the run's form says. Raises `CommandError` or `SettingsError` if that cannot be done."""
     params = context["params"]
-    cluster = load_clusters()[asked(params, "cluster")]
+    settings = load_clusters()[cluster]
+    name = asked(params, "command")
+    if name not in COMMANDS:
+        raise CommandError(f"there is no command {name!r}; there are: {listed(COMMANDS)}")
     actor = Actor(context["dag_run"].triggering_user_name or "airflow", asked(params, "reason"), time.time())
-    return carry_out_in_run(command, cluster, actor, given(command, params), context)
+    body = given(COMMANDS[name], params, form(settings))
+    return carry_out_in_run(COMMANDS[name], settings, actor, body, context)
 
 
 def carry_out_in_run(
@@ -93,33 +97,43 @@ def _leave_event(context: Context, command: str, values: Mapping[str, Any], summ
     context["outlet_events"][EVENTS].add(asset, extra=extra)
 
 
-def form(command: Command, clusters: Clusters) -> dict[str, Param]:
-    """Make the fields: cluster (a drop-down list), those of the command, and reason."""
-    names = sorted(clusters.clusters)
-    only: dict[str, Any] = {"default": names[0]} if len(names) == 1 else {}
-    enum = names or ["(none)"]
-    cluster = Param(type="string", enum=enum, title="Cluster", description="As in clusters.yaml", **only)
-    fields = {name: param for each in command.fields for name, param in _params(each, clusters).items()}
+def form(cluster: ClusterSettings) -> dict[str, Param]:
+    """Make the fields: the command, those of all commands, and the reason."""
+    above = "What each does is written above"
+    command = Param(type="string", enum=list(COMMANDS), title="Command", description=above)
+    found: dict[str, Param] = {}
+    for each in (field for command in COMMANDS.values() for field in command.fields):
+        if each.name not in found:
+            found |= _params(each, cluster, _hint(each.name))
     reason = Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
-    return {"cluster": cluster, **fields, "reason": reason}
+    return {"command": command, **found, "reason": reason}
 
 
-def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
-    """Make the fields of the form that fill in this one."""
-    found = [clusters.clusters[name] for name in sorted(clusters.clusters)]
-    texts: dict[str, Any] = {"type": "string", "title": each.label, "description": each.hint}
+def _hint(name: str) -> str:
+    """Return what the field `name` is to each command that takes it."""
+    takers: dict[str, list[str]] = {}
+    for command in COMMANDS.values():
+        for each in command.fields:
+            if each.name == name:
+                takers.setdefault(each.hint, []).append(command.name)
+    return "; ".join(f"{', '.join(commands)}: {hint}" for hint, commands in takers.items())
+
+
+def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param]:
+    """Make the fields of the form that fill in this one. Each has a default, because not every command takes it."""
+    texts: dict[str, Any] = {"type": "string", "title": each.label, "description": hint}
     match each.kind:
         case Kind.CONSUMER:
-            return {each.name: _text(texts, [consumer for c in found for consumer in c.consumer_ids()])}
+            return {each.name: _text(texts, list(cluster.consumer_ids()))}
         case Kind.TOPIC:
-            return {each.name: _text(texts, sorted({name for c in found for name in c.topics.names}))}
+            return {each.name: _text(texts, sorted(cluster.topics.names))}
         case Kind.PARTITIONS:
-            return {each.name: Param(pattern=PARTITION_LIST, **texts)}
+            return {each.name: Param("", pattern=f"^$|{PARTITION_LIST}", **texts)}
         case Kind.PATTERN:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
         case Kind.ASSIGNOR:
-            options = 'Of the assignor, such as {"budget": 10}; docs/assignors.md has them'
+            options = 'Of the assignor, such as {"budget": 10}'
             return {
                 each.name: Param(FROM_FILE, minLength=1, examples=[FROM_FILE, *sorted(BUILT_IN)], **texts),
                 "options": Param({}, type="object", title="Options", description=options),
@@ -128,7 +142,7 @@ def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
 
 def _text(texts: Mapping[str, Any], proposed: list[str]) -> Param:
     examples: dict[str, Any] = {"examples": proposed} if proposed else {}
-    return Param(minLength=1, **texts, **examples)
+    return Param("", **texts, **examples)
 
 
 def asked(params: Mapping[str, Any], name: str) -> str:
@@ -136,16 +150,32 @@ def asked(params: Mapping[str, Any], name: str) -> str:
     return brief(name, str(params[name])).strip()
 
 
-def given(command: Command, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filled-in fields as the body of the command in the HTTP API. Raises `CommandError`."""
+def given(command: Command, params: Mapping[str, Any], fields: Mapping[str, Param]) -> dict[str, Any]:
+    """Return the filled-in `fields` of the form as the body of the command in the HTTP API.
+
+    Raises `CommandError` where a field is empty, or one is filled in that the command does not take: the person meant
+    another command.
+    """
+    taken = {name for each in command.fields for name in _PARTS.get(each.kind, (each.name,))}
+    for name in fields.keys() - taken - {"command", "reason"}:
+        if params.get(name, fields[name].value) != fields[name].value:
+            raise CommandError(
+                f"'{command.name}' takes no {name}; leave it as it is, or choose the command that was meant"
+            )
     return {each.name: _given(each, params) for each in command.fields}
+
+
+_PARTS: Mapping[Kind, tuple[str, ...]] = {Kind.PATTERN: ("kind",), Kind.ASSIGNOR: ("assignor", "options")}
+"""The names in the form of a field that has others there."""
 
 
 def _given(each: Field, params: Mapping[str, Any]) -> Any:
     if each.kind is Kind.PATTERN:
         return asked(params, "kind") == BY_PATTERN
     if each.kind is not Kind.ASSIGNOR:
-        return asked(params, each.name)
+        if not (text := asked(params, each.name)):
+            raise CommandError(f"{each.label.lower()} is empty; fill it in")
+        return text
     name, options = asked(params, "assignor"), params["options"] or {}
     if name != FROM_FILE:
         return {"name": name, "options": options}

@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 
 from muster.airflow.alerts import alerts
 from muster.airflow.operator import MusterConsumerOperator
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 RETRIES = 20
 """For what is not the consumer's doing, such as a task whose process was killed. A consumer that dies takes no try:
@@ -30,7 +30,7 @@ What you want, and what to do:
 - **stop one consumer** in order: mark its task as failed, or as success. **Have it back**: clear the task.
 - **restart one**: clear its task while it is deferred.
 - **stop all**: pause this DAG first, else a new run starts them again; then mark the run as failed.
-- keep one running **without work**: isolate it with `muster_isolate`.
+- keep one running **without work**: isolate it with `muster_commands__{name}`.
 
 What you see:
 
@@ -38,7 +38,7 @@ What you see:
 - **up for reschedule**: it died or did not come up. The log says what was seen and has the end of the driver's log.
   It is submitted again within half a minute, as often as it takes.
 - **failed**: it cannot start before you correct something: a setting, a connection, the handler, an option for
-  `spark-submit`. The log says what. `on_stuck` in clusters.yaml says who is notified. Then clear the task.
+  `spark-submit`. The log says what. `on_stuck` in the settings says who is notified. Then clear the task.
 - **this DAG is paused** though you did not pause it: all its consumers failed, and Airflow begins no further run.
   Correct what their logs say, and unpause it.
 - **skipped**: a person asked the consumer to stop, outside Airflow.

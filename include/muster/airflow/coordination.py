@@ -42,7 +42,8 @@ from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, Consu
 from muster.core.model import State
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
-from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, load_clusters
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager
         CONNECTIONS.zookeeper(cluster.zookeeper),
         CONNECTIONS.consul(cluster.consul),
         CONNECTIONS.kafka(cluster.kafka),
-        CONNECTIONS.token(cluster.status),
+        CONNECTIONS.status_pages(cluster.status),
         by=by,
     )
 
@@ -159,7 +160,7 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
     log.info("after %.1f s: %s", plan.waited, plan.woke)
     _warn_of(plan.warnings)
     if plan.assignor:
-        log.info("planned with %s, instead of the one in clusters.yaml", plan.assignor)
+        log.info("planned with %s, instead of the one in the settings", plan.assignor)
     if plan.asked:
         log.info("%s", plan.asked)
     if plan.shadow is not None:

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, WeightRule, get_cur
 
 from muster.airflow.alerts import alerts
 from muster.airflow.waiting import ComputeAssignment
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 _MARGIN = timedelta(minutes=2)
 """What a task may take on top of its own waiting, before it is stopped as hung."""
@@ -21,8 +21,8 @@ Each run reads the partitions from Kafka and the live consumers from Consul (ser
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
 nothing to do waits up to {long_poll_timeout:g} s for a change, so runs are few and answers are quick; with many
 clusters `compute_assignment` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
-`muster_pause` and `muster_resume`, which keep who and why: consumers go on with what they have. `muster_assignor`
-puts another assignor in the place of this one; the log of `compute_assignment` says so then.
+*pause* and *resume* in `muster_commands__{name}`, which keep who and why: consumers go on with what they have.
+*assignor* there puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
 What you see, and what to do:
 
@@ -37,8 +37,8 @@ What you see, and what to do:
 - `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is
   finished, and consumers that are gone are replaced as the sticky assignor would, after `planning_error_delay`.
 - `advance_state` **failed**: a topic is not Stable, or an owner makes no progress, for longer than {stuck:g} s. The
-  message names topic, consumer and partitions; isolate that consumer with `muster_isolate`, or answer the question
-  in `muster_stuck__{name}`, which shows what would happen then.
+  message names topic, consumer and partitions; isolate that consumer with `muster_commands__{name}`, or answer the
+  question in `muster_stuck__{name}`, which shows what would happen then.
 - **several tasks failed**: ZooKeeper or Consul is out of reach. Nothing is written, and consumers go on.
 
 States of a topic: **Initial** (not planned yet), **Closing** (old owners are closing the partitions that move),

@@ -6,8 +6,8 @@
 
 Airflow only parses files that contain the words "dag" and "airflow".
 
-- For each cluster `muster_coordinator__[cluster]`, `muster_consumers__[cluster]` and `muster_stuck__[cluster]`.
-- For each command a DAG with a form, `muster_isolate` and so on.
+- For each cluster `muster_coordinator__[cluster]`, `muster_consumers__[cluster]`, `muster_commands__[cluster]` and
+  `muster_stuck__[cluster]`.
 - `muster_pruning`.
 """
 
@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from airflow.sdk import DAG, get_parsing_context
 
 from muster.airflow.run_notes import OURS
-from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 
 
 def muster_dags() -> dict[str, DAG]:
@@ -40,8 +41,8 @@ def check_settings() -> None:
 
     This belongs in a DAG file of its own: a file that Airflow cannot import has its DAGs taken out of the schedule.
     """
-    if errors := load_clusters().errors:
-        raise SettingsError("\n".join(errors.values()))
+    if mistakes := load_clusters().mistakes:
+        raise SettingsError("\n".join(mistakes))
 
 
 def _dags(clusters: Clusters, only: str | None) -> Iterator[DAG]:
@@ -50,7 +51,7 @@ def _dags(clusters: Clusters, only: str | None) -> Iterator[DAG]:
             if only in {None, f"{OURS}{kind}__{name}"}:
                 yield make(cluster)
     if only is None or "__" not in only:
-        yield from _dags_of_no_cluster(clusters, only)
+        yield from _dags_of_no_cluster(only)
 
 
 # Each kind is imported where it is made: a task's process imports one of them.
@@ -74,17 +75,22 @@ def _stuck(cluster: ClusterSettings) -> DAG:
     return stuck_dag(cluster)
 
 
+def _commands(cluster: ClusterSettings) -> DAG:
+    from muster.airflow.command_dags import commands_dag  # noqa: PLC0415
+
+    return commands_dag(cluster)
+
+
 _KINDS: Mapping[str, Callable[[ClusterSettings], DAG]] = {
     "coordinator": _coordinator,
     "consumers": _consumers,
+    "commands": _commands,
     "stuck": _stuck,
 }
 
 
-def _dags_of_no_cluster(clusters: Clusters, only: str | None) -> Iterator[DAG]:
-    from muster.airflow.command_dags import command_dags  # noqa: PLC0415
+def _dags_of_no_cluster(only: str | None) -> Iterator[DAG]:
     from muster.airflow.pruning_dag import PRUNING, pruning_dag  # noqa: PLC0415
 
-    yield from command_dags(clusters, only)
     if only in {None, PRUNING}:
         yield pruning_dag()

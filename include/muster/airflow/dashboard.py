@@ -1,13 +1,12 @@
 """The dashboard behind Airflow's own users and permissions.
 
-A user who may read a cluster's coordinator DAG may look at the cluster; one who may edit it may give commands.
-It is Airflow that decides, with the functions that its own pages use, and again at every request. Everything that the
-plugin mounts must ask: Airflow protects nothing of a plugin by itself.
+A user who may read a cluster's coordinator DAG may look at the cluster; one who may trigger the DAG of its commands
+may give them here, too. It is Airflow that decides, with the functions that its own pages use, and again at every
+request. Everything that the plugin mounts must ask: Airflow protects nothing of a plugin by itself.
 """
 
-from collections.abc import Callable
-from typing import Any
-
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
@@ -16,10 +15,10 @@ from airflow.utils.state import DagRunState
 from fastapi import FastAPI, HTTPException, Request, status
 from sqlalchemy import select
 
-from muster.dashboard.access import Access, Visitor
+from muster.dashboard.access import Right, Visitor
 from muster.dashboard.answers import Answers
 from muster.dashboard.app import create_app
-from muster.dashboard.cluster_view import coordinator_dag
+from muster.dashboard.cluster_view import commands_dag, coordinator_dag
 from muster.monitoring.exposition import Runs
 from muster.monitoring.routes import metrics_router
 
@@ -27,7 +26,7 @@ from muster.monitoring.routes import metrics_router
 def airflow_dashboard() -> FastAPI:
     """The application, as `muster.airflow.plugin` has it mounted."""
     answers = Answers()
-    app = create_app(answers, Access(_visitor, _reader, _editor))
+    app = create_app(answers, identify)
     # With a token of its own instead of Airflow's permissions.
     app.include_router(metrics_router(read_runs=read_runs, cache=answers.shared))
     return app
@@ -54,32 +53,26 @@ def read_runs(cluster: str) -> Runs:
 # Not in the form of `async def`: Airflow looks a DAG's team up in its database.
 
 
-def _visitor(request: Request, user: GetUserDep) -> Visitor:
-    requires_access_dag("GET")(request, user)
-    return _known(request, user)
+def identify(request: Request, user: GetUserDep) -> Visitor:
+    """Give the user who is logged in to Airflow."""
+    return Visitor(user.get_name(), lambda right, cluster: may(right, cluster, request, user))
 
 
-def _reader(cluster: str, request: Request, user: GetUserDep) -> Visitor:
-    requires_access_dag("GET", param_dag_id=coordinator_dag(cluster))(request, user)
-    return _known(request, user)
+def may(right: Right, cluster: str, request: Request, user: BaseUser) -> bool:
+    """Whether Airflow gives `user` this right on `cluster`.
 
-
-def _editor(cluster: str, request: Request, user: GetUserDep) -> Visitor:
-    requires_access_dag("PUT", param_dag_id=coordinator_dag(cluster))(request, user)
-    return _known(request, user)
-
-
-def _known(request: Request, user: GetUserDep) -> Visitor:
-    def allowed(method: Any) -> Callable[[str], bool]:
-        def may(cluster: str) -> bool:
-            try:
-                requires_access_dag(method, param_dag_id=coordinator_dag(cluster))(request, user)
-            except HTTPException as refusal:
-                if refusal.status_code == status.HTTP_403_FORBIDDEN:
-                    return False
-                raise
-            return True
-
-        return may
-
-    return Visitor(user.get_name(), may_read=allowed("GET"), may_edit=allowed("PUT"))
+    To look is to read the coordinator's DAG; to command is to create runs of the DAG of the cluster's commands, which
+    Airflow itself asks for when that DAG is triggered.
+    """
+    asked = (
+        requires_access_dag("GET", param_dag_id=coordinator_dag(cluster))
+        if right is Right.LOOK
+        else requires_access_dag("POST", DagAccessEntity.RUN, param_dag_id=commands_dag(cluster))
+    )
+    try:
+        asked(request, user)
+    except HTTPException as refusal:
+        if refusal.status_code == status.HTTP_403_FORBIDDEN:
+            return False
+        raise
+    return True

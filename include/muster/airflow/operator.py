@@ -51,7 +51,8 @@ from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, enco
 from muster.airflow.watcher import Watched
 from muster.consumer.connector import JAR
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 LOOK = 0.5
 """Seconds between two looks at Consul, process and log while a consumer starts."""
@@ -90,7 +91,7 @@ class _Search:
 class MusterConsumerOperator(SparkSubmitOperator):
     """Has the consumer `consumer` of `cluster` running for as long as the task is not ended by a person.
 
-    Everything else comes from `clusters.yaml` and its Airflow connections when the task runs, so a correction
+    Everything else comes from the settings and their Airflow connections when the task runs, so a correction
     there takes effect with the next submission. Arguments of `SparkSubmitOperator` (`py_files`, `packages`,
     `driver_memory`, ...) are passed on; `conf` is added to the cluster's `spark_conf`.
     """
@@ -121,7 +122,7 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
         Raises `AirflowSkipException` if a person had asked it to stop, else has the task scheduled again, which
         submits it again. If a task had asked it to stop, which is what clearing this task does to the try before,
-        it is submitted again at once. If nothing is wrong and `clusters.yaml` wants more consumers, the task is
+        it is submitted again at once. If nothing is wrong and the settings want more consumers, the task is
         scheduled again; Airflow then adds the missing ones to the run.
         """
         if "more" in event:

@@ -35,7 +35,7 @@ from enum import StrEnum
 from muster.airflow.processes import Life
 from muster.airflow.submission import Submission
 from muster.edges.consul import Registration, StopRequest
-from muster.settings.clusters import ConsumersSettings
+from muster.settings.cluster_settings import ConsumersSettings
 
 STOP_MARGIN = 15.0
 """Seconds beyond `graceful_timeout` until a consumer that was asked to stop is ended."""

@@ -13,12 +13,13 @@ PRUNING = "muster_pruning"
 _DOC = """
 ### Pruning
 
-A coordinator runs every few seconds, so its runs have to go some day. `retention` in `clusters.yaml` says when: by
+A coordinator runs every few seconds, so its runs have to go some day. `retention` in the settings says when: by
 default ticks (runs that did nothing) after a day, failures after a week, rebalances and whatever people did after 90
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
-login, password), who must have the right to delete DAG runs. Unpause this DAG once that connection is there.
+login and password, or a bearer token as the password), who must have the right to delete DAG runs. Unpause this DAG
+once that connection is there.
 """
 
 

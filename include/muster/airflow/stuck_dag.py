@@ -28,7 +28,8 @@ from muster.airflow.command_dags import EVENTS, carry_out_in_run
 from muster.airflow.coordinator_dag import stuck
 from muster.commands.command import Actor, CommandError
 from muster.commands.table import COMMANDS
-from muster.settings.clusters import ClusterSettings, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import load_clusters
 
 LOOK = 5.0
 """Seconds between two looks at whether the consumer still holds things up."""
@@ -41,7 +42,8 @@ A topic of this cluster is not Stable, or an owner makes no progress, for longer
 for each consumer that holds things up. Open it under **Required Actions**: it shows what is held up, and what would
 happen if the consumer were isolated. Choose:
 
-- **Isolate** it: its partitions go to the others, with your name on it. `muster_restore` takes it back.
+- **Isolate** it: its partitions go to the others, with your name on it. *restore* in
+  `muster_commands__{name}` takes it back.
 - **Wait**: nothing is changed. If it still holds things up after another {stuck:g} s, you are asked again.
 
 A question closes by itself when the consumer holds up nothing any more.

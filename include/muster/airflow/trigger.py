@@ -32,7 +32,7 @@ LOOK = 1.0
 """Seconds between two looks at the driver's process and log; Consul's news come in between at any time."""
 
 RECOUNT = 10.0
-"""Seconds between two looks at how many consumers `clusters.yaml` wants."""
+"""Seconds between two looks at how many consumers the settings want."""
 
 _stops: set[asyncio.Task[str]] = set()
 """Stops under way. The event loop keeps only weak references to its tasks."""
@@ -51,7 +51,7 @@ class ConsumerTrigger(MusterTrigger):
     is, the connection says.
 
     With `instances`, the number of task instances that the run has, it also fires `{"more": wanted}` when
-    `clusters.yaml` wants more consumers than that: Airflow adds mapped task instances to a run under way only when
+    the settings want more consumers than that: Airflow adds mapped task instances to a run under way only when
     one of them is about to be scheduled.
     """
 
@@ -209,7 +209,7 @@ async def _states(ti: Any) -> dict[str, Any]:
 
 
 def _wanted(cluster: str) -> int:
-    """How many consumers `clusters.yaml` wants now; 0 while it cannot be read, which its own DAG file reports."""
+    """How many consumers the settings want now; 0 while they cannot be read, which a DAG file reports."""
     try:
         return load_clusters()[cluster].consumers.count
     except SettingsError:

@@ -21,7 +21,8 @@ from airflow.triggers.base import TaskSkippedEvent, TaskSuccessEvent, TriggerEve
 
 from muster.airflow.base_trigger import MusterTrigger
 from muster.airflow.watcher import Watched, watching
-from muster.settings.clusters import Clusters, ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from muster.airflow.connections import aconsul_settings
 from muster.edges.consul import ConsulCluster, ConsulError, Members, StopRequest, WaitIndex
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Watched:
 
     @classmethod
     def of(cls, cluster: ClusterSettings) -> Watched:
-        """The watch on a cluster of clusters.yaml."""
+        """The watch on a cluster in the settings."""
         return cls(cluster.name, cluster.consul_service, cluster.consul, cluster.consul_prefix)
 
     async def consul(self) -> ConsulCluster:

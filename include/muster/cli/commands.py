@@ -24,7 +24,7 @@ from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
 
 _SHARED: tuple[click.Parameter, ...] = (
-    click.Option(["--cluster"], required=True, help="As in clusters.yaml."),
+    click.Option(["--cluster"], required=True, help="As in the settings."),
     click.Option(["--reason"], required=True, help="Reason, recorded in the audit history."),
     click.Option(["--by"], default=getpass.getuser, show_default="you", help="Who decided it."),
     click.Option(["--json", "as_text"], is_flag=True, help="Print JSON."),
@@ -66,7 +66,7 @@ def _assignor(_: Field) -> list[click.Parameter]:
             help="An option of NAME. Repeatable.",
         ),
         click.Option(
-            ["--clear"], is_flag=True, help="Take the choice back: clusters.yaml's assignor counts again."
+            ["--clear"], is_flag=True, help="Take the choice back: the assignor of the settings counts again."
         ),
     ]
 

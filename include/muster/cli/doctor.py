@@ -22,9 +22,9 @@ FAILED = 5
 
 
 @click.command()
-@click.option("--cluster", help="As in clusters.yaml; without it every cluster.")
+@click.option("--cluster", help="As in the settings; without it every cluster.")
 @click.option(
-    "--all-clusters", is_flag=True, help="Every cluster of clusters.yaml, which is what happens anyway."
+    "--all-clusters", is_flag=True, help="Every cluster in the settings, which is what happens anyway."
 )
 @click.option(
     "--timeout",
@@ -50,12 +50,12 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         clusters = load_clusters()
     except SettingsError as error:
         problem, step = explained(error)
-        general.append(settings.failed("clusters.yaml", problem, step))
+        general.append(settings.failed("files", problem, step))
     else:
         right = clusters.clusters.keys() - clusters.errors.keys()
-        general.append(settings.ok("clusters.yaml", f"{clusters.path}: {len(right)} clusters that are right"))
-        for file in clusters.unread:
-            general.append(settings.failed("clusters.yaml", clusters.errors[file], "correct the file"))
+        general.append(settings.ok("files", f"{clusters.path}: {len(right)} clusters that are right"))
+        for what, wrong in clusters.general.items():
+            general.append(settings.failed(what, wrong, "correct the file"))
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}
     everything = [*general, *(check for checks in found.values() for check in checks)]
     if as_text:
@@ -77,7 +77,7 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
 
 
 def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
-    known = sorted({*clusters.clusters, *clusters.errors} - set(clusters.unread))
+    known = sorted({*clusters.clusters, *clusters.errors})
     if cluster is None:
         return known
     if cluster not in known:
@@ -88,8 +88,7 @@ def _asked(clusters: Clusters, cluster: str | None) -> list[str]:
 def _of(clusters: Clusters, name: str, timeout: float) -> list[Check]:
     wrong = []
     if name in clusters.errors:
-        step = "correct the entry; docs/settings.md has every key"
-        wrong.append(Part("settings").failed("cluster", clusters.errors[name], step))
+        wrong.append(Part("settings").failed("cluster", clusters.errors[name], "correct the entry"))
     return wrong + (examine(clusters[name], CONNECTIONS, timeout) if name in clusters.clusters else [])
 
 

@@ -19,7 +19,8 @@ from muster.core.history import CommandEntry, Record, Unreadable
 from muster.core.model import Move
 from muster.core.partition_list import format_partitions
 from muster.core.rebalances import Event, Quiet, Rebalance, events
-from muster.settings.clusters import Duration, load_clusters
+from muster.settings.cluster_settings import Duration
+from muster.settings.clusters import load_clusters
 
 PAGE = 200
 """Entries that are read at once."""
@@ -39,7 +40,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 
 @click.command()
-@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
+@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
 @click.option("--since", callback=_seconds, help="Only what happened in the last 30m, 2h, ...")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many events."

@@ -27,7 +27,7 @@ check_settings()
 
 _CLUSTERS = """\
 # What Muster coordinates: one entry a cluster. A cluster is one consumer application, which reads some topics as one
-# Kafka group. Durations are seconds, or text such as 500ms, 20s, 5m. docs/settings.md has every key.
+# Kafka group. Durations are seconds, or text such as 500ms, 20s, 5m.
 clusters:
   # The name of the cluster and of its DAGs: muster_coordinator__example, muster_consumers__example.
   example:
@@ -65,7 +65,6 @@ Next:
 2. Make the connections muster_kafka, muster_zookeeper, muster_consul and muster_spark under Admin > Connections.
 3. Run 'muster doctor', with AIRFLOW_HOME set, until nothing fails.
 4. Unpause muster_coordinator__... and muster_consumers__... in Airflow.
-docs/install.md has the details.
 """
 
 

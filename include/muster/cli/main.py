@@ -24,7 +24,7 @@ def main(context: click.Context) -> None:
     """See and steer who reads which Kafka partition.
 
     Clusters come from clusters.d (MUSTER_CLUSTERS names another file or folder), connections from AIRFLOW_CONN_...
-    variables or Airflow itself; in a checkout, from the local stack that runs. docs/cli.md has the details.
+    variables or Airflow itself; in a checkout, from the local stack that runs.
     """
     # Clients log each attempt to connect, and the reader each server that fails: both are in the command's own error.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")

@@ -18,11 +18,11 @@ from muster.core.assignors import Assignor, load_assignor
 from muster.core.planner import plan as plan_assignment
 from muster.core.preview import Joining, suppose
 from muster.settings.assignor_choice import in_force
-from muster.settings.clusters import AssignorSettings
+from muster.settings.cluster_settings import AssignorSettings
 
 
 @click.command()
-@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
+@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
 @click.option("--assignor", help="Plan with this one, by name or dotted path, instead of the cluster's own.")
 @click.option(
     "--assignor-option",

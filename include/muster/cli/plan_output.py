@@ -112,7 +112,7 @@ def _summary(state: ClusterState, previewed: Previewed, limit: int | None) -> It
     if decisions.paused:
         yield f"{decisions.paused}; the coordinator begins none of this until a person resumes it"
     if decisions.assignor:
-        yield f"{decisions.assignor}; it overrides clusters.yaml"
+        yield f"{decisions.assignor}; it overrides the settings"
     if found.held:
         yield f"held: {found.held}"
     partitions = sum(len(of_topic) for of_topic in found.topics.values())

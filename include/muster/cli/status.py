@@ -29,7 +29,7 @@ _PLACES = (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS)
 
 
 @click.command()
-@click.option("--cluster", help="As in clusters.yaml; the only one, unless there are several.")
+@click.option("--cluster", help="As in the settings; the only one, unless there are several.")
 @click.option(
     "--check", is_flag=True, help="End with exit code 5 unless all topics are Stable and all is well."
 )
@@ -161,7 +161,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     if decisions.rebalance:
         yield f"{decisions.rebalance}; not carried out yet"
     if decisions.assignor:
-        yield f"{decisions.assignor}; it overrides clusters.yaml"
+        yield f"{decisions.assignor}; it overrides the settings"
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"

@@ -17,7 +17,7 @@ from muster.cluster.reader import Reader
 from muster.cluster.reading import Place
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 SHORTEST = 2.0
 """Seconds for which a state is used again."""

@@ -17,7 +17,7 @@ from muster.cluster.reading import InConsul, PartialError, Place, Reading, Sourc
 from muster.cluster.sources import Sources
 from muster.core.history import Record
 from muster.core.model import Consumer, ConsumerStatus, TopicSnapshot
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 OFFSETS_LAST = 5.0
 """Seconds for which a sparing reader uses Kafka's offsets again, at least; also `OFFSETS_SHARE` times as long as

@@ -22,7 +22,7 @@ from muster.core.model import Consumer, ConsumerStatus, Membership, State, Topic
 from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
 from muster.core.wire import readable
 from muster.edges.consul import Registration
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Kind(StrEnum):
     PATTERN = "pattern"
     """Whether the topic in the field before is a regular expression for whole names."""
     ASSIGNOR = "assignor"
-    """An assignor with its options, or none: the one of clusters.yaml."""
+    """An assignor with its options, or none: the one of the settings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ ASSIGNOR = Field(
     "assignor",
     Kind.ASSIGNOR,
     "Assignor",
-    "A built-in one, or the dotted path of one that clusters.yaml allows",
+    "A built-in one, or the dotted path of one that the settings allow",
 )
 
 
@@ -211,7 +211,7 @@ COMMANDS: Mapping[str, Command] = {
             "assignor",
             label="Change the assignor",
             title="change the assignor of a cluster",
-            summary="Plan with another assignor than the one in clusters.yaml, until it is taken back.",
+            summary="Plan with another assignor than the one in the settings, until it is taken back.",
             question="Change the assignor of {cluster}?",
             did="changed the assignor",
             run=plan_with,
@@ -223,8 +223,8 @@ COMMANDS: Mapping[str, Command] = {
             ),
             documentation=(
                 "The coordinator plans with it from its next run on. 'muster plan --cluster NAME --assignor "
-                "OTHER' shows beforehand what would move and why. An unknown assignor, one that clusters.yaml "
-                "does not allow, or options that it refuses, change nothing."
+                "OTHER' shows beforehand what would move and why. An unknown assignor, one that the settings "
+                "do not allow, or options that it refuses, change nothing."
             ),
             preview={"assignor": "{assignor}"},
         ),
@@ -232,7 +232,7 @@ COMMANDS: Mapping[str, Command] = {
             "subscribe",
             label="Subscribe",
             title="subscribe a cluster to a topic",
-            summary="Read a topic, or all topics that match a pattern, on top of what clusters.yaml names.",
+            summary="Read a topic, or all topics that match a pattern, on top of what the settings name.",
             question="Subscribe {cluster} to a topic?",
             did="subscribed to",
             run=subscribe,
@@ -253,7 +253,7 @@ COMMANDS: Mapping[str, Command] = {
             "unsubscribe",
             label="Unsubscribe",
             title="unsubscribe a cluster from a topic",
-            summary="Stop reading a topic, or all topics that match a pattern, whatever clusters.yaml says.",
+            summary="Stop reading a topic, or all topics that match a pattern, whatever the settings say.",
             question="Unsubscribe {cluster} from a topic?",
             did="unsubscribed from",
             run=unsubscribe,

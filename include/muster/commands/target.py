@@ -12,7 +12,7 @@ from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
 
 
@@ -61,7 +61,7 @@ class Target:
         if topic not in found:
             raise CommandError(
                 f"cluster {self.cluster.name!r} has no topic {topic!r} yet; its topics are: {listed(found)}. "
-                "A topic is known once it stands in clusters.yaml and the coordinator's fetch_partitions has run"
+                "A topic is known once it stands in the settings and the coordinator's fetch_partitions has run"
             )
         snapshot = found[topic]
         if isinstance(snapshot, WireError):

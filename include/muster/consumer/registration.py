@@ -86,7 +86,7 @@ class Registrar:
         self._agent = agent
         self._ending = ending
         self._port = port
-        self._ask = ask or partial(predecessor.ask, token=settings.status_token)
+        self._ask = ask or partial(predecessor.ask, pages=settings.status_pages)
         self._clock = clock
         self._opened = threading.Event()
         self._stopped = threading.Event()
@@ -333,7 +333,7 @@ class Registrar:
                 "version": muster.__version__,
                 "protocol": str(PROTOCOL),
             },
-            f"http://{host}:{self._port}/health",
+            f"{settings.status_pages.scheme}://{host}:{self._port}/health",
             settings.check_interval,
             DEREGISTER_AFTER,
             passing=passing,

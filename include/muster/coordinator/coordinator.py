@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pydantic import SecretStr
-
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
@@ -37,8 +35,14 @@ from muster.core.subscription import Subscription
 from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
-from muster.settings.clusters import ClusterSettings
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.connections import (
+    OPEN_PAGES,
+    ConsulSettings,
+    KafkaSettings,
+    StatusPageSettings,
+    ZooKeeperSettings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +67,7 @@ class Coordinator:
     """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing more is written, and what is
-    assigned stays assigned. Without an `assignor` it is that of clusters.yaml, or of an override.
+    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override.
     """
 
     cluster: ClusterSettings
@@ -298,7 +302,7 @@ class Coordinator:
         return any(each.consumer == consumer for found in waiting for each in found)
 
     def subscription(self, overrides: Overrides) -> Subscription:
-        """The topics that the cluster reads: by clusters.yaml, and by overrides."""
+        """The topics that the cluster reads: by the settings, and by overrides."""
         return self.cluster.topics.read_with(overrides.subscriptions, overrides.topics_in_doubt)
 
     def _view(self) -> View:
@@ -352,12 +356,12 @@ class Coordinator:
             policy=replace(view.policy, rebalance_delay=delay),
             planning_error=(
                 f"{error}; what is under way is finished, and consumers that are gone for {delay:g} s are replaced "
-                "by the sticky assignor. Correct the assignor, or choose another one with muster_assignor"
+                "by the sticky assignor. Correct the assignor, or choose another one with 'muster assignor'"
             ),
         )
 
     def _assignor(self, overrides: Overrides) -> Assignor:
-        """The assignor that a person chose, else that of clusters.yaml. Raises `AssignorError` without it."""
+        """The assignor that a person chose, else that of the settings. Raises `AssignorError` without it."""
         choice = overrides.assignor
         if choice is None and not overrides.assignor_error and self.assignor is not None:
             return self.assignor
@@ -467,12 +471,12 @@ def open_coordinator(
     zookeeper_settings: ZooKeeperSettings,
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
-    status_token: SecretStr | None = None,
+    status_pages: StatusPageSettings = OPEN_PAGES,
     by: str = "",
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
 
-    `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
+    `status_pages` says how the consumers' status pages are guarded. `by` is who coordinates,
     for the history: a DAG and its run.
 
     It is for a process that coordinates and does little else: see `rare_collections`.
@@ -487,7 +491,7 @@ def open_coordinator(
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             found = consul.ConsulCluster.of(consul_settings, cluster)
-            poll = partial(status.poll_statuses, token=status_token)
+            poll = partial(status.poll_statuses, pages=status_pages)
             yield Coordinator(cluster, kafka_settings, store, found.catalog, found.overrides, lister, poll)
     finally:
         lister.close()

@@ -119,8 +119,8 @@ class PlanReport(_Report):
     although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
     `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
-    place of clusters.yaml's, and `asked` who asked for a rebalance now; '' if no one did. `states` is how many topics
-    are in which state. `woke` says what ended the long poll; `waited` is how long it took, in seconds.
+    place of that in the settings, and `asked` who asked for a rebalance now; '' if no one did. `states` is how many
+    topics are in which state. `woke` says what ended the long poll; `waited` is how long it took, in seconds.
     `planning_error` says why there is no plan: what needs none is done, and the run fails."""
 
     needed: bool = False

@@ -17,7 +17,7 @@ from muster.core.assignors import Assignor, PlanningContext, load_assignor
 from muster.core.comparison import Balance, Difference, balance_of, differences, resulting
 from muster.core.model import Assignment, Consumer, TopicSnapshot
 from muster.core.planner import intended_owners, plan
-from muster.settings.clusters import AssignorSettings
+from muster.settings.cluster_settings import AssignorSettings
 
 TIME_LIMIT = 5.0
 """Seconds that the shadow may take, loading it and reading what it plans with included."""

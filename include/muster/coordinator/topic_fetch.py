@@ -12,7 +12,7 @@ from muster.core.state_machine import recreated
 from muster.core.subscription import Subscription
 from muster.core.wire import WireError, check_topic
 from muster.edges import kafka, zookeeper
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
 IDS_AT_ONCE = 5_000

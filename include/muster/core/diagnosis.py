@@ -193,8 +193,8 @@ def _stuck_message(
     who = "; ".join(f"consumer {each.consumer} does not {each.lacking} ({each.why})" for each in waiting)
     culprits = sorted({each.consumer for each in waiting})
     step = (
-        f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it with the DAG muster_isolate "
-        "and its partitions go to the others"
+        f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it ('muster isolate', or the "
+        "page) and its partitions go to the others"
         if culprits
         else "look at whether any consumer that subscribes to this topic is live"
     )

@@ -2,7 +2,7 @@
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic; a *drain* and an
 *isolation* keep it from all. A cluster may be *paused*, asked to *rebalance* now, planned with another *assignor*,
-and *subscribed* to other topics than clusters.yaml names. All stand until a person takes them back; a request to
+and *subscribed* to other topics than the settings name. All stand until a person takes them back; a request to
 rebalance ends when it is carried out.
 
 Assignors get pins and exclusions as plain mappings (`muster.core.assignors.PlanningContext`); here is who set them,
@@ -106,7 +106,7 @@ class RebalanceRequest(Override):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorChoice(Override):
-    """The assignor `name`, made with `options`, takes the place of the one that clusters.yaml names."""
+    """The assignor `name`, made with `options`, takes the place of the one that the settings name."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -1,10 +1,10 @@
-"""Which topics a cluster reads: what clusters.yaml names, and the overrides that add to it or take from it.
+"""Which topics a cluster reads: what the settings name, and the overrides that add to it or take from it.
 
 In this order the first that says something about a topic counts:
 
 1. a person unsubscribed it by its name; 2. a person subscribed it by its name;
 3. a person unsubscribed a pattern for it; 4. a person subscribed a pattern for it;
-5. clusters.yaml, by name or pattern.
+5. The settings, by name or pattern.
 
 Patterns are regular expressions for whole names. Kafka's internal topics (`__...`) are only subscribed by name.
 
@@ -23,7 +23,7 @@ from muster.core.overrides import TopicOverride
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`names` and `patterns` are those of clusters.yaml. `doubt`: some override cannot be read."""
+    """`names` and `patterns` are those of the settings. `doubt`: some override cannot be read."""
 
     names: frozenset[str]
     patterns: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Subscription:
     doubt: bool = False
 
     def override(self, topic: str) -> TopicOverride | None:
-        """Return the override of `topic` that counts; None if clusters.yaml does."""
+        """Return the override of `topic` that counts; None if the settings do."""
         found = [
             each
             for each in self.overrides
@@ -45,7 +45,7 @@ class Subscription:
         return self.by_settings(topic) if override is None else override.subscribed
 
     def by_settings(self, topic: str) -> bool:
-        """Whether clusters.yaml names `topic`, whatever the overrides."""
+        """Whether the settings name `topic`, whatever the overrides."""
         return topic in self.names or any(matches(pattern, topic) for pattern in self.patterns)
 
     def takes_up(self, topic: str) -> bool:

@@ -418,7 +418,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
         raise _mistake(
             f"status answer of {source}",
             error,
-            "is not understood: {}; check what listens there (docs/protocol.md has what a consumer answers)",
+            "is not understood: {}; check what listens there",
         ) from error
     return ConsumerStatus(
         consumer=node.consumer,

@@ -5,7 +5,7 @@ server and the page. All paths below are relative to `/muster/`, so that it work
 
 Pages
 - `GET  ./`: the page itself (`static/index.html`); it chooses its view by the part of the address behind `#`.
-- `GET  of-dag/{dag_id}`: leads to the cluster of a coordinator DAG (`./#/clusters/{cluster}`).
+- `GET  of-dag/{dag_id}`: leads to the cluster of a DAG (`./#/clusters/{cluster}`).
 - `GET  api/commands` -> `CommandsAnswer`: the table of commands, from which menus and dialogs are made.
 - `GET  static/{path}`: what the page consists of. No script or style may stand in the HTML itself (CSP).
 
@@ -19,7 +19,7 @@ Reading (right to read the cluster's coordinator DAG)
 - `GET  api/clusters/{cluster}/timeline?topic=&consumer=&before=&limit=` -> `TimelineAnswer`
 - `POST api/clusters/{cluster}/what-if`, `WhatIfRequest` -> `WhatIfAnswer`: changes nothing.
 
-Commands (right to edit the cluster's coordinator DAG); each answers `CommandAnswer`
+Commands (right to create runs of the DAG of the cluster's commands); each answers `CommandAnswer`
 - `POST api/clusters/{cluster}/levers/{command}`: a command of `muster.commands.table`, with its fields and `reason`
 - `POST api/clusters/{cluster}/levers/apply`: `ApplyBody`, what a preview showed.
 

@@ -13,7 +13,7 @@ from muster.cluster.state import ClusterState
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, Outcome
 from muster.commands.table import COMMANDS
-from muster.dashboard.access import Visitor
+from muster.dashboard.access import Right, Visitor
 from muster.dashboard.cluster_view import cluster_answer, summary, unread
 from muster.dashboard.commands import VIA, OpenTarget, open_target
 from muster.dashboard.models import (
@@ -31,7 +31,8 @@ from muster.dashboard.models import (
 from muster.dashboard.timeline import Timeline, timeline
 from muster.dashboard.what_if import apply_plan, plan_what_if
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import Clusters, ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connection_parsing import ConnectionSettingsError
 
 
@@ -60,19 +61,20 @@ class Answers:
             found = self.settings()
         except SettingsError as error:
             return ClustersAnswer(user=visitor.name, clusters=[], error=str(error))
-        known = found.clusters.keys() | found.errors.keys() - set(found.unread)
-        names = sorted(name for name in known if visitor.may_read(name))
+        known = found.clusters.keys() | found.errors.keys()
+        names = sorted(name for name in known if visitor.may(Right.LOOK, name))
         for name in names:
             if name in found.clusters:
                 self.shared.watched(found.clusters[name]).begin()  # all at once: their waits are not added up
         return ClustersAnswer(
             user=visitor.name,
             clusters=[self._summary(found, name, visitor) for name in names],
-            error="\n".join(found.errors[file] for file in found.unread),
+            # Of files, which may be of other teams; where there is no cluster at all, everybody sees why.
+            error="\n".join(found.general.values()) if names or not known else "",
         )
 
     def _summary(self, found: Clusters, name: str, visitor: Visitor) -> ClusterSummary:
-        may_edit = visitor.may_edit(name)
+        may_edit = visitor.may(Right.COMMAND, name)
         error = found.errors.get(name, "")
         if name not in found.clusters:
             return unread(name, may_edit=may_edit, ttl=60.0, error=error)
@@ -86,7 +88,9 @@ class Answers:
         """One cluster. Raises `UnknownError`, and `NothingReadError` if there is no reading yet."""
         watched, state = self.state(name)
         mistake = self.settings().errors.get(name, "")
-        return cluster_answer(state, may_edit=visitor.may_edit(name), ttl=watched.ttl, mistake=mistake)
+        return cluster_answer(
+            state, may_edit=visitor.may(Right.COMMAND, name), ttl=watched.ttl, mistake=mistake
+        )
 
     def state(self, name: str) -> tuple[Watched, ClusterState]:
         """The newest state of a cluster. Raises as `cluster`."""

@@ -17,7 +17,7 @@ from muster.commands.table import COMMANDS
 from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
-from muster.dashboard.access import Access, Visitor
+from muster.dashboard.access import IdentifyVisitor, Right, Visitor, requires
 from muster.dashboard.answers import Answers, UnknownError
 from muster.dashboard.commands import body_of, commands_answer
 from muster.dashboard.conditional import conditional
@@ -36,9 +36,6 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Search = Annotated[str, Query(max_length=249)]
 Name = Annotated[str | None, Query(max_length=249)]
 
-COORDINATOR, CONSUMERS = "muster_coordinator__", "muster_consumers__"
-"""What the ids of a cluster's DAGs begin with."""
-
 
 def _asked(
     state: Name = None, search: Search = "", order: Order = "asc", offset: Offset = 0, limit: Limit = 50
@@ -46,21 +43,23 @@ def _asked(
     return Asked(state, search, order, offset, limit)
 
 
-def create_app(answers: Answers, access: Access, static: str | None = None) -> FastAPI:
+def create_app(answers: Answers, identify: IdentifyVisitor, static: str | None = None) -> FastAPI:
     """Build the application. `static` is the folder of the page's files, by default the package's own."""
     # No generated documentation: its pages would be open to anyone, and load scripts from elsewhere.
     app = FastAPI(title="Muster", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.include_router(_pages(access, static or str(files("muster.dashboard") / "static")))
-    app.include_router(_clusters(answers, access), prefix="/api/clusters")
-    app.include_router(_reading(answers, access), prefix="/api/clusters/{cluster}")
-    app.include_router(_commands(answers, access), prefix="/api/clusters/{cluster}/levers")
+    app.include_router(_pages(identify, static or str(files("muster.dashboard") / "static")))
+    app.include_router(_clusters(answers, identify), prefix="/api/clusters")
+    app.include_router(_reading(answers, requires(identify, Right.LOOK)), prefix="/api/clusters/{cluster}")
+    app.include_router(
+        _commands(answers, requires(identify, Right.COMMAND)), prefix="/api/clusters/{cluster}/levers"
+    )
     _explain_errors(app)
     app.add_middleware(BaseHTTPMiddleware, dispatch=with_security_headers)
     return app
 
 
-def _pages(access: Access, folder: str) -> APIRouter:
-    router = APIRouter(dependencies=[Depends(access.visitor)])
+def _pages(identify: IdentifyVisitor, folder: str) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(identify)])
     static = StaticFiles(directory=folder, check_dir=False)
     table = commands_answer()
 
@@ -84,31 +83,28 @@ def _pages(access: Access, folder: str) -> APIRouter:
 
     @router.get("/of-dag/{dag_id}")
     async def of_dag(dag_id: str) -> Response:
-        for prefix in (COORDINATOR, CONSUMERS):
-            if dag_id.startswith(prefix):
-                return RedirectResponse(f"../#/clusters/{quote(dag_id.removeprefix(prefix), safe='')}")
-        return RedirectResponse("../")
+        kind, _, cluster = dag_id.partition("__")
+        ours = cluster and kind.startswith("muster_")
+        return RedirectResponse(f"../#/clusters/{quote(cluster, safe='')}" if ours else "../")
 
     return router
 
 
-def _clusters(answers: Answers, access: Access) -> APIRouter:
+def _clusters(answers: Answers, identify: IdentifyVisitor) -> APIRouter:
     router = APIRouter()
 
     @router.get("")
-    def clusters(request: Request, visitor: Annotated[Visitor, Depends(access.visitor)]) -> Response:
+    def clusters(request: Request, visitor: Annotated[Visitor, Depends(identify)]) -> Response:
         return conditional(request, answers.clusters(visitor))
 
     return router
 
 
-def _reading(answers: Answers, access: Access) -> APIRouter:
-    router = APIRouter(dependencies=[Depends(access.reader)])
+def _reading(answers: Answers, reader: IdentifyVisitor) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(reader)])
 
     @router.get("")
-    def cluster(
-        cluster: str, request: Request, visitor: Annotated[Visitor, Depends(access.reader)]
-    ) -> Response:
+    def cluster(cluster: str, request: Request, visitor: Annotated[Visitor, Depends(reader)]) -> Response:
         return conditional(request, answers.cluster(cluster, visitor))
 
     @router.get("/topics")
@@ -164,14 +160,14 @@ def _reading(answers: Answers, access: Access) -> APIRouter:
     return router
 
 
-def _commands(answers: Answers, access: Access) -> APIRouter:
-    router = APIRouter(dependencies=[Depends(access.editor), Depends(from_our_own_page)])
+def _commands(answers: Answers, commander: IdentifyVisitor) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(commander), Depends(from_our_own_page)])
 
     def add(command: str, model: type[CommandBody]) -> None:
         def given(
             cluster: str,
             body: Annotated[model, Body()],  # type: ignore[valid-type]  # known when the route is added
-            visitor: Annotated[Visitor, Depends(access.editor)],
+            visitor: Annotated[Visitor, Depends(commander)],
         ) -> CommandAnswer:
             outcome = answers.command(cluster, command, body, visitor)
             return CommandAnswer(lines=list(outcome.lines), values=dict(outcome.values))

@@ -66,6 +66,11 @@ def coordinator_dag(cluster: str) -> str:
     return f"muster_coordinator__{cluster}"
 
 
+def commands_dag(cluster: str) -> str:
+    """The id of the DAG of a cluster's commands."""
+    return f"muster_commands__{cluster}"
+
+
 def _said(entry: Override | None) -> Said | None:
     return None if entry is None else Said.of(entry)
 

@@ -24,7 +24,7 @@ from muster.dashboard.models import (
     OverrideEntry,
     Said,
 )
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import CONNECTIONS
 
 VIA = "dashboard"

@@ -166,7 +166,7 @@ class WaitingEntry(_Answer):
 
 
 class AssignorInForce(_Answer):
-    """The assignor that the coordinator plans with: what clusters.yaml says (`configured`), or what a person `said`
+    """The assignor that the coordinator plans with: what the settings say (`configured`), or what a person `said`
     instead."""
 
     name: str
@@ -283,7 +283,7 @@ class ConsumerRow(_Answer):
 
     consumer: str
     state: Literal["live", "isolated", "not passing", "gone", "unknown"]
-    expected: bool = False  # Airflow runs it for this cluster (clusters.yaml)
+    expected: bool = False  # Airflow runs it for this cluster (the settings)
     said: Said | None = None  # who isolated it
     error: str = ""  # its status is unavailable, or what it reports to be wrong
     doing: str = ""  # what it says it does: running, starting, leaving, isolated, ...

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 from muster.doctor.findings import Check, Part
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import airflow_is_set_up
 
 TIMEOUT = 60.0

@@ -39,16 +39,14 @@ def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:
     if found.assignor_error:
         yield part.failed("assignor", found.assignor_error, clear)
     elif found.assignor is None:
-        yield part.ok("assignor", f"{cluster.assignor.name}, as in clusters.yaml")
+        yield part.ok("assignor", f"{cluster.assignor.name}, as in the settings")
     else:
         try:
             load_chosen(cluster, found.assignor.name, found.assignor.options)
         except AssignorError as error:
             yield part.failed("assignor", f"{found.assignor}: {error}", clear)
         else:
-            yield part.ok(
-                "assignor", f"{found.assignor}, instead of {cluster.assignor.name} in clusters.yaml"
-            )
+            yield part.ok("assignor", f"{found.assignor}, instead of {cluster.assignor.name} in the settings")
     if found.errors:
         yield part.warning("keys", named(found.errors), "correct or delete these keys", found.errors)
     else:

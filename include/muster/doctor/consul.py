@@ -17,7 +17,7 @@ from muster.doctor.versions import check_version
 from muster.edges.consul import ConsulCatalog, ConsulCluster
 from muster.edges.consul_api import ConsulApi, ConsulError, address, check_status, not_understood
 from muster.edges.consul_keys import key_prefix
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 SKEW = 5.0
@@ -111,7 +111,7 @@ def _token(part: Part, api: ConsulApi) -> Check:
         return part.warning(
             "token",
             "this Consul has ACLs, and the connection has no token",
-            "set the connection's password to a token with the policy of docs/security.md",
+            "set the connection's password to a token that may read the service, its nodes and the keys",
         )
     check_status(api.settings, "GET /v1/acl/token/self", response.status_code, response.text)
     try:
@@ -148,9 +148,7 @@ def _writable(
             refused[kind] = f"{prefix}{kind}/"
         else:
             check_status(api.settings, f"PUT {path}", response.status_code, response.text)
-    step = (
-        'give the token\'s policy key_prefix "..." { policy = "write" } for each, as docs/security.md has it'
-    )
+    step = 'give the token\'s policy key_prefix "..." { policy = "write" } for each'
     if any(kind in refused for kind in needed):
         return part.failed(
             "write keys", f"may not write {', '.join(refused.values())}", step, refused.values()

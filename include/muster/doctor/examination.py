@@ -21,7 +21,7 @@ from muster.doctor.kafka import BROKERS, GROUP, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges.consul_jobs import GENERATIONS, STOP
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import ConnectionSettingsError
 
@@ -55,7 +55,7 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     kafka = _find(checks, "kafka", cluster.kafka, source.kafka)
     _find(checks, "spark", own.spark, source.fields)
     asks_consumers = (
-        cluster.status is None or _find(checks, "status", cluster.status, source.token) is not None
+        cluster.status is None or _find(checks, "status", cluster.status, source.status_pages) is not None
     )
     jobs_zookeeper = _find(checks, "consumers.zookeeper", own.zookeeper, source.zookeeper)
     jobs_consul = _find(checks, "consumers.consul", own.consul, source.consul)

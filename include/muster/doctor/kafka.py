@@ -18,7 +18,7 @@ from muster.doctor.findings import Check, Part, explained, named
 from muster.doctor.versions import TESTED
 from muster.edges.kafka import GroupOffsets, TopicLister, TopicListing
 from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 
 BROKERS = ("reachable", "topics")
@@ -142,7 +142,7 @@ def _topics(part: Part, settings: KafkaSettings, cluster: ClusterSettings, listi
         return part.failed(
             "topics",
             named(wrong),
-            f"create the topics, correct clusters.yaml, or let {_who(settings)} describe them: Kafka hides "
+            f"create the topics, correct the settings, or let {_who(settings)} describe them: Kafka hides "
             "a topic from users that may not",
             wrong,
         )

@@ -1,4 +1,4 @@
-"""What `clusters.yaml` says of a cluster, as far as it can be tried here: assignors, notifiers and handler can be
+"""What the settings say of a cluster, as far as it can be tried here: assignors, notifiers and handler can be
 loaded."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from muster.core.assignors import AssignorError, load_assignor
 from muster.doctor.findings import Check, Part
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 
 IMPORT_TIMEOUT = 20.0
 """Seconds that importing the handler's module may take."""

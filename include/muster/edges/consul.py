@@ -37,7 +37,7 @@ from muster.edges.consul_wait import (
     read_registration,
     wait_for_own,
 )
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
 
 __all__ = [
@@ -85,7 +85,7 @@ class ConsulCluster:
 
     @classmethod
     def of(cls, settings: ConsulSettings, cluster: ClusterSettings) -> ConsulCluster:
-        """A cluster of clusters.yaml."""
+        """A cluster in the settings."""
         return cls(settings, cluster.name, cluster.consul_service, prefix=cluster.consul_prefix)
 
 
@@ -142,7 +142,8 @@ class ConsulCatalog:
 
         A registration under the same id is replaced. Until the first check has passed the consumer is not live,
         unless it is `passing` from the start: for one that replaces a live one, so that the id does not seem gone.
-        Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least.
+        Consul deregisters it when the check has failed for `deregister_after` seconds, of which 60 is the least. The
+        agent does not verify the certificate of an https page: it sends no secret, and has no CA of its own for it.
         """
         self._api.register(
             {
@@ -155,6 +156,7 @@ class ConsulCatalog:
                     "Name": f"status page of {consumer}",
                     "Status": "passing" if passing else "critical",
                     "HTTP": check_url,
+                    "TLSSkipVerify": True,
                     "Interval": _duration(check_interval),
                     # Ten seconds by default; a frozen consumer should be seen sooner.
                     "Timeout": _duration(max(SHORTEST_CHECK_TIMEOUT, check_interval)),

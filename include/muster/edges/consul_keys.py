@@ -19,7 +19,7 @@ from muster.edges.consul_api import ConsulApi, ConsulError, address, not_underst
 from muster.settings.connections import ConsulSettings
 
 PREFIX = "muster"
-"""What all keys begin with, unless `consul_prefix` in clusters.yaml says otherwise."""
+"""What all keys begin with, unless `consul_prefix` in the settings says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class OverrideStore:
         return self._keys.api.delete_key(self._keys.prefix + REBALANCE, cas=request.modified)
 
     def choose_assignor(self, name: str, options: Mapping[str, Any], by: str, why: str, at: float) -> None:
-        """Put an assignor in the place of the one in clusters.yaml, and of one chosen earlier."""
+        """Put an assignor in the place of the one in the settings, and of one chosen earlier."""
         self._keys.write(ASSIGNOR, text(by, why, at, {"name": name, "options": dict(options)}))
 
     def clear_assignor(self) -> bool:

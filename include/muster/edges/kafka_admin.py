@@ -105,7 +105,10 @@ def next_step(config: Mapping[str, str], said: str) -> str:
     user = config.get("sasl.username")
     asked = f"asked as user {user!r}" if user else "asked without a user"
     if "authorization failed" in words:
-        return f"give this user the rights that docs/security.md lists ({asked})"
+        return (
+            "give this user Describe on the topics and the group; a consumer's user Read on both, and Write and "
+            f"Describe on its transactional ids ({asked})"
+        )
     if "sasl" in words and "authentication" in words:
         return f"check sasl.username, sasl.password and sasl.mechanism in the connection ({asked})"
     if "ssl handshake" in words or "certificate" in words:

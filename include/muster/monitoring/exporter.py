@@ -51,7 +51,7 @@ class Exporter:
         """All metrics in Prometheus's text format, ready within `within` seconds, whatever the servers do.
 
         Only of `clusters`, or of all if that is empty. Without `partitions` there are no series by partition. Raises
-        `SettingsError` if `clusters.yaml` cannot be read.
+        `SettingsError` if the settings cannot be read.
         """
         return generate_latest(_Exposed(list(self._collect(clusters, partitions, within))))
 
@@ -88,7 +88,7 @@ class Exporter:
             name: Scraped(state, runs[name].result(begun[name]) if name in runs else Source())
             for name, state in states.items()
         }
-        yield from exposition(scraped, len(found.errors), partitions)
+        yield from exposition(scraped, len(found.mistakes), partitions)
 
     def _runs_of(self, clusters: Iterable[str]) -> Mapping[str, Latest[Runs]]:
         if self._read_runs is None:

@@ -2,7 +2,7 @@
 
 A choice comes from Consul's KV or from a form, and a dotted path is code that the coordinator imports. So that who
 may write that key, or fill in that form, does not choose what code runs, it has to be a built-in assignor or one that
-`clusters.yaml` names: as `assignor`, as `shadow_assignor` or among `allowed_assignors`.
+the settings name: as `assignor`, as `shadow_assignor` or among `allowed_assignors`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from muster.core.assignors import BUILT_IN, Assignor, AssignorError, load_assignor
 from muster.core.overrides import NO_OVERRIDES, AssignorChoice, Overrides
-from muster.settings.clusters import AssignorSettings, ClusterSettings
+from muster.settings.cluster_settings import AssignorSettings, ClusterSettings
 
 
 def choosable(cluster: ClusterSettings) -> list[str]:
@@ -29,13 +29,13 @@ def load_chosen(cluster: ClusterSettings, name: str, options: Mapping[str, Any])
     if "." in name and name not in choosable(cluster):
         raise AssignorError(
             f"assignor {name!r} may not be chosen by hand; there are: {', '.join(choosable(cluster))}. To allow it, "
-            f"add it to 'allowed_assignors' of cluster {cluster.name!r} in clusters.yaml"
+            f"add it to 'allowed_assignors' of cluster {cluster.name!r} in the settings"
         )
     return load_assignor(name, options)
 
 
 def in_force(cluster: ClusterSettings, choice: AssignorChoice | None) -> AssignorSettings:
-    """The assignor that counts: the one that a person chose, else that of clusters.yaml. Not checked."""
+    """The assignor that counts: the one that a person chose, else that of the settings. Not checked."""
     return (
         cluster.assignor
         if choice is None
@@ -53,4 +53,4 @@ def load_in_force(cluster: ClusterSettings, decisions: Overrides = NO_OVERRIDES)
     try:
         return load_chosen(cluster, choice.name, choice.options)
     except AssignorError as error:
-        raise AssignorError(f"{error} (chosen instead of clusters.yaml's: {choice})") from error
+        raise AssignorError(f"{error} (chosen instead of that in the settings: {choice})") from error

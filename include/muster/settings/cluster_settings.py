@@ -1,4 +1,4 @@
-"""What one cluster is: the keys of its entry in `clusters.yaml`, checked, with their defaults."""
+"""What one cluster is: the keys of its entry in the settings, checked, with their defaults."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ Positive = Annotated[Duration, Field(gt=0)]
 
 
 class RetentionSettings(_Settings):
-    """`retention` in `clusters.yaml`: for how long what Muster leaves behind is kept, in seconds once read.
+    """`retention` in the settings: for how long what Muster leaves behind is kept, in seconds once read.
 
     `ticks` are runs of coordinators that succeeded and did nothing, `failures` those that failed, `rebalances` all
     others: runs that changed something (they have a note), by hand or not. `history` and the two limits are for each

@@ -1,4 +1,6 @@
-"""`clusters.d/` or `clusters.yaml`: what Muster coordinates. One entry a cluster, which is one consumer application.
+"""The settings (`clusters.d/`, or one file): what Muster coordinates.
+
+One entry a cluster, which is one consumer application.
 
 Every error names the file, the line, the cluster, the key and what is allowed. A mistake is its owner's own: the
 other clusters and the other files go on, and a cluster with a mistake goes on with the settings that it had before
@@ -17,35 +19,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from muster.settings.cluster_settings import (
-    AssignorSettings,
-    ClusterSettings,
-    ConsumersSettings,
-    Duration,
-    NotifierSettings,
-    RetentionSettings,
-    TopicsSettings,
-    parse_duration,
-)
+from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.connection_lookup import extra_in_environment
 from muster.settings.last_correct import Kept, airflow_home, keep_correct, read_last_correct
 from muster.settings.marked_yaml import MarkedYaml, YamlError
 from muster.settings.mistakes import Source
-
-__all__ = [
-    "AssignorSettings",
-    "ClusterSettings",
-    "Clusters",
-    "ConsumersSettings",
-    "Duration",
-    "NotifierSettings",
-    "RetentionSettings",
-    "SettingsError",
-    "TopicsSettings",
-    "clusters_path",
-    "load_clusters",
-    "parse_duration",
-]
 
 LONGEST_NAME = 200
 """Characters of a cluster's name that are looked at; fewer are allowed."""
@@ -53,20 +31,23 @@ MOST_FILES = 1_000
 """So many files are kept taken apart; the least recently used go first."""
 SUFFIXES = (".yaml", ".yml")
 RETENTION = "retention"
-_NO_CLUSTERS = "expected a top-level key 'clusters' with one entry a cluster; docs/settings.md shows it"
+_NO_CLUSTERS = (
+    "expected a top-level key 'clusters' with one entry a cluster; write 'clusters: {[NAME]: {...}}'"
+)
 
 
 class SettingsError(ValueError):
-    """`clusters.yaml` does not say what it should; the message names file, cluster and key."""
+    """The settings are wrong; the message names file, cluster and key."""
 
 
 @dataclass(frozen=True)
 class Clusters:
     """What the settings hold: the clusters that can be used, and an error for each mistake.
 
-    `errors` are by cluster, or by file where one as a whole is wrong; `unread` are these. A cluster that has an error
-    and is among `clusters` goes on with the settings it had before. `files` are those of `clusters`. `retention` is
-    None if that entry is wrong, or may stand in a file that is `unread`: then nothing is to be deleted.
+    `errors` are by cluster. A cluster that has one and is among `clusters` goes on with the settings it had before.
+    `general` has the others: by name those of files that as a whole are wrong, and that of `retention`. `files` are
+    those of `clusters`. `retention` is None if that entry is wrong, or may stand in a file that cannot be read: then
+    nothing is to be deleted.
     """
 
     path: Path
@@ -74,7 +55,12 @@ class Clusters:
     errors: dict[str, str] = field(default_factory=dict)
     retention: RetentionSettings | None = None
     files: dict[str, Path] = field(default_factory=dict)
-    unread: tuple[str, ...] = ()
+    general: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def mistakes(self) -> list[str]:
+        """The messages of all errors."""
+        return [*self.general.values(), *self.errors.values()]
 
     def __getitem__(self, name: str) -> ClusterSettings:
         """Return the cluster `name`, or raise `SettingsError` saying what is wrong and which there are."""
@@ -83,7 +69,7 @@ class Clusters:
         if name in self.errors:
             raise SettingsError(self.errors[name])
         known = ", ".join(sorted(self.clusters)) or "none"
-        wrong = "".join(f"; {self.errors[file]}" for file in self.unread)
+        wrong = "".join(f"; {error}" for key, error in self.general.items() if key != RETENTION)
         raise SettingsError(f"{self.path}: no cluster {name[:100]!r}; there are: {known}{wrong}")
 
     def chosen(self, name: str | None) -> ClusterSettings:
@@ -156,7 +142,8 @@ def clusters_path() -> Path:
 def load_clusters(path: Path | None = None) -> Clusters:
     """Read and check the settings: one file, or all `*.yaml` and `*.yml` of a folder.
 
-    Raises `SettingsError` if there is no such file or folder. Every other mistake is put in `Clusters.errors`.
+    Raises `SettingsError` if there is no such file or folder. Every other mistake is put in
+    `Clusters.errors` or `Clusters.general`.
     """
     path = path or clusters_path()
     try:
@@ -169,7 +156,7 @@ def load_clusters(path: Path | None = None) -> Clusters:
         ) from error
     files = [_read(each) for each in names if each == path or _counts(each)]
     found, kept = _combined(path, files, {}), read_last_correct(path)
-    return _combined(path, files, kept) if found.errors and kept else found
+    return _combined(path, files, kept) if found.mistakes and kept else found
 
 
 def _counts(path: Path) -> bool:
@@ -183,21 +170,21 @@ def _combined(path: Path, files: Iterable[_File], kept: Kept) -> Clusters:
     where: dict[str, list[_File]] = {}
     for file in files:
         if file.error:
-            found.errors[file.path.name] = file.error
-            found = replace(found, unread=(*found.unread, file.path.name))
+            found.general[file.path.name] = file.error
         if file.retention_at:
             retention[file.retention_at] = file
         for name in file.places:
             where.setdefault(name, []).append(file)
+    unread = bool(found.general)
     if retention:
         [first, *more] = retention.values()
         found = replace(found, retention=None if more else first.retention)
-        found.errors.update({RETENTION: first.retention_error} if first.retention_error else {})
+        found.general.update({RETENTION: first.retention_error} if first.retention_error else {})
         if more:
-            found.errors[RETENTION] = (
+            found.general[RETENTION] = (
                 f"{', '.join(retention)}: 'retention' stands in each of them; leave it in one"
             )
-    elif found.unread:
+    elif unread:
         found = replace(found, retention=None)  # it may be in a file that cannot be read
     before = {name: cluster for entries in kept.values() for name, cluster in entries.items()}
     accepted = _Accepted()
@@ -224,8 +211,7 @@ def _go_on(found: Clusters, kept: Kept, accepted: _Accepted) -> None:
         file = Path(text)
         for name, cluster in entries.items():
             wrong = found.errors.get(name, "")
-            if not wrong and file.name in found.unread:
-                wrong = found.errors[file.name]
+            wrong = wrong or found.general.get(file.name, "")
             if wrong and name not in found.clusters and not accepted.conflict(cluster):
                 found.clusters[name], found.files[name] = cluster, file
                 found.errors[name] = (

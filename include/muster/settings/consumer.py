@@ -25,7 +25,14 @@ from pydantic import (
 )
 
 from muster.core.wire import PROTOCOL, check_id, check_protocol
-from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    ConsulSettings,
+    HeaderSecret,
+    KafkaSettings,
+    StatusPageSettings,
+    StatusTls,
+    ZooKeeperSettings,
+)
 
 VARIABLE = "MUSTER_CONSUMER"
 VERSION = "MUSTER_PROTOCOL"
@@ -96,6 +103,13 @@ class ConsumerSettings(BaseModel):
     """Where this machine keeps the driver's output, for it to be rotated; empty where the cluster keeps it."""
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
+    status_tls: StatusTls | None = None
+    """TLS of the status pages; None is plain HTTP."""
+
+    @property
+    def status_pages(self) -> StatusPageSettings:
+        """How this consumer's status page and those of the others are guarded."""
+        return StatusPageSettings(token=self.status_token, tls=self.status_tls)
 
     @classmethod
     def from_environment(cls) -> ConsumerSettings:

@@ -1,4 +1,4 @@
-"""What is wrong in `clusters.yaml`, in words: one line a mistake, with file, line, key, and what was perhaps meant.
+"""What is wrong in the settings, in words: one line a mistake, with file, line, key, and what was perhaps meant.
 
 A key that Kafka or Spark has under another name is refused with Muster's name for it.
 """

@@ -16,7 +16,7 @@ from muster.core.assignors import load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State
 from muster.core.wire import WireError
 from muster.edges.status import StatusFailure
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.consul import Api, Servers, Service, SimulatedConsul
 from tests.support.simulated import SimulatedConsumer, SimulatedStore

@@ -32,7 +32,8 @@ from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
-from muster.settings.clusters import ClusterSettings, SettingsError, load_clusters
+from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.clusters import SettingsError, load_clusters
 from tests.faults.fuzz.cluster import Cluster
 from tests.faults.fuzz.malformed import HUGE_TEXT, odd_texts, odd_values
 from tests.faults.fuzz.tally import count, examples
@@ -46,7 +47,7 @@ clusters:
   broken: {consul_service: other}
 """
 GOOD: dict[str, Any] = {
-    **{"cluster": "c", "consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
+    **{"consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
     **{"kind": "name", "assignor": "range", "options": {}},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
@@ -124,8 +125,11 @@ def unharmed(cluster: Cluster, keys: dict[str, Any]) -> None:
     st.dictionaries(st.sampled_from(sorted(GOOD)), texts | odd_values | options, min_size=1, max_size=2),
 )
 def test_any_parameter_of_any_form(name: str, odd: dict[str, Any]) -> None:
-    params = {**GOOD, **odd}
-    fields = form(COMMANDS[name], load_clusters())
+    fields = form(load_clusters()["c"])
+    taken = {each.name for each in COMMANDS[name].fields} | {"reason"}
+    taken |= {"kind"} if "pattern" in taken else {"options"} if "assignor" in taken else set()
+    untouched = {key: field.value for key, field in fields.items()}
+    params = {**untouched, **{key: GOOD[key] for key in taken & GOOD.keys()}, "command": name, **odd}
     count("DAG parameter", len(odd.keys() & fields.keys()))
     accepted = True
     for field in fields:
@@ -143,13 +147,13 @@ def test_any_parameter_of_any_form(name: str, odd: dict[str, Any]) -> None:
         "dag_run": SimpleNamespace(triggering_user_name="ann", dag_id="d", run_id="r"),
         "run_id": "r",
         "ti": SimpleNamespace(
-            dag_id=f"muster_{name}", xcom_push=lambda _, value: notes.append(json.dumps(value))
+            dag_id="muster_commands__c", xcom_push=lambda _, value: notes.append(json.dumps(value))
         ),
         "task": SimpleNamespace(outlets=[]),
     }
     with put_in_place(cluster):
         try:
-            values = from_form(COMMANDS[name], context)  # type: ignore[arg-type]
+            values = from_form("c", context)  # type: ignore[arg-type]
         except REFUSALS as refusal:
             assert 20 < len(str(refusal)) < 3_000, "what is wrong, in words"
             assert cluster.servers.keys == keys, "nothing was written"

@@ -140,7 +140,7 @@ def test_malformed_coordination_keys_cost_themselves(
     elif read.assignor_error:
         explains(cluster.plan.planning_error, "Consul key muster/c/coordination/assignor")
     elif cluster.plan.planning_error:
-        explains(cluster.plan.planning_error, "chosen instead of clusters.yaml's")
+        explains(cluster.plan.planning_error, "chosen instead of that in the settings")
     if cluster.plan.held or cluster.plan.planning_error:
         assert cluster.zookeeper.data() == before, "nothing is written"
     assert cluster.discovery.overrides.resume() == (paused is not None)

@@ -20,7 +20,7 @@ from muster.core.model import Consumer, ConsumerStatus, State, TopicStatus
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.faults.fuzz.error_text import explains

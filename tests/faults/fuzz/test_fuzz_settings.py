@@ -17,14 +17,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.settings.cluster_settings import EachConsumer
-from muster.settings.clusters import (
+from muster.settings.cluster_settings import (
     AssignorSettings,
     ClusterSettings,
     ConsumersSettings,
+    EachConsumer,
     TopicsSettings,
-    load_clusters,
 )
+from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import read_variable
 from muster.settings.connection_parsing import (
     ConnectionSettingsError,
@@ -183,8 +183,8 @@ def entries(draw: st.DrawFn) -> str:
 
 def check(path: Path, name: str, text: bytes) -> None:
     found = read(path, text)
-    if found.unread:
-        explains(found.errors[path.name], str(path))  # the file as a whole is no YAML
+    if path.name in found.general:
+        explains(found.general[path.name], str(path))  # the file as a whole is no YAML
         return
     assert "good" in found.clusters, "the other cluster goes on"
     for key, error in found.errors.items():
@@ -260,11 +260,10 @@ def test_any_file(tmp_path: Path) -> None:
     )
     def play(text: bytes) -> None:
         found = read(path, text)
+        for error in found.general.values():
+            explains(error, str(path))
         for key, error in found.errors.items():
-            if found.unread:
-                explains(error, str(path))
-            else:
-                told_of_settings(error, str(path), key)
+            told_of_settings(error, str(path), key)
 
     play()
 

@@ -17,7 +17,7 @@ from muster.core.model import Consumer, ConsumerStatus
 from muster.edges.consul import ConsulError
 from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.faults.model.consul import ELSEWHERE, Api, SimulatedConsul
 from tests.faults.model.kafka import Lister

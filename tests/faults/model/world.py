@@ -18,7 +18,7 @@ from muster.core.assignors import Assignor, load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State, TopicPartition, TopicSnapshot
 from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from tests.faults.model.consul import HOSTS, Servers
 from tests.faults.model.coordinator import CoordinatorProcess
 from tests.faults.model.kafka import Brokers

@@ -16,7 +16,7 @@ from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
-from muster.settings.clusters import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings
 from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.deliveries import Journal
 from tests.faults.real.jobs import Job

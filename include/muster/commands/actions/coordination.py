@@ -7,7 +7,7 @@ and a reason, it is shown wherever the cluster is, and it takes effect in the mi
 A rebalance now ends the waits: for absent consumers (`rebalance_delay`), and of assignors that keep something where
 it is until a person says otherwise. What a setting bounds stays bounded. docs/decisions/0015 has the reasons.
 
-A chosen assignor overrides clusters.yaml until it is cleared, also when the file changes meanwhile. The next
+A chosen assignor overrides the settings until it is cleared, also when the file changes meanwhile. The next
 coordinator run plans with it; `muster plan --assignor` shows beforehand what that would move.
 """
 
@@ -78,7 +78,7 @@ def rebalance_now(target: Target, actor: Actor) -> Outcome:
 
 
 def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> Outcome:
-    """Plan with `assignor` from now on; None: with the one of clusters.yaml again.
+    """Plan with `assignor` from now on; None: with the one of the settings again.
 
     Raises `CommandError` if there is no such assignor, it may not be chosen by hand or refuses its options; for None
     if none was chosen. A custom one has to be importable here and where the coordinator runs; where it is not, the
@@ -100,7 +100,7 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
         f"cluster {cluster.name} is planned with {name}{shown_options(options)}: {actor}",
         f"it was {before} before"
         if before
-        else f"clusters.yaml says {_own(target)}, which is overridden until it is cleared",
+        else f"the settings say {_own(target)}, which is overridden until it is cleared",
     )
     return Outcome(lines, {"assignor": name, "options": options})
 
@@ -110,9 +110,9 @@ def _clear(target: Target, actor: Actor) -> Outcome:
     before = target.consul.overrides.decisions().assignor
     if not target.consul.overrides.clear_assignor():
         raise CommandError(
-            f"cluster {cluster.name!r} is planned with {_own(target)} of clusters.yaml already; nothing to clear"
+            f"cluster {cluster.name!r} is planned with {_own(target)} of the settings already; nothing to clear"
         )
-    lines = [f"cluster {cluster.name} is planned with {_own(target)} of clusters.yaml again: {actor}"]
+    lines = [f"cluster {cluster.name} is planned with {_own(target)} of the settings again: {actor}"]
     if before is not None:
         lines.append(f"it was {before} before")
     own = cluster.assignor

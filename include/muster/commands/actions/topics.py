@@ -1,4 +1,4 @@
-"""Subscribing a cluster to topics, on top of clusters.yaml, and unsubscribing it.
+"""Subscribing a cluster to topics, on top of the settings, and unsubscribing it.
 
 A topic that is subscribed is picked up with the next run, from the offset that the group committed, or else from the
 earliest record. One that is unsubscribed is closed in order: its owners stop reading and commit, and when all have
@@ -114,9 +114,9 @@ def _has(reads: Subscription, topic: str, pattern: bool) -> bool:
 def _why(reads: Subscription, topic: str, pattern: bool) -> str:
     """Say why `_has` is true."""
     if not pattern:
-        return str(reads.override(topic) or "it is in clusters.yaml")
+        return str(reads.override(topic) or "it is in the settings")
     said = (d for d in reads.overrides if d.pattern and d.selector == topic)
-    return str(next(said, "it is in clusters.yaml"))
+    return str(next(said, "it is in the settings"))
 
 
 def _some(topics: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ class AssignorError(RuntimeError):
         """Make the error for an assignor that did `what`, with the next step."""
         return cls(
             f"assignor {assignor!r} {what}; nothing is moved. Correct the assignor, or name another one in "
-            "clusters.yaml"
+            "the settings"
         )
 
 
@@ -86,7 +86,7 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """What `clusters.yaml`, errors and the audit call it. A class attribute does."""
+        """What settings, errors and the audit call it. A class attribute does."""
         ...
 
     def assign(

@@ -114,7 +114,7 @@ async function give(command, { fixed = {}, guess = {} }) {
   const back = isBack(fixed);
   await pull(command.name, {
     title: back ? "Take the choice back?" : filled(command.question, { ...fixed, cluster: name() }, command.label),
-    happens: back ? ["What clusters.yaml says counts again."] : command.happens,
+    happens: back ? ["What the settings say counts again."] : command.happens,
     fields: fields.map((one) => fieldOf(one, guess)),
     confirm: back ? "Take back" : [command.label, ...subject].join(" "),
     danger: command.risky,

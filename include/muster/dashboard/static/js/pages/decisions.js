@@ -45,7 +45,7 @@ function drawn(known) {
       summary.rebalance_asked ? row("rebalance", [h("b", { text: "Rebalance asked for" }), ", not carried out yet"], summary.rebalance_asked, null) : null)),
     panel("Assignor", { actions: [commandButton("assignor", known)] }, h("ul", { class: "decision-list" }, row(
       "assignor",
-      [h("b", { text: assignor.name }), Object.keys(assignor.options).length ? h("code", { text: ` ${JSON.stringify(assignor.options)}` }) : "", assignor.from_settings ? " as clusters.yaml says" : ` instead of ${assignor.configured}`, known.shadow_assignor ? h("span", { class: "muted", text: `; ${known.shadow_assignor} plans beside it, for comparison` }) : ""],
+      [h("b", { text: assignor.name }), Object.keys(assignor.options).length ? h("code", { text: ` ${JSON.stringify(assignor.options)}` }) : "", assignor.from_settings ? " as the settings say" : ` instead of ${assignor.configured}`, known.shadow_assignor ? h("span", { class: "muted", text: `; ${known.shadow_assignor} plans beside it, for comparison` }) : ""],
       assignor.said,
       assignor.from_settings ? h("a", { class: "button small", href: href(name, "what-if"), text: "Try another…" }) : commandButton("assignor", known, { assignor: null }),
     ))),

@@ -104,7 +104,7 @@ function glance(known) {
         off.length ? h("b", { class: "off" }, off.map(([count, name, state], i) => h("a", { href: href(summary.name, "consumers", null, { state: String(state === "gone" ? "" : state) }), text: `${i ? ", " : ""}${number(Number(count))} ${name}` }))) : consumers.live ? "all there are" : "none"),
       figure("Lag", short(summary.lag), summary.lag_unknown ? `${plural(summary.lag_unknown, "partition")} unknown` : "records"),
       figure("Arriving", rate(summary.rate), `consumed: ${rate(summary.consumed_rate)}`),
-      figure("Assignor", known.assignor.name, known.assignor.from_settings ? "by clusters.yaml" : h("a", { href: href(summary.name, "decisions"), text: "a person's choice" })),
+      figure("Assignor", known.assignor.name, known.assignor.from_settings ? "by the settings" : h("a", { href: href(summary.name, "decisions"), text: "a person's choice" })),
     ),
     last(summary),
   );
@@ -138,7 +138,7 @@ function troubles(known) {
 /** @param {ClusterAnswer} known @param {string} search */
 function noTopic(known, search) {
   if (search) return empty(`No topic has "${search}" in its name.`);
-  return empty("The cluster has no topic yet.", "Topics that ", h("code", { text: "clusters.yaml" }), " names, or that match its patterns, show up when the coordinator has run: is its DAG ",
+  return empty("The cluster has no topic yet.", "Topics that the settings name, or that match their patterns, show up when the coordinator has run: is its DAG ",
     h("code", { text: known.summary.coordinator_dag }), ` unpaused? It looks every ${duration(known.tick)}.`);
 }
 

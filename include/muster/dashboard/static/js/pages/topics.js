@@ -34,7 +34,7 @@ export function topicsView(cluster, query, refresh) {
     sort: { column: "state", down: false },
     none: (filtered, known) => (filtered
       ? empty("No topic is like that.", h("a", { href: href(cluster, "topics"), text: "Show all topics" }))
-      : empty("The cluster has no topic yet.", "Topics that ", h("code", { text: "clusters.yaml" }), " names, or that match its patterns, show up when the coordinator has run: is its DAG ",
+      : empty("The cluster has no topic yet.", "Topics that the settings name, or that match their patterns, show up when the coordinator has run: is its DAG ",
         h("code", { text: known?.summary.coordinator_dag ?? "" }), ` unpaused?${known ? ` It looks every ${duration(known.tick)}.` : ""}`)),
   }, query, refresh);
   const actions = h("div", { class: "actions" });

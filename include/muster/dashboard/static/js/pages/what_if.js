@@ -143,7 +143,7 @@ class WhatIfForm {
       h("div", { class: "field" }, h("label", { for: input.id, text: label }), input, h("p", { class: "hint", id: `${input.id}-hint`, text: hint }));
     this.element = h(
       "form", { class: "panel what-if-form" },
-      field(this.assignor, "Another assignor", "Built in, or in clusters.yaml"),
+      field(this.assignor, "Another assignor", "Built in, or in the settings"),
       field(this.options, "Options of it", "As tolerance=0.2"),
       field(this.without, "Without consumers", "Separated by commas"),
       field(this.more, "More consumers", "Of weight 1, of all topics"),
