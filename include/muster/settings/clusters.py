@@ -74,7 +74,7 @@ class Clusters:
 
     def chosen(self, name: str | None) -> ClusterSettings:
         """Return the cluster `name`, or without a name the only one there is. Raises `SettingsError`."""
-        known = sorted({*self.clusters, *self.errors} - set(self.unread))
+        known = sorted({*self.clusters, *self.errors})
         if name is None and len(known) != 1:
             raise SettingsError(
                 f"{self.path}: name a cluster with --cluster; there are: {', '.join(known) or 'none'}"
