@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from muster.airflow.submission import consumer_settings, make_hook, submit_detached
+from muster.airflow.submission import SubmissionError, consumer_settings, make_hook, submit_detached
 from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
 from tests.dags.conftest import WriteClusters, connection
@@ -77,7 +77,23 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
 
 
 @pytest.mark.usefixtures("spark_submit")
-def test_private_members_of_the_spark_provider_are_known_and_used_in_one_module() -> None:
+def test_driver_does_not_start_in_a_pod_that_ends_with_its_task(
+    spark_submit: Path,
+    tmp_path: Path,
+    cluster_name: str,
+    write_clusters: WriteClusters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_clusters(cluster_name)
+    settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
+    hook = make_hook(SparkSubmitOperator(task_id="t", application=str(spark_submit)), "muster_spark")
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
+    with pytest.raises(SubmissionError, match="'deploy-mode' to 'cluster'"):
+        submit_detached(hook, settings, str(spark_submit), tmp_path / "driver.log")
+    assert not (tmp_path / "driver.log").exists()
+
+
+def test_private_members_of_the_spark_provider_are_known_and_used_in_one_module(spark_submit: Path) -> None:
     operator = SparkSubmitOperator(task_id="t")
     assert {name for name in PRIVATE_OF_OPERATOR if hasattr(operator, name)} == PRIVATE_OF_OPERATOR
     hook = make_hook(operator, "muster_spark")

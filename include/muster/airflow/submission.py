@@ -48,6 +48,9 @@ APPLICATION = "MUSTER_APPLICATION"
 KEPT_LOGS = 5
 """Incarnations of a consumer whose logs are kept, each at most twice `muster.consumer.output.LARGEST`."""
 
+_POD_OF_A_TASK = "AIRFLOW_IS_K8S_EXECUTOR_POD"
+"""Environment variable that the KubernetesExecutor sets in the pod of a task."""
+
 _AIRFLOWS_OWN = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
 """Environment variables that are no business of a job's: all connections, database, keys."""
 
@@ -211,8 +214,15 @@ def submit_detached(
 
     The operator's `env_vars` are added to its environment.
 
-    Raises `SubmissionError` if `spark-submit` or the application is missing, or the connection does not make a call.
+    Raises `SubmissionError` if `spark-submit` or the application is missing, the connection does not make a call, or
+    the driver would end with the pod of this task.
     """
+    if os.environ.get(_POD_OF_A_TASK):
+        raise SubmissionError(
+            "this task has a pod of its own (KubernetesExecutor), and a driver in client mode ends with it; set "
+            "'deploy-mode' to 'cluster' in the Spark connection, or another executor for the cluster's consumers "
+            "(airflow: {consumers: {executor: CeleryExecutor}})"
+        )
     settings = settings.model_copy(update={"log_file": str(log_file)})
     environment = _environment(hook) | _texts(hook._env_vars) | settings.to_environment()
     try:
