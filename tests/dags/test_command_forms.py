@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk import Param
 from airflow.sdk.exceptions import ParamValidationError
 
-from muster.airflow.command_dags import FROM_FILE, form
+from muster.airflow.command_dags import FROM_FILE, form, given
 from muster.commands.table import COMMANDS
 from muster.settings.clusters import load_clusters
 from tests.dags.conftest import WriteClusters
@@ -42,6 +42,28 @@ def test_a_form_has_its_fields_and_every_one_must_be_filled(name, clusters):
             found[field].resolve()
         with pytest.raises(ParamValidationError):
             found[field].resolve("")
+
+
+def test_fields_of_a_pause_of_consumption_may_be_left_empty(clusters):
+    found = form(COMMANDS["pause-consumption"], clusters)
+    assert list(found) == ["cluster", "topic", "partitions", "reason"]
+    assert (found["topic"].resolve(), found["partitions"].resolve()) == (None, None)
+    assert (found["topic"].resolve("crews"), found["partitions"].resolve("0-3")) == ("crews", "0-3")
+    with pytest.raises(ParamValidationError):
+        found["partitions"].resolve("all")
+    assert found["topic"].schema["examples"] == ["crews", "flights"]
+    params = {"topic": None, "partitions": None}
+    assert given(COMMANDS["pause-consumption"], params) == {"topic": "", "partitions": ""}
+
+
+def test_form_of_a_seek_needs_a_place_and_offers_a_preview(clusters):
+    found = form(COMMANDS["seek"], clusters)
+    assert list(found) == ["cluster", "to", "topic", "partitions", "preview", "reason"]
+    assert found["preview"].resolve() is False
+    with pytest.raises(ParamValidationError):
+        found["to"].resolve()
+    params = {"to": " -10m ", "topic": "crews", "partitions": None, "preview": True}
+    assert given(COMMANDS["seek"], params) == {"to": "-10m", "topic": "crews", "partitions": ""}
 
 
 def test_form_proposes_configured_values_and_refuses_other_clusters(clusters):

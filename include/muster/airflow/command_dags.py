@@ -27,6 +27,8 @@ EVENTS = AssetAlias(name="muster_levers", group="muster")
 
 FROM_FILE = "(as in clusters.yaml)"
 """The choice of an assignor that takes an earlier one back."""
+PREVIEW = "preview"
+"""The field that asks only what would be done."""
 BY_NAME, BY_PATTERN = "name", "pattern"
 
 
@@ -63,6 +65,8 @@ def from_form(command: Command, context: Context) -> dict[str, Any]:
     params = context["params"]
     cluster = load_clusters()[asked(params, "cluster")]
     actor = Actor(context["dag_run"].triggering_user_name or "airflow", asked(params, "reason"), time.time())
+    if command.foresee is not None and params[PREVIEW]:
+        return _foresee_in_run(command, cluster, actor, given(command, params), context)
     return carry_out_in_run(command, cluster, actor, given(command, params), context)
 
 
@@ -83,6 +87,20 @@ def carry_out_in_run(
     return dict(outcome.values)
 
 
+def _foresee_in_run(
+    command: Command, cluster: ClusterSettings, actor: Actor, body: Mapping[str, Any], context: Context
+) -> dict[str, Any]:
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415 - see the module
+    from muster.commands.audit import foreseen  # noqa: PLC0415
+    from muster.commands.target import Target  # noqa: PLC0415
+
+    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body)
+    for line in lines:
+        log.info("%s", line)
+    leave_note(context, f"preview, nothing was changed: {lines[-1]}")
+    return {"preview": list(lines)}
+
+
 def _leave_event(context: Context, command: str, values: Mapping[str, Any], summary: str) -> None:
     if EVENTS not in context["task"].outlets:
         return
@@ -100,6 +118,9 @@ def form(command: Command, clusters: Clusters) -> dict[str, Param]:
     enum = names or ["(none)"]
     cluster = Param(type="string", enum=enum, title="Cluster", description="As in clusters.yaml", **only)
     fields = {name: param for each in command.fields for name, param in _params(each, clusters).items()}
+    if command.foresee is not None:
+        text = "Say in the run's log what it would do, and change nothing"
+        fields[PREVIEW] = Param(False, type="boolean", title="Preview only", description=text)
     reason = Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
     return {"cluster": cluster, **fields, "reason": reason}
 
@@ -112,9 +133,13 @@ def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
         case Kind.CONSUMER:
             return {each.name: _text(texts, [consumer for c in found for consumer in c.consumer_ids()])}
         case Kind.TOPIC:
-            return {each.name: _text(texts, sorted({name for c in found for name in c.topics.names}))}
+            topics = sorted({name for c in found for name in c.topics.names})
+            return {each.name: _text(texts, topics, each.optional)}
         case Kind.PARTITIONS:
-            return {each.name: Param(pattern=PARTITION_LIST, **texts)}
+            may_be_empty = {"default": None, "type": ["null", "string"]} if each.optional else {}
+            return {each.name: Param(**{**texts, "pattern": PARTITION_LIST, **may_be_empty})}
+        case Kind.DESTINATION:
+            return {each.name: _text(texts, ["earliest", "latest", "-10m", "-1000"])}
         case Kind.PATTERN:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
@@ -126,9 +151,10 @@ def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
             }
 
 
-def _text(texts: Mapping[str, Any], proposed: list[str]) -> Param:
+def _text(texts: Mapping[str, Any], proposed: list[str], may_be_empty: bool = False) -> Param:
     examples: dict[str, Any] = {"examples": proposed} if proposed else {}
-    return Param(minLength=1, **texts, **examples)
+    empty: dict[str, Any] = {"default": None, "type": ["null", "string"]} if may_be_empty else {}
+    return Param(**{**texts, "minLength": 1, **empty, **examples})
 
 
 def asked(params: Mapping[str, Any], name: str) -> str:
@@ -144,6 +170,8 @@ def given(command: Command, params: Mapping[str, Any]) -> dict[str, Any]:
 def _given(each: Field, params: Mapping[str, Any]) -> Any:
     if each.kind is Kind.PATTERN:
         return asked(params, "kind") == BY_PATTERN
+    if each.optional and params[each.name] is None:
+        return ""
     if each.kind is not Kind.ASSIGNOR:
         return asked(params, each.name)
     name, options = asked(params, "assignor"), params["options"] or {}

@@ -47,7 +47,7 @@ clusters:
 """
 GOOD: dict[str, Any] = {
     **{"cluster": "c", "consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
-    **{"kind": "name", "assignor": "range", "options": {}},
+    **{"kind": "name", "assignor": "range", "options": {}, "to": "earliest", "preview": False},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 
