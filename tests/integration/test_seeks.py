@@ -16,10 +16,11 @@ from muster.commands.command import Actor, CommandError, Outcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.reports import PartitionsReport
 from muster.core.history import Transitions
 from muster.core.model import Seek, State, TopicState
 from muster.core.positions import format_stamp, last_sought
-from muster.core.wire import format_state, parse_assignment, state_path
+from muster.core.wire import assignment_path, format_state, parse_assignment, state_path
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.kafka_fencing import FencedCommits
@@ -75,6 +76,17 @@ class World:
             assert one.fetch_partitions().new_topics == [self.topic]
             self.topic_id = one.store.snapshots()[self.topic].assignment.topic_id  # type: ignore[union-attr]
         self.group.commit({(self.topic, p): 60 for p in range(PARTITIONS)}, self.stamps(""))
+
+    def begin_again(self, options: dict[str, str]) -> PartitionsReport:
+        """The coordinator meets the topic for the first time, with these options, and with another group."""
+        name = self.hand.group + "-again"
+        self.group.close()
+        self.group = GroupOffsets(self.kafka, name)
+        consumers = self.cluster.consumers.model_copy(update={"source_options": options})
+        self.cluster = self.cluster.model_copy(update={"group_id": name, "consumers": consumers})
+        self.hand.client.delete(assignment_path(self.hand.cluster, self.topic), recursive=True)
+        with self.coordinator() as one:
+            return one.fetch_partitions()
 
     def stamps(self, seek: str) -> dict[tuple[str, int], str]:
         stamp = format_stamp(self.hand.cluster, self.topic_id, seek)
@@ -196,6 +208,44 @@ def test_moment_is_made_the_first_offset_from_then_on(world: World) -> None:
     assert "partition 0: 60 -> 30" in world.seek("2023-11-14T22:13:50Z", "0").lines[1]
     assert world.asked_for() == {0: 30}
     assert "40 record(s) are left out" in world.seek("2024-01-01", "1").lines[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        ({}, {}),
+        ({"startingOffsets": "latest"}, {0: 100, 1: 100, 2: 100}),
+        ({"startingOffsets": '{"TOPIC": {"0": 23, "1": -1}}'}, {0: 23, 1: 100, 2: 0}),
+        ({"startingTimestamp": "1700000030000"}, {0: 30, 1: 30, 2: 30}),
+    ],
+)
+def test_topic_that_is_new_begins_at_its_starting_offsets(
+    world: World, options: dict[str, str], begins: dict[int, int]
+) -> None:
+    options = {name: value.replace("TOPIC", world.topic) for name, value in options.items()}
+    world.begin_again(options)
+    assert {p: at for p, (at, _) in world.committed().items()} == begins
+    with world.coordinator() as one:
+        assert one.fetch_partitions().new_topics == []
+
+
+def test_topic_that_the_group_has_read_before_goes_on_and_added_partitions_begin_at_their_first_record(
+    world: World,
+) -> None:
+    world.begin_again({})
+    world.group.commit({(world.topic, 1): 60}, world.stamps(""))
+    world.begin_again({"startingOffsets": "latest"})
+    assert world.committed() == {1: (60, "")}
+
+
+def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(world: World) -> None:
+    report = world.begin_again({"startingOffsets": f'{{"{world.topic}": {{"0": 101}}}}'})
+    assert report.new_topics == []
+    assert (
+        "partition 0: offset 101 is outside of the log: the earliest is 0, the latest 100"
+        in (report.errors[world.topic])
+    )
+    assert world.committed() == {}
 
 
 def test_preview_says_the_same_and_changes_nothing(world: World) -> None:

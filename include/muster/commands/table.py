@@ -336,7 +336,8 @@ COMMANDS: Mapping[str, Command] = {
             ],
             documentation=(
                 "The next run of the coordinator picks up what is in Kafka; a topic starts at the offsets that "
-                "the group committed, else at its earliest record. A pattern picks up new topics from then on."
+                "the group committed, else at startingOffsets, or its earliest record. A pattern picks up new "
+                "topics from then on."
             ),
         ),
         Command(

@@ -8,8 +8,8 @@ out later, or twice, means the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -61,6 +61,24 @@ class Bounds:
     def position(self) -> int:
         """Where the group goes on without a seek, if nothing else is set."""
         return max(self.earliest, self.earliest if self.committed is None else self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class StartingOffsets:
+    """Where the partitions of a topic begin that is new to its group: `default`, or what `offsets` has by topic and
+    partition. Partitions that `offsets` leaves out of a topic that it names begin at their first record."""
+
+    default: Destination = Destination(To.EARLIEST)
+    offsets: Mapping[str, Mapping[int, Destination]] = field(default_factory=dict)
+
+    def of(self, topic: str, partition: int) -> Destination:
+        """Where a partition begins."""
+        of_topic = self.offsets.get(topic)
+        return self.default if of_topic is None else of_topic.get(partition, Destination(To.EARLIEST))
+
+    def at_first_record(self, topic: str) -> bool:
+        """Whether all partitions of a topic begin at their first record, as they do without any commit."""
+        return all(each.to is To.EARLIEST for each in self.offsets.get(topic, {0: self.default}).values())
 
 
 def parse_destination(text: str, now: float) -> Destination:
