@@ -57,7 +57,7 @@ def click_command(command: Command) -> click.Command:
 
 
 def _argument(each: Field) -> list[click.Parameter]:
-    return [click.Argument([each.name], required=not each.optional, default="" if each.optional else None)]
+    return [click.Argument([each.name], required=not each.optional)]
 
 
 def _option(each: Field) -> list[click.Parameter]:
@@ -95,6 +95,10 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
 
 def _given(fields: tuple[Field, ...], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was typed as the body of the command in the HTTP API."""
+    for each in fields:
+        if each.optional and typed[each.name] == "":
+            # A variable of a script that is not set must not mean all topics.
+            raise CommandError(f"{each.name} is empty text; leave it out to mean all, or name one")
     return {each.name: _typed(typed) if each.kind is Kind.ASSIGNOR else typed[each.name] for each in fields}
 
 

@@ -140,6 +140,8 @@ class Field:
         if self.kind is Kind.ASSIGNOR:
             return None if value is None else _assignor(value)
         text = brief(self.name, str(value)).strip()
+        if self.optional and not text:
+            raise CommandError(f"{self.name} is blank; leave it empty to mean all, or name one")
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
 
 
