@@ -30,7 +30,7 @@ def body(fields: dict[str, Param], command: str, **filled: Any) -> dict[str, Any
 
 def test_form_has_the_fields_of_all_commands_and_asks_for_command_and_reason(fields):
     names = {name for command in COMMANDS.values() for name in (each.name for each in command.fields)}
-    assert set(fields) - {"command", "reason", "kind", "options"} == names - {"pattern"}
+    assert set(fields) - {"command", "reason", "kind", "options", "preview"} == names - {"pattern"}
     for name in ("command", "reason"):
         with pytest.raises(ParamValidationError):
             fields[name].resolve()
@@ -40,6 +40,22 @@ def test_form_has_the_fields_of_all_commands_and_asks_for_command_and_reason(fie
         fields["command"].resolve("insolate")
     for name in set(fields) - {"command", "reason"}:
         fields[name].resolve()
+
+
+def test_fields_of_a_pause_of_consumption_may_be_left_empty(fields):
+    assert body(fields, "pause-consumption") == {"topic": "", "partitions": ""}
+    filled = {"topic": "crews", "partitions": "0-3"}
+    assert body(fields, "pause-consumption", **filled) == filled
+
+
+def test_form_of_a_seek_needs_a_place_and_offers_a_preview(fields):
+    assert fields["preview"].resolve() is False
+    with pytest.raises(CommandError, match="is empty"):
+        body(fields, "seek", topic="crews")
+    asked = body(fields, "seek", to=" -10m ", topic="crews", preview=True)
+    assert asked == {"to": "-10m", "topic": "crews", "partitions": ""}
+    with pytest.raises(CommandError, match="'pause' takes no preview"):
+        body(fields, "pause", preview=True)
 
 
 def test_form_proposes_what_the_cluster_has(fields):

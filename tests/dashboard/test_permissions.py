@@ -38,6 +38,11 @@ BODIES: dict[str, dict[str, object]] = {
     "include": {"consumer": "nobody", "topic": "t"},
     "subscribe": {"topic": "(", "pattern": True},
     "unsubscribe": {"topic": "(", "pattern": True},
+    "pause-consumption": {"topic": "nothing of the kind"},
+    "resume-consumption": {"topic": "nothing of the kind"},
+    "seek": {"to": "nowhere"},
+    "seek/foresee": {"to": "nowhere"},
+    "cancel-seek": {"topic": "nothing of the kind"},
     "assignor": {"assignor": {"name": "nothing of the kind"}},
     "apply": {"what_if": {}, "plan": "p", "way": "pins"},
 }

@@ -225,6 +225,10 @@ class Machine(RuleBasedStateMachine):
     def exclude(self, consumer: str, topic: str) -> None:
         self.do("exclude", consumer, topic)
 
+    @rule(scope=st.sampled_from(("all", "topics/t", "topics/u", "partitions/t/0", "partitions/t/1")))
+    def pause_consumption(self, scope: str) -> None:
+        self.do("pause_consumption", scope)
+
     @rule(seconds=st.sampled_from(("1", "6", "9", "30")))
     def time(self, seconds: str) -> None:
         self.do("time", seconds)

@@ -315,7 +315,7 @@ def take_up(key, partition):
     (there,) = consumers[place].committed([TopicPartition(*key)], timeout=KAFKA)
     if there.error:
         raise KafkaException(there.error)
-    mark, cluster, of_topic = [*(there.metadata or "").split(":", 2), "", ""][:3]
+    mark, cluster, of_topic = [*(there.metadata or "").split(":"), "", ""][:3]
     if mark == "muster" and cluster != CLUSTER:
         log(f"group {group} belongs to cluster {cluster}; give this cluster another one")
         return

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
+from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.audit import carry_out
 from muster.commands.command import Actor, CommandError, parse_partitions
@@ -124,6 +125,47 @@ def test_a_consumer_is_excluded_and_included(
     assert discovery.overrides.decisions().excluded() == {one: {"planned"}}, (
         "configured, though not in ZooKeeper yet"
     )
+
+
+def test_consumption_is_paused_and_resumed(
+    target: Target, discovery: ConsulCluster, store: TopicStore, cluster: ClusterSettings
+) -> None:
+    given = {"topic": "flights", "partitions": "0-1"}
+    outcome = carry_out(COMMANDS["pause-consumption"], target, ANN, given, "test")
+    assert {key: outcome.values[key] for key in given} == given
+    what = f"partition(s) 0-1 of topic flights of cluster {cluster.name}"
+    assert outcome.lines[0] == f"consumption of {what} is paused: has the cache (by ann)"
+    with refused("consumption of partition.s. 0 of topic flights paused by ann since 2023-11-14T22:13:20"):
+        pause_consumption(target, ANN, "flights", frozenset({0}))
+    pause_consumption(target, ANN, "flights", frozenset({1, 2}))
+    pause_consumption(target, ANN, "flights", frozenset())
+    pause_consumption(target, ANN, "", frozenset())
+    found = discovery.overrides.decisions()
+    assert {(each.topic, each.partition) for each in found.consumption} == {
+        ("flights", 0),
+        ("flights", 1),
+        ("flights", 2),
+        ("flights", None),
+        ("", None),
+    }
+    assert (found.paused, found.errors) == (None, ()), "coordination goes on"
+    still = resume_consumption(target, ANN, "", frozenset()).lines
+    assert any("still paused: consumption of topic flights paused by ann" in line for line in still)
+    with refused(
+        r"of partition\(s\) 3 of topic flights is not paused by itself .*: partition\(s\) 0 of topic"
+    ):
+        resume_consumption(target, ANN, "flights", frozenset({2, 3}))
+    resume_consumption(target, ANN, "flights", frozenset({0, 1, 2}))
+    resume_consumption(target, ANN, "flights", frozenset())
+    assert discovery.overrides.decisions().consumption == ()
+    with refused("paused is that of: none"):
+        resume_consumption(target, ANN, "", frozenset())
+    with refused("name the topic as well"):
+        pause_consumption(target, ANN, "", frozenset({1}))
+    with refused(r"has no partition\(s\) 9"):
+        pause_consumption(target, ANN, "flights", frozenset({9}))
+    with refused("has no topic 'trains'"):
+        pause_consumption(target, ANN, "trains", frozenset())
 
 
 def test_names_that_mean_nothing_are_refused_with_what_there_is(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from uuid import uuid4
 import pytest
 from fastapi.testclient import TestClient
 
+from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
@@ -95,6 +97,53 @@ def group(kafka: KafkaSettings) -> Iterator[GroupOffsets]:
     made = GroupOffsets(kafka, f"g-{uuid4().hex[:8]}")
     yield made
     made.close()
+
+
+def test_offset_that_kafkas_own_tool_sets_is_noticed_and_the_position_of_the_owner_stands(
+    kafka: KafkaSettings,
+    kafka_server: Kafka,
+    group: GroupOffsets,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+) -> None:
+    topic = make_topic(kafka, 2)
+    one = consumer("one")
+
+    def committed(*wanted: int) -> bool:
+        found = group.committed([(topic, n) for n in range(2)])
+        return tuple(found[topic, n] for n in range(2)) == wanted
+
+    def reset() -> None:
+        subprocess.run(
+            [
+                *(java(), "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"),
+                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+                *("--bootstrap-server", kafka_server.address, "--group", group.group_id),
+                *("--topic", f"{topic}:0", "--reset-offsets", "--to-earliest", "--execute"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    def noticed(times: int) -> bool:
+        return one.agent.view().counters.foreign_commits >= times
+
+    one.reads(topic, {0: "one", 1: "one"}, 1)
+    eventually(lambda: one.offered() == {0, 1}, 60, "claimed and offered")
+    one.batch(topic, {0: 10, 1: 5})
+    eventually(lambda: committed(10, 5), 60, "committed")
+    assert not noticed(1)
+    reset()
+    eventually(lambda: noticed(1), 60, "noticed while nothing arrives")
+    (error,) = one.status(topic)["errors"]  # type: ignore[misc]
+    assert f"offset {topic} [0]: its committed offset was set to 0 by another program" in error
+    assert "goes on at 10 and commits that again" in error
+    eventually(lambda: committed(10, 5), 60, "committed again")
+    before = one.agent.view().counters.foreign_commits
+    reset()
+    one.batch(topic, {0: 20})
+    eventually(lambda: committed(20, 5), 60, "its own commit stands")
+    assert noticed(before + 1), "noticed before the commit that replaces it"
 
 
 def test_replaced_consumer_without_news_takes_back_neither_offsets_nor_partitions(

@@ -7,6 +7,7 @@ import uuid
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from muster.core.positions import last_sought
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 
@@ -35,6 +36,11 @@ class Topic:
     def committed(self) -> dict[int, int | None]:
         found = self._group.committed([(self.name, number) for number in range(PARTITIONS)])
         return {number: found[self.name, number] for number in range(PARTITIONS)}
+
+    def sought(self) -> dict[int, str]:
+        """The id of the last seek of each partition, by what is committed."""
+        found = self._group.positions([(self.name, number) for number in range(PARTITIONS)])
+        return {number: last_sought(at, "") for (_, number), at in found.items()}
 
     def expected(self, *partitions: int) -> dict[tuple[str, int, int], int]:
         """Every record of these partitions, once."""

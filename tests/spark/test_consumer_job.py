@@ -20,6 +20,7 @@ from devstack.server import Server
 from muster.airflow.driver_log import PER_LINE
 from muster.consumer.measures import STALLED_AFTER
 from muster.consumer.output import LARGEST
+from muster.core.model import Seek
 from muster.core.wire import assignment_path
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from muster.settings.consumer import TopicHandler
@@ -168,6 +169,63 @@ def test_a_partition_taken_away_is_closed_and_committed_while_the_others_go_on(
     coordinator.assign(topic.name, mine(job, 0, 1, 2))
     eventually(lambda: topic.committed()[1] == 2100, 60, "taken up again")
     assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1, 2)
+
+
+def test_paused_partition_is_not_read_and_resuming_loses_and_doubles_nothing(
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    topic.produce(500)
+    eventually(lambda: (topic.committed()[0] or 0) > 0, 90, "reading")
+    coordinator.pause(topic.name, 0, 1)
+    eventually(lambda: job.topic(topic.name)["paused"] == [0, 1], 60, "paused")
+    assert job.lists(topic.name) == ([0, 1, 2], [], []), "they stay its own"
+    at_pause = topic.committed()
+    read = [key for key in job.offsets_read() if key[:2] in {(topic.name, 0), (topic.name, 1)}]
+    assert len(read) == (at_pause[0] or 0) + (at_pause[1] or 0), "what the handler was given is committed"
+    topic.produce(500)
+    eventually(lambda: topic.committed()[2] == 1000, 60, "the other one goes on")
+    assert (topic.committed()[0], topic.committed()[1]) == (at_pause[0], at_pause[1])
+    coordinator.assign(topic.name, mine(job, 0, 2) | {1: "another"})
+    eventually(lambda: job.lists(topic.name) == ([0, 2], [], []), 60, "one is handed over while it is paused")
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    eventually(lambda: job.topic(topic.name)["paused"] == [0, 1], 60, "it is paused with its next owner")
+    coordinator.pause(topic.name)
+    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 1000), 60, "resumed")
+    assert job.topic(topic.name)["paused"] == []
+    assert {k: n for k, n in job.offsets_read().items() if k[0] == topic.name} == topic.expected(0, 1, 2)
+
+
+def test_seek_gives_just_the_sought_range_again_once(
+    job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
+) -> None:
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    topic.produce(300)
+    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 300), 90, "committed")
+    coordinator.seek(topic.name, {0: Seek("s1", 100)})
+    expected = topic.expected(0, 1, 2)
+    expected |= {(topic.name, 0, offset): 2 for offset in range(100, 300)}
+    read = lambda: {k: n for k, n in job.offsets_read().items() if k[0] == topic.name}  # noqa: E731
+    eventually(lambda: read() == expected, 60, "read again")
+    eventually(lambda: topic.sought() == {0: "s1", 1: "", 2: ""}, 60, "committed with its id")
+    coordinator.assign(topic.name, mine(job, 1, 2) | {0: "another"})
+    eventually(lambda: job.lists(topic.name) == ([1, 2], [], []), 60, "given away")
+    coordinator.assign(topic.name, mine(job, 0, 1, 2))
+    eventually(lambda: job.lists(topic.name) == ([0, 1, 2], [], []), 60, "back")
+    topic.produce(10)
+    eventually(lambda: topic.committed() == dict.fromkeys(range(PARTITIONS), 310), 60, "it goes on")
+    expected |= {(topic.name, p, offset): 1 for p in range(PARTITIONS) for offset in range(300, 310)}
+    assert read() == expected, "the seek that still stands in the node was carried out once"
+    coordinator.pause(topic.name, 1)
+    eventually(lambda: job.topic(topic.name)["paused"] == [1], 60, "paused")
+    topic.produce(20, (1,))
+    coordinator.seek(topic.name, {1: Seek("s2", 320)})
+    eventually(lambda: topic.sought()[1] == "s2", 60, "committed though it is paused")
+    assert topic.committed()[1] == 320
+    coordinator.pause(topic.name)
+    eventually(lambda: topic.committed()[1] == 330, 60, "resumed")
+    expected |= {(topic.name, 1, offset): 1 for offset in range(320, 330)}
+    assert read() == expected, "what was left out was not read"
 
 
 def test_isolation_closes_and_restoring_resumes(

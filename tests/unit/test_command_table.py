@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from muster.cli.main import main
-from muster.commands.command import Command
+from muster.commands.command import Command, CommandError
 from muster.commands.table import COMMANDS, DID, on_consumer, why_not
 from muster.core.overrides import Drain, Exclusion, IsolationEntry, Overrides, Pause
 
@@ -57,6 +58,29 @@ def test_commands_that_make_no_sense_say_why() -> None:
     assert reasons(Overrides()) == {"resume": "not paused"}
     assert reasons(BOTH) == {"pause": "paused already", "rebalance": "paused; resume it first"}
     assert why_not(COMMANDS["drain"], BOTH, {"consumer": "a"}) == "drained already"
+
+
+def test_field_that_may_be_left_empty_is_not_blank() -> None:
+    topic, partitions = COMMANDS["pause-consumption"].fields
+    assert (topic.read({}), topic.read({"topic": None}), topic.read({"topic": ""})) == ("", "", "")
+    assert partitions.read({"partitions": ""}) == frozenset()
+    assert partitions.read({"partitions": "0-2"}) == {0, 1, 2}
+    for field in (topic, partitions):
+        with pytest.raises(CommandError, match="is blank; leave it empty to mean all"):
+            field.read({field.name: "  "})
+
+
+def test_empty_argument_of_a_script_does_not_mean_all_topics(tmp_path: Path) -> None:
+    file = tmp_path / "clusters.yaml"
+    file.write_text(
+        "clusters: {c: {consul_service: c, group_id: g, topics: [t], consumers: {handler: a.b}}}",
+        encoding="utf-8",
+    )
+    environment = {"MUSTER_CLUSTERS": str(file), "AIRFLOW_CONN_MUSTER_CONSUL": "http://127.0.0.1:9"}
+    arguments = ["seek", "--to", "latest", "", "--cluster", "c", "--reason", "r"]
+    done = CliRunner().invoke(main, arguments, env=environment)
+    assert done.exit_code == 2
+    assert "topic is empty text; leave it out to mean all" in done.output
 
 
 def test_history_names_are_all_in_words() -> None:

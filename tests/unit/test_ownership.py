@@ -9,6 +9,7 @@ import pytest
 from muster.core.model import TopicAssignment
 from muster.core.ownership import (
     LONGEST_RENEWAL,
+    PAUSED,
     RENEWAL_SPREAD,
     Ownership,
     Place,
@@ -43,6 +44,14 @@ class Consumer:
     ) -> bool:
         self.zxid += 1
         return self.ownership.read("t", assignment(mine, epoch, others, source), self.zxid)
+
+    def pause(self, partitions: set[int]) -> None:
+        topic, self.zxid = self.ownership.topics["t"], self.zxid + 1
+        node = replace(assignment(set(topic.assigned), topic.epoch or 1), paused=frozenset(partitions))
+        self.ownership.read("t", node, self.zxid)
+
+    def stopped(self) -> set[int]:
+        return set(self.ownership.status()["t"].paused)
 
     def offered(self) -> tuple[int, set[int]]:
         offer = self.ownership.offer()
@@ -221,6 +230,58 @@ def test_a_change_of_standbys_leaves_what_runs_alone(consumer: Consumer) -> None
     status = consumer.ownership.status()["t"]
     assert (status.running, status.closing, status.standby) == ({0, 1}, set(), {3})
     assert status.held == {0, 1}
+
+
+def test_paused_partition_stays_running_and_stops_once_it_is_committed(consumer: Consumer) -> None:
+    consumer.assign({0, 1})
+    consumer.batch({0: (0, 10), 1: (0, 10)})
+    consumer.commit(0, 1)
+    consumer.plan({0: (10, 20), 1: (10, 20)})
+    consumer.pause({0})
+    assert consumer.ownership.not_read() == {("t", 0): PAUSED}
+    assert consumer.stopped() == set(), "a batch that holds it is under way"
+    consumer.process()
+    assert consumer.stopped() == set(), "its commit is outstanding"
+    consumer.commit(0, 1)
+    assert consumer.stopped() == {0}
+    assert consumer.lists() == ({0, 1}, set(), set())
+    asked, offered = consumer.offered()
+    assert offered == {0, 1}, "it stays in the plans"
+    assert consumer.stopped() == {0}, "what is planned now knows of the pause"
+    consumer.ownership.planned(asked, {"t": {0: (20, 20), 1: (20, 30)}})
+    assert (consumer.stopped(), consumer.lists()) == ({0}, ({0, 1}, set(), set()))
+    consumer.process()
+    consumer.commit(1)
+    consumer.pause(set())
+    assert (consumer.ownership.not_read(), consumer.stopped()) == ({}, set())
+
+
+def test_pause_counts_as_done_only_when_no_offer_from_before_it_is_open(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.batch({0: (0, 10)})
+    consumer.commit(0)
+    asked, _ = consumer.offered()
+    consumer.pause({0})
+    assert consumer.stopped() == set()
+    consumer.ownership.planned(asked, {"t": {0: (10, 20)}})
+    assert consumer.stopped() == set()
+    consumer.process()
+    consumer.commit(0)
+    assert consumer.stopped() == {0}
+
+
+def test_paused_partition_is_taken_up_and_given_away_as_any_other(consumer: Consumer) -> None:
+    consumer.assign({0})
+    consumer.pause({0})
+    assert consumer.lists() == (set(), {0}, set())
+    consumer.plan({0: (5, 5)})
+    consumer.process()
+    consumer.commit(0)
+    assert (consumer.lists(), consumer.stopped()) == (({0}, set(), set()), {0})
+    consumer.assign(set(), epoch=2, others={0})
+    assert (consumer.lists(), consumer.stopped()) == ((set(), set(), {0}), set())
+    consumer.plan({})
+    assert consumer.lists() == (set(), set(), set())
 
 
 def test_a_topic_that_vanished_is_closed_in_order(consumer: Consumer) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from muster.core.seeking import Destination, To
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
+from muster.settings.source_options import reader_settings
 
 OPTIONS = {
     *("assign", "subscribe", "subscribePattern"),
@@ -50,7 +52,8 @@ def test_settings_of_kafkas_client_and_the_limit_of_a_batch_are_taken(tmp_path: 
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        ("startingOffsets", "begins at the group's committed offset"),
+        ("startingOffsetsByTimestamp", "'startingTimestamp'"),
+        ("kafka.auto.offset.reset", "'startingOffsets'"),
         ("failOnDataLoss", "muster_consumer_lost_records_total"),
         ("minPartitions", "'spark_conf'"),
         ("subscribe", "'topics'"),
@@ -59,7 +62,6 @@ def test_settings_of_kafkas_client_and_the_limit_of_a_batch_are_taken(tmp_path: 
         ("kafka.bootstrap.servers", "Airflow connection"),
         ("kafka.sasl.jaas.config", "Airflow connection"),
         ("kafka.group.id", "'group_id'"),
-        ("kafka.auto.offset.reset", "first record"),
         ("kafka.value.deserializer", "remove it"),
         ("max.poll.records", "'kafka.max.poll.records'"),
     ],
@@ -87,3 +89,52 @@ def test_page_has_every_option_of_sparks_kafka_source(tmp_path: Path) -> None:
     assert named >= OPTIONS
     for option in OPTIONS:
         assert "no such option" not in str(read(tmp_path, source_options={option: "1"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "zero", "one"),
+    [
+        ({}, To.EARLIEST, To.EARLIEST),
+        ({"startingOffsets": "latest"}, To.LATEST, To.LATEST),
+        ({"STARTINGOFFSETS": "Earliest"}, To.EARLIEST, To.EARLIEST),
+        ({"startingTimestamp": 1_700_000_000_500}, To.TIME, To.TIME),
+        ({"startingOffsets": '{"t": {"0": 23}}'}, To.OFFSET, To.EARLIEST),
+        ({"startingOffsets": '{"t": {"0": -1, "1": -2}}'}, To.LATEST, To.EARLIEST),
+        ({"startingOffsets": '{"u": {"0": 23}}'}, To.EARLIEST, To.EARLIEST),
+    ],
+)
+def test_starting_offsets_are_taken_as_spark_names_them(
+    tmp_path: Path, options: dict[str, object], zero: To, one: To
+) -> None:
+    found = read(tmp_path, source_options=options)
+    assert isinstance(found, ClusterSettings)
+    starting = found.consumers.starting_offsets
+    assert (starting.of("t", 0).to, starting.of("t", 1).to) == (zero, one)
+    assert starting.at_first_record("t") is (zero is To.EARLIEST)
+    assert reader_settings(found.consumers.source_options) == {}, "they are no settings of Kafka's client"
+
+
+def test_starting_offsets_have_their_values(tmp_path: Path) -> None:
+    found = read(tmp_path, source_options={"startingOffsets": '{"t": {"0": 23}}'})
+    assert isinstance(found, ClusterSettings)
+    assert found.consumers.starting_offsets.of("t", 0) == Destination(To.OFFSET, 23)
+    found = read(tmp_path, source_options={"startingTimestamp": "1700000000500"})
+    assert isinstance(found, ClusterSettings)
+    assert found.consumers.starting_offsets.of("t", 0) == Destination(To.TIME, 1_700_000_000.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": "beginning"}, "expected is earliest, latest, or JSON such as"),
+        ({"startingOffsets": '{"t": [1]}'}, "expected is earliest, latest, or JSON such as"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "offset -3 is no whole number from 0"),
+        ({"startingOffsets": '{"t": {"x": 1}}'}, "partition 'x'"),
+        ({"startingTimestamp": "2026-11-25"}, "milliseconds since 1970"),
+        ({"startingOffsets": "latest", "startingTimestamp": "1"}, "two answers"),
+    ],
+)
+def test_starting_offsets_that_mean_nothing_are_refused(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    assert message in str(read(tmp_path, source_options=options))

@@ -16,6 +16,7 @@ import pytest
 from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
+from muster.core.model import Seek
 from muster.core.ownership import Offer, Range, Source, TopicOffer
 from muster.core.positions import Committed, Jump, Why
 from muster.core.turns import Turns
@@ -116,6 +117,8 @@ class Planned:
     ends: Mapping[TopicPartition, int]
     problems: list[str]
     jumps: Mapping[TopicPartition, Jump]
+    noted: Mapping[TopicPartition, str]
+    sought: Mapping[TopicPartition, Seek]
 
     @property
     def plans_batch(self) -> bool:

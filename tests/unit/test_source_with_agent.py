@@ -3,16 +3,16 @@ accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from muster.consumer.agent import Agent
 from muster.consumer.source.planner import Planner
-from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import Place
-from muster.core.positions import Committed, Why, format_stamp
+from muster.core.positions import Committed, Why, format_stamp, last_sought
 from muster.settings.connections import KafkaSettings
 
 PLACE = Place("k:9092", "g")
@@ -45,16 +45,30 @@ class Kafka:
 class Consumer:
     """One query after the other; `go` is one planning, its batch and the commit."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, seeks: Mapping[int, Seek] | None = None) -> None:
         self.kafka = kafka
         self.now = 0.0
         self.agent = Agent("me")
         self.read: list[tuple[int, int, int]] = []
-        self.assign("A", 1)
+        self.assign("A", 1, seeks=seeks)
         self.start()
 
-    def assign(self, topic_id: str, epoch: int) -> None:
-        node = TopicAssignment("k:9092", "g", {0: "me", 1: "me"}, epoch, topic_id=topic_id)
+    def assign(
+        self,
+        topic_id: str,
+        epoch: int,
+        paused: Collection[int] = (),
+        seeks: Mapping[int, Seek] | None = None,
+    ) -> None:
+        node = TopicAssignment(
+            "k:9092",
+            "g",
+            {0: "me", 1: "me"},
+            epoch,
+            topic_id=topic_id,
+            paused=frozenset(paused),
+            seeks=seeks or {},
+        )
         self.agent.assigned("t", node, epoch)
 
     def start(self) -> None:
@@ -72,16 +86,27 @@ class Consumer:
 
     def go(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        end = self.planner.next(self.stands, 2).offset
+        end = self.plan()
         if end == self.stands:
             return
         plan = self.agent.batch_started()
         self.read += [(p, *held) for p, held in plan.offsets.get("t", {}).items() if held[1] > held[0]]
         self.agent.batch_done(plan, None)
         self.stands = end
+        self.commit()
+
+    def plan(self) -> dict[str, Any]:
+        return self.planner.next(self.stands, 2).offset
+
+    def fail(self) -> None:
+        """One planning whose batch fails."""
+        self.stands = self.plan()
+        self.agent.batch_done(self.agent.batch_started(), "it raised")
+
+    def commit(self) -> None:
         due = self.agent.due(PLACE)
         for key, one in due.items():
-            self.kafka.committed[key] = Committed(one.offset, format_stamp("c", one.topic_id))
+            self.kafka.committed[key] = Committed(one.offset, format_stamp("c", one.topic_id, one.sought))
         self.agent.committed(due)
 
     def restart(self) -> None:
@@ -96,6 +121,109 @@ def consumer() -> Consumer:
     assert made.read == [(0, 0, 600), (1, 0, 50)]
     made.read.clear()
     return made
+
+
+def test_paused_partition_is_not_read_and_goes_on_where_it_stopped(consumer: Consumer) -> None:
+    consumer.assign("A", 1, paused={0})
+    consumer.kafka.ends = {("t", 0): 700, ("t", 1): 60}
+    consumer.go()
+    consumer.go()
+    assert consumer.read == [(1, 50, 60)]
+    status = consumer.agent.view().topics["t"]
+    assert (set(status.running), set(status.paused)) == ({0, 1}, {0})
+    consumer.restart()
+    consumer.go()
+    assert consumer.read == [(1, 50, 60)], "a new query does not read it either"
+    assert consumer.agent.view().topics["t"].running == {0, 1}
+    consumer.assign("A", 1)
+    consumer.go()
+    assert consumer.read == [(1, 50, 60), (0, 600, 700)]
+
+
+def test_paused_consumption_leaves_nothing_to_plan(consumer: Consumer) -> None:
+    consumer.assign("A", 1, paused={0, 1})
+    consumer.kafka.ends = {("t", 0): 700, ("t", 1): 60}
+    stands = consumer.stands
+    consumer.go()
+    consumer.go()
+    assert (consumer.stands, consumer.read) == (stands, [])
+    assert consumer.agent.view().topics["t"].paused == {0, 1}
+
+
+def committed(consumer: Consumer, partition: int) -> tuple[int, str]:
+    there = consumer.kafka.committed["t", partition]
+    return there.offset, last_sought(there, "A")
+
+
+def test_sought_partition_gives_just_the_range_again_and_commits_the_id(consumer: Consumer) -> None:
+    consumer.assign("A", 1, seeks={0: Seek("s1", 400)})
+    consumer.go()
+    assert consumer.read == [(0, 400, 600)]
+    assert (committed(consumer, 0), committed(consumer, 1)) == ((600, "s1"), (50, ""))
+    consumer.kafka.ends = {("t", 0): 610, ("t", 1): 60}
+    consumer.go()
+    assert consumer.read == [(0, 400, 600), (0, 600, 610), (1, 50, 60)]
+    consumer.assign("A", 1)
+    consumer.kafka.ends["t", 0] = 620
+    consumer.go()
+    assert committed(consumer, 0) == (620, "s1"), "the id stays with the partition"
+
+
+def test_seek_to_the_beginning_of_the_last_batch_reads_it_again(consumer: Consumer) -> None:
+    consumer.assign("A", 1, seeks={0: Seek("s1", 0)})
+    consumer.go()
+    consumer.go()
+    assert consumer.read == [(0, 0, 600)], "though Spark takes equal offsets for no batch"
+
+
+def test_seek_forth_leaves_records_out_and_is_committed_with_nothing_to_read(consumer: Consumer) -> None:
+    consumer.kafka.ends = {("t", 0): 700, ("t", 1): 60}
+    consumer.assign("A", 1, paused={0, 1}, seeks={0: Seek("s1", 700), 1: Seek("s1", 50)})
+    consumer.go()
+    consumer.commit()
+    assert (committed(consumer, 0), committed(consumer, 1)) == ((700, "s1"), (50, "s1"))
+    consumer.assign("A", 1)
+    consumer.go()
+    assert consumer.read == [(1, 50, 60)]
+
+
+def test_seek_of_an_owner_that_dies_before_the_commit_is_carried_out_by_the_next_once(
+    consumer: Consumer,
+) -> None:
+    consumer.assign("A", 1, seeks={0: Seek("s1", 400)})
+    consumer.plan()
+    assert committed(consumer, 0) == (600, ""), "it died before anything was committed"
+    following = Consumer(consumer.kafka, seeks={0: Seek("s1", 400)})
+    following.plan()
+    following.commit()
+    assert committed(consumer, 0) == (400, "s1"), "committed at once, before the batch"
+    third = Consumer(consumer.kafka, seeks={0: Seek("s1", 400)})
+    third.go()
+    assert third.read == [(0, 400, 600)], "it goes on at what is committed"
+    last = Consumer(consumer.kafka, seeks={0: Seek("s1", 400)})
+    last.go()
+    assert last.read == [], "the seek is not carried out again"
+
+
+def test_newer_seek_replaces_an_older_one(consumer: Consumer) -> None:
+    consumer.assign("A", 1, seeks={0: Seek("s1", 400)})
+    consumer.go()
+    consumer.assign("A", 1, seeks={0: Seek("s2", 590)})
+    consumer.go()
+    assert consumer.read == [(0, 400, 600), (0, 590, 600)]
+    assert committed(consumer, 0) == (600, "s2")
+
+
+def test_seek_ends_the_suspicion_of_a_record_that_fails(consumer: Consumer) -> None:
+    consumer.kafka.ends["t", 0] = 610
+    consumer.fail()
+    assert consumer.agent.view().problems
+    consumer.assign("A", 1, seeks={0: Seek("s1", 610)})
+    for _ in range(3):
+        consumer.go(seconds=2)
+    assert consumer.agent.view().problems == {}
+    assert consumer.read == [], "the record that fails is left out"
+    assert committed(consumer, 0) == (610, "s1")
 
 
 def test_a_truncated_partition_goes_on_and_stops_neither_the_query_nor_the_others(consumer: Consumer) -> None:

@@ -28,6 +28,8 @@ EVENTS = AssetAlias(name="muster_levers", group="muster")
 
 FROM_FILE = "(as in the settings)"
 """The choice of an assignor that takes an earlier one back."""
+PREVIEW = "preview"
+"""The field that asks only what would be done."""
 BY_NAME, BY_PATTERN = "name", "pattern"
 
 
@@ -67,7 +69,8 @@ def from_form(cluster: str, context: Context) -> dict[str, Any]:
         raise CommandError(f"there is no command {name!r}; there are: {listed(COMMANDS)}")
     actor = Actor(context["dag_run"].triggering_user_name or "airflow", asked(params, "reason"), time.time())
     body = given(COMMANDS[name], params, form(settings))
-    return carry_out_in_run(COMMANDS[name], settings, actor, body, context)
+    carry_out = _foresee_in_run if params[PREVIEW] else carry_out_in_run
+    return carry_out(COMMANDS[name], settings, actor, body, context)
 
 
 def carry_out_in_run(
@@ -85,6 +88,20 @@ def carry_out_in_run(
     leave_note(context, outcome.lines[0])
     _leave_event(context, command.name, outcome.values, outcome.lines[0])
     return dict(outcome.values)
+
+
+def _foresee_in_run(
+    command: Command, cluster: ClusterSettings, actor: Actor, body: Mapping[str, Any], context: Context
+) -> dict[str, Any]:
+    from muster.airflow.connections import CONNECTIONS  # noqa: PLC0415 - see the module
+    from muster.commands.audit import foreseen  # noqa: PLC0415
+    from muster.commands.target import Target  # noqa: PLC0415
+
+    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body)
+    for line in lines:
+        log.info("%s", line)
+    leave_note(context, f"preview, nothing was changed: {lines[-1]}")
+    return {"preview": list(lines)}
 
 
 def _leave_event(context: Context, command: str, values: Mapping[str, Any], summary: str) -> None:
@@ -105,6 +122,9 @@ def form(cluster: ClusterSettings) -> dict[str, Param]:
     for each in (field for command in COMMANDS.values() for field in command.fields):
         if each.name not in found:
             found |= _params(each, cluster, _hint(each.name))
+    seen = ", ".join(command.name for command in COMMANDS.values() if command.foresee is not None)
+    text = f"{seen}: say in the run's log what it would do, and change nothing"
+    found[PREVIEW] = Param(False, type="boolean", title="Preview only", description=text)
     reason = Param(type="string", minLength=1, title="Reason", description="Recorded in the audit history")
     return {"command": command, **found, "reason": reason}
 
@@ -129,6 +149,8 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
             return {each.name: _text(texts, sorted(cluster.topics.names))}
         case Kind.PARTITIONS:
             return {each.name: Param("", pattern=f"^$|{PARTITION_LIST}", **texts)}
+        case Kind.DESTINATION:
+            return {each.name: _text(texts, ["earliest", "latest", "-10m", "-1000"])}
         case Kind.PATTERN:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
@@ -157,7 +179,8 @@ def given(command: Command, params: Mapping[str, Any], fields: Mapping[str, Para
     another command.
     """
     taken = {name for each in command.fields for name in _PARTS.get(each.kind, (each.name,))}
-    for name in fields.keys() - taken - {"command", "reason"}:
+    taken |= {"command", "reason"} if command.foresee is None else {"command", "reason", PREVIEW}
+    for name in fields.keys() - taken:
         if params.get(name, fields[name].value) != fields[name].value:
             raise CommandError(
                 f"'{command.name}' takes no {name}; leave it as it is, or choose the command that was meant"
@@ -173,7 +196,7 @@ def _given(each: Field, params: Mapping[str, Any]) -> Any:
     if each.kind is Kind.PATTERN:
         return asked(params, "kind") == BY_PATTERN
     if each.kind is not Kind.ASSIGNOR:
-        if not (text := asked(params, each.name)):
+        if not (text := asked(params, each.name)) and not each.optional:
             raise CommandError(f"{each.label.lower()} is empty; fill it in")
         return text
     name, options = asked(params, "assignor"), params["options"] or {}

@@ -16,7 +16,7 @@ import click
 
 from muster.cli.errors import explained
 from muster.cli.what_if import PairType
-from muster.commands.audit import carry_out
+from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import Actor, Command, CommandError, Field, Kind, brief
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
@@ -38,10 +38,18 @@ def click_command(command: Command) -> click.Command:
         with explained():
             target = Target.of(load_clusters()[cluster], CONNECTIONS)
             given = _given(command.fields, typed)
+            if typed.get("preview"):
+                lines = foreseen(command, target, Actor(by, reason, time.time()), given)
+                click.echo(json.dumps({"preview": lines}, indent=2) if as_text else "\n".join(lines))
+                return
             outcome = carry_out(command, target, Actor(by, reason, time.time()), given, "command line")
         click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
 
     parameters = [parameter for each in command.fields for parameter in _PARAMETERS[each.kind](each)]
+    if command.foresee is not None:
+        parameters.append(
+            click.Option(["--preview"], is_flag=True, help="Say what it would do; change nothing.")
+        )
     text = f"{command.summary}\n\n{command.documentation}"
     return click.Command(
         command.name, callback=run, params=[*parameters, *_SHARED], help=text, short_help=command.summary
@@ -49,7 +57,11 @@ def click_command(command: Command) -> click.Command:
 
 
 def _argument(each: Field) -> list[click.Parameter]:
-    return [click.Argument([each.name])]
+    return [click.Argument([each.name], required=not each.optional)]
+
+
+def _option(each: Field) -> list[click.Parameter]:
+    return [click.Option([f"--{each.name}"], required=True, help=f"{each.hint}.")]
 
 
 def _flag(each: Field) -> list[click.Parameter]:
@@ -76,12 +88,17 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.TOPIC: _argument,
     Kind.PARTITIONS: _argument,
     Kind.PATTERN: _flag,
+    Kind.DESTINATION: _option,
     Kind.ASSIGNOR: _assignor,
 }
 
 
 def _given(fields: tuple[Field, ...], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was typed as the body of the command in the HTTP API."""
+    for each in fields:
+        if each.optional and typed[each.name] == "":
+            # A variable of a script that is not set must not mean all topics.
+            raise CommandError(f"{each.name} is empty text; leave it out to mean all, or name one")
     return {each.name: _typed(typed) if each.kind is Kind.ASSIGNOR else typed[each.name] for each in fields}
 
 

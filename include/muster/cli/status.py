@@ -122,6 +122,8 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "doubt": found.doubt,
         "leaving": found.leaving,
         "paused": str(found.decisions.paused or ""),
+        "consumption_paused": [str(each) for each in found.decisions.consumption],
+        "seeks": [str(each) for each in found.decisions.seeks.values()],
         "asked": str(found.decisions.rebalance or ""),
         "assignor": str(found.decisions.assignor or ""),
         "unreadable": _unreadable(found),
@@ -130,10 +132,11 @@ def _plain(found: ClusterState) -> dict[str, Any]:
 
 def _show(found: ClusterState, limit: int | None) -> None:
     out = console()
-    topics = table("topic", "state", "for", "#partitions", "#unowned", "#starting", "#closing", "reason")
+    counted = ("#partitions", "#unowned", "#starting", "#closing", "#paused")
+    topics = table("topic", "state", "for", *counted, "reason")
     for topic in list(found.topics.values())[:limit]:
         lasting = "-" if topic.seconds is None else f"{topic.seconds:.0f} s"
-        numbers = (topic.partitions, topic.unowned, topic.starting, topic.closing)
+        numbers = (topic.partitions, topic.unowned, topic.starting, topic.closing, topic.paused)
         topics.add_row(topic.topic, topic.state, lasting, *map(str, numbers), topic.reason)
     consumers = table("consumer", "state", "#partitions", "#weight", "zone", "status page")
     for each in _consumers(found)[:limit]:
@@ -162,6 +165,9 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
         yield f"{decisions.rebalance}; not carried out yet"
     if decisions.assignor:
         yield f"{decisions.assignor}; it overrides the settings"
+    paused = [f"{each.scope} by {each.said(since=True)}" for each in decisions.consumption]
+    yield from listed("consumption paused: ", paused, limit)
+    yield from listed("waiting: ", [str(each) for each in decisions.seeks.values()], limit)
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"

@@ -14,13 +14,15 @@ from muster.core.model import ConsumerStatus, TopicSnapshot, TopicStatus, by_par
 class PartitionState(StrEnum):
     """How one partition stands, in one letter.
 
-    `R` running: its owner reports it running. `S` starting: it has an owner that does not report it running yet.
+    `R` running: its owner reports it running. `H` paused: its owner reports that it holds it and does not read it, as
+    its consumption is paused. `S` starting: it has an owner that does not report it running yet.
     `C` closing: it was taken from an owner that has not let go of it yet. `U` unassigned: no consumer has it (closed
     and not yet given away, or no consumer takes it). `?` unknown: it has an owner that is not live, or without a
     status.
     """
 
     RUNNING = "R"
+    PAUSED = "H"
     STARTING = "S"
     CLOSING = "C"
     UNASSIGNED = "U"
@@ -74,7 +76,8 @@ def topic_cells(
         if report is None:
             states.append(PartitionState.UNKNOWN)
         elif partition in report.running:
-            states.append(PartitionState.RUNNING)
+            paused = partition in report.paused
+            states.append(PartitionState.PAUSED if paused else PartitionState.RUNNING)
         else:
             states.append(PartitionState.STARTING)
     return TopicCells(

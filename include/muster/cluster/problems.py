@@ -33,7 +33,13 @@ class Problem:
 
 def problems(state: ClusterState) -> list[Problem]:
     """Everything that a person should know, the worst first."""
-    found = [*_of_servers(state), *_of_kafka(state), *_of_topics(state), *_of_consumers(state)]
+    found = [
+        *_of_servers(state),
+        *_of_kafka(state),
+        *_of_topics(state),
+        *_of_flow(state),
+        *_of_consumers(state),
+    ]
     return sorted(found, key=lambda problem: problem.level != "critical")
 
 
@@ -91,6 +97,13 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
         if count and state.snapshots[topic].name is State.STABLE:
             what = f"{count} partition(s) of topic {topic} have no owner: no live consumer takes the topic"
             yield Problem("warning", what, topic=topic)
+
+
+def _of_flow(state: ClusterState) -> Iterator[Problem]:
+    """What people asked of the flow, and stands in the way of consumption."""
+    for each in state.decisions.consumption:
+        what = f"C{str(each)[1:]}; its records wait for muster resume-consumption, or until retention deletes them"
+        yield Problem("warning", what, topic=each.topic or None)
 
 
 def _of_consumers(state: ClusterState) -> Iterator[Problem]:

@@ -30,7 +30,8 @@ class TopicLine:
     """One topic. `seconds` is how long it has been Stable, or not Stable; None where that is unknown.
 
     `starting` partitions have an owner that is not seen running them, `closing` ones are not closed yet; `unowned`
-    ones have no owner, as those that are closing. `overdue`: not Stable for longer than `stuck_after`.
+    ones have no owner, as those that are closing. `paused` ones are not to be read, by their assignment. `overdue`:
+    not Stable for longer than `stuck_after`.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class TopicLine:
     unowned: int
     starting: int
     closing: int
+    paused: int
     epoch: int
     reason: str
     overdue: bool
@@ -260,6 +262,7 @@ class ClusterState:
             unowned=len(snapshot.partitions - owners.keys()),
             starting=sum(map(len, state.to_start.values())) if state is not None else 0,
             closing=sum(map(len, state.to_close.values())) if state is not None else 0,
+            paused=len(assignment.paused) if assignment is not None else 0,
             epoch=assignment.epoch if assignment is not None else 0,
             reason=state.reason if state is not None else "",
             overdue=overdue(snapshot, self.at, self.settings.stuck_after),

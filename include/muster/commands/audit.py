@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from muster.commands.command import Actor, Command, Outcome
+from muster.commands.command import Actor, Command, CommandError, Outcome
 from muster.commands.target import Target
 from muster.core.history import LONGEST_DETAILS, CommandEntry
 from muster.edges.zookeeper import ZooKeeperError
@@ -39,6 +39,16 @@ def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str
     except ZooKeeperError as error:
         missing = (f"it is done, but not in the cluster's history: {error}",)
     return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
+
+
+def foreseen(command: Command, target: Target, actor: Actor, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say what `command` would do with the fields in `given`; it is not carried out, and not recorded.
+
+    Raises `CommandError` as the command does, and if it can not be foreseen.
+    """
+    if command.foresee is None:
+        raise CommandError(f"what {command.name} would do can not be said before")
+    return command.foresee(target, actor, **{each.name: each.read(given) for each in command.fields})
 
 
 def _within(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,8 @@ class Kind(StrEnum):
     PARTITIONS = "partitions"
     PATTERN = "pattern"
     """Whether the topic in the field before is a regular expression for whole names."""
+    DESTINATION = "destination"
+    """Where a partition goes on, as `muster.core.seeking` reads it."""
     ASSIGNOR = "assignor"
     """An assignor with its options, or none: the one of the settings."""
 
@@ -121,6 +123,8 @@ class Field:
     kind: Kind
     label: str
     hint: str = ""
+    optional: bool = False
+    """Whether it may be left empty: a topic is then '', partitions are none."""
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
@@ -129,11 +133,15 @@ class Field:
         for assignors. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
+        if self.optional and value in (None, ""):
+            return frozenset() if self.kind is Kind.PARTITIONS else ""
         if self.kind is Kind.PATTERN:
             return bool(value)
         if self.kind is Kind.ASSIGNOR:
             return None if value is None else _assignor(value)
         text = brief(self.name, str(value)).strip()
+        if self.optional and not text:
+            raise CommandError(f"{self.name} is blank; leave it empty to mean all, or name one")
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
 
 
@@ -161,7 +169,8 @@ class Command:
     `run` takes target, actor and the values of `fields` by name; it returns an `Outcome`, or raises `CommandError`
     after which nothing is written. A command that leaves an override names the command that takes it back (`undo`),
     the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why the command
-    makes no sense now, '' if it does.
+    makes no sense now, '' if it does. `foresee` says in lines what `run`, with the same arguments, would do; each
+    surface offers that before, and it changes nothing.
 
     Texts: `label` is the button, `title` completes "Muster: ...", `summary` is one sentence, `documentation` the
     rest, `question` is what the page asks (fields and `cluster` in braces), `did` completes "ann ...". `risky` marks
@@ -183,12 +192,13 @@ class Command:
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
+    foresee: Callable[..., tuple[str, ...]] | None = None
     unavailable: Callable[[Overrides], str] = lambda _: ""
 
     @property
     def subject(self) -> str:
         """What the command is about, by kind: `cluster`, `consumer`, `topic`, `partitions` or `assignor`."""
-        kinds = [each.kind for each in self.fields]
-        if Kind.PARTITIONS in kinds:
+        kinds = [each.kind for each in self.fields if each.kind is not Kind.DESTINATION]
+        if any(each.kind is Kind.PARTITIONS and not each.optional for each in self.fields):
             return str(Kind.PARTITIONS)
         return str(kinds[0]) if kinds else "cluster"

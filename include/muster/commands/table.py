@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
+from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
 from muster.commands.actions.pins import pin, unpin
+from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.core.overrides import Override, Overrides
@@ -21,6 +23,19 @@ PARTITIONS = Field(
 TOPICS = (
     Field("topic", Kind.TOPIC, "Topic", "A topic in Kafka, or a regular expression for whole names"),
     Field("pattern", Kind.PATTERN, "Pattern", "The topic is a regular expression, such as flights-.*"),
+)
+SCOPE = (
+    Field("topic", Kind.TOPIC, "Topic", "Empty for all topics of the cluster", optional=True),
+    Field(
+        "partitions", Kind.PARTITIONS, "Partitions", "Such as 0-3,7; empty for the whole topic", optional=True
+    ),
+)
+TO = Field(
+    "to",
+    Kind.DESTINATION,
+    "To",
+    "earliest, latest, an offset (120), records forth or back (+50, -1000), a time ago (-10m), or a moment "
+    "(2026-11-25T10:00:00Z)",
 )
 ASSIGNOR = Field(
     "assignor",
@@ -161,6 +176,81 @@ COMMANDS: Mapping[str, Command] = {
             fields=(CONSUMER, TOPIC),
         ),
         Command(
+            "pause-consumption",
+            label="Pause consumption",
+            title="pause the consumption of a topic",
+            summary="Pause consumption of partitions, a topic or all: owners keep them, and do not read them.",
+            question="Pause consumption in {cluster}?",
+            did="paused consumption of",
+            run=pause_consumption,
+            fields=SCOPE,
+            undo="resume-consumption",
+            override="paused",
+            standing=lambda decided: [
+                Standing(
+                    {
+                        "topic": each.topic,
+                        "partitions": "" if each.partition is None else str(each.partition),
+                    },
+                    each,
+                )
+                for each in decided.consumption
+            ],
+            documentation=(
+                "Reading stops between two batches: what the handler has begun is finished and committed. Resumed, "
+                "each partition goes on where it stopped, and nothing is lost or read twice.\n\n"
+                "Coordination goes on: partitions move as usual and stay paused with their new owners. The pause "
+                "stands until it is taken back, whatever is restarted meanwhile; mind the retention of the topic."
+            ),
+            risky=True,
+        ),
+        Command(
+            "resume-consumption",
+            label="Resume consumption",
+            title="resume the consumption of a topic",
+            summary="Resume consumption where it was paused: it goes on from the committed offsets.",
+            question="Resume consumption in {cluster}?",
+            did="resumed consumption of",
+            run=resume_consumption,
+            fields=SCOPE,
+            documentation="Name just what was paused: a pause of the whole topic is not ended for one partition.",
+        ),
+        Command(
+            "seek",
+            label="Seek",
+            title="seek a topic to another place",
+            summary="Have partitions, a topic or all go on at another offset: records come again, or are left out.",
+            question="Seek in {cluster}?",
+            did="asked for a seek of",
+            run=seek,
+            fields=(TO, *SCOPE),
+            undo="cancel-seek",
+            override="sought",
+            standing=lambda decided: [
+                Standing({"topic": topic, "partitions": str(partition)}, each)
+                for (topic, partition), each in sorted(decided.seeks.items())
+            ],
+            documentation=(
+                "The place is made an offset of each partition when the command is given. The owner goes on there "
+                "after the batch under way, and commits it once, whatever is killed or moves meanwhile. Where no "
+                "consumer has a partition the coordinator commits the offset.\n\n"
+                "Records that come again are given to the handler again, in other batches than the first time. A "
+                "sink that drops what it has already, as muster.sinks.ParquetSink does, drops them."
+            ),
+            risky=True,
+            foresee=foresee_seek,
+        ),
+        Command(
+            "cancel-seek",
+            label="Cancel seek",
+            title="take a seek back",
+            summary="Take seeks back that are not carried out yet; what was carried out stays.",
+            question="Take seeks back in {cluster}?",
+            did="took back a seek of",
+            run=cancel_seek,
+            fields=SCOPE,
+        ),
+        Command(
             "pause",
             label="Pause coordination",
             title="pause the coordination of a cluster",
@@ -246,7 +336,8 @@ COMMANDS: Mapping[str, Command] = {
             ],
             documentation=(
                 "The next run of the coordinator picks up what is in Kafka; a topic starts at the offsets that "
-                "the group committed, else at its earliest record. A pattern picks up new topics from then on."
+                "the group committed, else at startingOffsets, or its earliest record. A pattern picks up new "
+                "topics from then on."
             ),
         ),
         Command(

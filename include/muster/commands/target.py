@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,9 +11,11 @@ from muster.commands.command import CommandError, listed
 from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
+from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
+from muster.settings.connections import KafkaSettings
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Target:
     cluster: ClusterSettings
     consul: ConsulCluster
     store: Callable[[], AbstractContextManager[TopicStore]]
+    kafka: Callable[[], KafkaSettings] | None = None
 
     @classmethod
     def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
@@ -33,7 +36,21 @@ class Target:
             cluster,
             consul,
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
+            lambda: connections.kafka(cluster.kafka),
         )
+
+    @contextmanager
+    def offsets(self, servers: str, group_id: str) -> Iterator[GroupOffsets]:
+        """Open a group's offsets in the Kafka cluster at `servers`; what it does not answer is a `CommandError`."""
+        if self.kafka is None:
+            raise CommandError(f"cluster {self.cluster.name!r} has no connection to Kafka here")
+        settings = self.kafka()
+        config = {**settings.config, "bootstrap.servers": servers}
+        try:
+            with closing(GroupOffsets(settings.model_copy(update={"config": config}), group_id)) as group:
+                yield group
+        except KafkaError as error:
+            raise CommandError(f"{error}; nothing was changed") from error
 
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from muster.consumer.measures import Counters, Measures, PartitionView
-from muster.core.model import TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
@@ -28,7 +28,7 @@ from muster.core.ownership import (
     Range,
     Source,
 )
-from muster.core.positions import Jump
+from muster.core.positions import Committed, Jump
 from muster.core.refusals import Refusal, Refusals
 from muster.core.turns import Suspect, Turns
 
@@ -45,6 +45,9 @@ RESTART_AFTER = 10
 """After so many failures in a row the query is started again, should that be at fault."""
 LOG_AGAIN = 60.0
 """Seconds until a problem that lasts is logged again, if its message is another one by then."""
+
+SHOWN_FOR = 600.0
+"""Seconds for which it is shown that another program has set a committed offset."""
 
 _SHOWN = 5
 """So many suspect partitions are named."""
@@ -102,6 +105,8 @@ class Agent:
     _measures: dict[TopicPartition, Measures] = field(default_factory=dict, init=False)
     """Of what is held."""
     _counters: Counters = field(default_factory=Counters, init=False)
+    _foreign: dict[TopicPartition, float] = field(default_factory=dict, init=False)
+    """When another program had set the committed offset of a partition."""
     _refusals: Refusals = field(default_factory=Refusals, init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
@@ -329,9 +334,9 @@ class Agent:
             return own.offer()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return whose turn it is; see `Turns.next`."""
+        """Return whose turn it is, of those that may be read now; see `Turns.next`."""
         with self._changed:
-            return self._turns.next(ready, self.clock())
+            return self._turns.next(set(ready) - self._ownership.not_read().keys(), self.clock())
 
     def planned(
         self,
@@ -342,11 +347,13 @@ class Agent:
         ends: Mapping[TopicPartition, int],
         problems: Iterable[str],
         jumps: Mapping[TopicPartition, Jump] | None = None,
+        noted: Mapping[TopicPartition, str] | None = None,
+        sought: Mapping[TopicPartition, Seek] | None = None,
     ) -> None:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
         Spark stands).
 
-        `jumps` are the partitions that do not continue where they were read up to.
+        `jumps`, `noted` and `sought` are as in `Ownership.planned`.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -358,7 +365,9 @@ class Agent:
                     f"{own.stands_at}; the query has to be restarted"
                 )
             self._turns.forget(tp for tp, held in own.held.items() if held.planned is None)
-            own.planned(asked, offsets, jumps)
+            own.planned(asked, offsets, jumps, noted, sought)
+            self._turns.forget(sought or {})
+            self._counters.seeks += len(sought or {})
             now = self.clock()
             self._counters.jumped(jumps or {})
             caught_up = set()
@@ -505,6 +514,25 @@ class Agent:
             )
         return None
 
+    def set_by_others(self, found: Mapping[TopicPartition, Committed | None], group_id: str) -> None:
+        """Say that another program has set the committed offsets of these partitions, or deleted them (None). What
+        this consumer has stands, and is committed again."""
+        with self.change() as own:
+            for tp, there in sorted(found.items()):
+                partition = own.held.get(tp)
+                if partition is None:
+                    continue
+                own.set_by_others(tp)
+                self._counters.foreign_commits += 1
+                self._foreign[tp] = self.clock()
+                to = "deleted" if there is None else f"set to {there.offset}"
+                self.problem(
+                    _foreign(tp),
+                    f"its committed offset was {to} by another program (kafka-consumer-groups, or a consumer that "
+                    f"uses group {group_id!r}); this consumer goes on at {partition.position} and commits that "
+                    f"again. To have it go on elsewhere: muster seek {tp[0]} {tp[1]}",
+                )
+
     def refused(self, tp: TopicPartition, claim_epoch: int, why: str) -> None:
         """Close a partition as it stands, because its commit was refused for good. `why` is for people."""
         with self.change() as own:
@@ -579,8 +607,13 @@ class Agent:
         """Measure what is held, and nothing else."""
         now, held = self.clock(), self._ownership.held
         self._measures = {tp: self._measures.get(tp) or Measures() for tp in held}
+        for tp in [tp for tp, at in self._foreign.items() if tp not in held or now - at > SHOWN_FOR]:
+            del self._foreign[tp]
+            self.problem(_foreign(tp), None)
         for tp, partition in held.items():
             self._measures[tp].held(partition.closing, now)
+            if partition.paused_after is not None:
+                self._measures[tp].well(now)
         if gone := self._turns.suspects.keys() - held.keys():
             self._turns.forget(gone)
             self._say_who_is_suspect()
@@ -594,6 +627,11 @@ def _restored(topic: str) -> str:
 def _identity(topic: str) -> str:
     """The key of the problem of a topic that is gone, or another one than was assigned."""
     return f"identity {topic}"
+
+
+def _foreign(tp: TopicPartition) -> str:
+    """The key of the problem of a partition whose committed offset another program has set."""
+    return f"offset {tp[0]} [{tp[1]}]"
 
 
 def _fenced(tp: TopicPartition) -> str:

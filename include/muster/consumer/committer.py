@@ -20,7 +20,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, GuardedCommits
 from muster.core.model import TopicPartition
 from muster.core.ownership import Ownership, Place
-from muster.core.positions import Committed, format_stamp, of_another_cluster
+from muster.core.positions import Committed, by_others, format_stamp, of_another_cluster
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
 from muster.edges.kafka_fencing import FencedCommits
@@ -36,6 +36,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 TOPICS_LOOK = 2.0
 """Seconds between two looks at the topics' ids. What is read of a topic in between is read again when its new id is
 known."""
+COMMITS_LOOK = 10.0
+"""Seconds between two looks at what is committed of partitions that have nothing to commit; the others are looked at
+before each commit."""
 SHARE = 50
 """A look that takes long is followed by a pause of so many times that: many partitions cost Kafka and this process
 time, and the looks must take no more than two per cent of it."""
@@ -114,6 +117,8 @@ class PlaceWorker:
         self._stopped = stopped
         self._claims: dict[TopicPartition, int] = {}
         self._fenced: dict[TopicPartition, int] = {}
+        self._commit_failed = False
+        self._look_due = 0.0
         self._topics = TopicWatch(group.topics)
         self._threads: list[threading.Thread] = []
 
@@ -184,13 +189,16 @@ class PlaceWorker:
         if not due:
             return
         began, failed = time.monotonic(), True
+        if not self._commit_failed:  # else a commit may still be under way, and Kafka would not tell
+            self._look_at_commits(due.keys())
         try:
             outcome = self._commits.commit(
                 {key: one.offset for key, one in due.items()},
-                {key: format_stamp(self._cluster, one.topic_id) for key, one in due.items()},
+                {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()},
             )
             failed = bool(outcome.failed)
         finally:
+            self._commit_failed = failed
             self._agent.commit_tried(time.monotonic() - began, failed)
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
@@ -204,6 +212,19 @@ class PlaceWorker:
                 "still assigns it and Consul still has it registered",
             )
         self._raise_for("committing offsets", outcome.failed)
+
+    def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
+        """Notice that another program has set or deleted what is committed of these. Raises `KafkaError`."""
+        with self._agent.locked() as own:
+            asked = own.commits_that_stand().get(self._place, {}).keys() & partitions
+        if not asked:
+            return
+        try:
+            found: Mapping[TopicPartition, Committed | None] = self._group.positions(asked)
+        except PartitionError as error:
+            found = error.offsets
+        if changed := {tp: there for tp, there in found.items() if by_others(there, self._cluster)}:
+            self._agent.set_by_others(changed, self._place.group_id)
 
     # -- claims -------------------------------------------------------------------------------------------
 
@@ -292,6 +313,13 @@ class PlaceWorker:
             watched = own.watched().get(self._place, set())
         seen = self._topics.look(watched, time.monotonic)
         self._agent.identified(self._place, seen.ids, seen.absent)
+        if time.monotonic() >= self._look_due:
+            with self._agent.locked() as own:
+                idle = own.commits_that_stand().get(self._place, {}).keys() - own.due(
+                    self._agent.clock()
+                ).get(self._place, {})
+            self._look_at_commits(idle)
+            self._look_due = time.monotonic() + COMMITS_LOOK
 
     def _raise_for(self, what: str, failures: Mapping[TopicPartition, str]) -> None:
         if failures:

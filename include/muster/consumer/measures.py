@@ -187,6 +187,10 @@ class Counters:
     last_batch_at: float | None = None
     lost: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
     """Offsets that Kafka had no more when they were to be read."""
+    foreign_commits: int = 0
+    """Times that another program had set the committed offset of a partition that is held."""
+    seeks: int = 0
+    """Seeks carried out."""
     recreated: int = 0
     """Partitions that began at the first record of a topic that was created again."""
     batches_took: Timings = field(default_factory=Timings)
@@ -197,7 +201,7 @@ class Counters:
         for tp, jump in sorted(jumps.items()):
             if jump.why is Why.RECREATED:
                 self.recreated += 1
-            else:
+            elif jump.why is not Why.SEEK:
                 lost = self.lost.setdefault(tp, {})
                 lost[jump.why] = lost.get(jump.why, 0) + jump.lost
             log.warning("topic %r, partition %d: %s", *tp, _words(jump))
@@ -210,6 +214,8 @@ def _words(jump: Jump) -> str:
                 f"offset {jump.before} is of a topic that was deleted, or is past the end; it begins at offset "
                 f"{jump.after}, the first record of the topic that has the name now"
             )
+        case Why.SEEK:
+            return f"a person asked for it: it goes on at offset {jump.after} instead of {jump.before}"
         case Why.RETENTION:
             return (
                 f"{jump.lost} records from offset {jump.before} on were deleted by retention before they were read; "

@@ -103,6 +103,9 @@ class ConsumerMetrics(Collector):
         states = ("running", "starting", "closing", "standby")
         counts = (((topic, s), len(getattr(status, s))) for topic, status in topics for s in states)
         yield self._own(GaugeMetricFamily, "partitions", text, counts, "topic", "state")
+        text = "Partitions that are held and not read, because their consumption is paused"
+        paused = (((topic,), len(status.paused)) for topic, status in topics)
+        yield self._own(GaugeMetricFamily, "paused_partitions", text, paused, "topic")
         epochs = (((topic,), status.epoch) for topic, status in topics)
         yield self._own(GaugeMetricFamily, "epoch", "Assignment epoch acted on", epochs, "topic")
         blocks = (((reason,), 1) for reason in sorted(view.blocks))
@@ -151,6 +154,12 @@ class ConsumerMetrics(Collector):
             ),
             ("handler_failures", "Times that the handler raised", counters.handler_failures),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
+            (
+                "foreign_commits",
+                "Times that another program had set the committed offset of a partition that is held here",
+                counters.foreign_commits,
+            ),
+            ("seeks", "Seeks that were carried out, counted by partition", counters.seeks),
             (
                 "recreated_partitions",
                 "Partitions that began at the first record of a topic that was created again",

@@ -123,6 +123,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
         "starting": sorted(held.starting),
         "closing": sorted(held.closing),
         "standby": sorted(held.standby),
+        "paused": sorted(held.paused),
         "epoch": held.epoch,
         "topic.id": source.topic_id or None if source else None,
         "bootstrap.servers": source.bootstrap_servers if source else None,

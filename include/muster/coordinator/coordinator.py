@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, Stat
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
 from muster.coordinator.reports import AdvanceReport, Change, PartitionsReport, PlanReport
+from muster.coordinator.seeker import Seeker
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import View
@@ -27,7 +28,7 @@ from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.diagnosis import Waiting, held_up, stuck
 from muster.core.history import Step, removal_of, step_of
-from muster.core.model import Transition
+from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
 from muster.core.planner import Plan, intended_owners, plan
@@ -58,6 +59,8 @@ LOOK_AT_OWNERS = 120.0
 """Seconds within which every owner is asked how it stands, on average, while nothing moves."""
 OWNERS_AT_ONCE = 50
 """So many owners are asked in any case at each look."""
+SEEK_LOOK = 0.1
+"""It is looked whether a seek was carried out after so much of the time since it was asked for."""
 YOUNG_OBJECTS = 200_000
 """Objects that are made until a garbage collection begins; Python's default is 700."""
 
@@ -78,6 +81,7 @@ class Coordinator:
     lister: kafka.TopicLister
     poll: StatusPoller
     assignor: Assignor | None = None
+    seeker: Seeker | None = None
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
 
@@ -157,12 +161,16 @@ class Coordinator:
         return found
 
     def _why_act(self, view: View) -> str:
-        if view.held:
-            return ""
-        for topic, step in view.under_way().items():
-            return f"topic {topic}: {step}"
-        if view.asked:
-            return view.asked
+        if not view.held:
+            for topic, step in view.under_way().items():
+                return f"topic {topic}: {step}"
+            if view.asked:
+                return view.asked
+        if view.overrides.paused is None:
+            for request in view.seeks_done:
+                return f"carried out: {request}"
+            for topic, partition in view.seeks_without_owner:
+                return f"topic {topic}, partition {partition}: a seek, and no consumer has it"
         for transition in self._transitions(view):
             return f"topic {transition.topic}: {transition.reason or transition.state.state}"
         return ""
@@ -172,7 +180,11 @@ class Coordinator:
         return self._next_change(self._ask(self._view()))
 
     def _next_change(self, view: View) -> float | None:
-        """In how many seconds the patience with a consumer ends that is away, None if none is."""
+        """In how many seconds the patience with a consumer ends that is away, or a look at seeks is due; None for
+        neither."""
+        if view.overrides.paused is None and any(map(view.seeks, view.snapshots)):
+            age = self.clock() - max(each.at for each in view.overrides.seeks.values())
+            return min(max(LAST_POLL, age * SEEK_LOOK), self.cluster.long_poll_timeout)
         if not (view.trusted and view.absences):
             return None
         now = self._now(view)
@@ -192,20 +204,21 @@ class Coordinator:
             woke=woke,
             waited=round(waited, 3),
         )
-        if view.held:
-            return report
-        if woke == "tick":
+        if woke == "tick" and not view.held:
             view = self._ask(view, also=_some(view.live_owners(), self.cluster.long_poll_timeout))
         transitions = self._transitions(view)
-        under_way = view.under_way()
-        stuck = list(self._stuck(view, self._waiting(view)).values())
         steps = {
             t.topic: f"{t.before.name} -> {t.state.state}: {t.reason or 'partitions vanished'}"
             for t in transitions
         }
+        seeks = view.overrides.paused is None and bool(view.seeks_done or view.seeks_without_owner)
+        if view.held:
+            return replace(report, needed=bool(transitions or seeks), topics=steps)
+        under_way = view.under_way()
+        stuck = list(self._stuck(view, self._waiting(view)).values())
         return replace(
             report,
-            needed=bool(transitions or under_way or view.asked or stuck),
+            needed=bool(transitions or under_way or view.asked or stuck or seeks),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
@@ -230,7 +243,12 @@ class Coordinator:
         while True:
             began = self.clock()
             view = self._view()
+            sought = self._carry_out_seeks(view)
             if view.held:
+                if (
+                    sought or self._write(self._transitions(view), changes, on_change)
+                ) and self.clock() < deadline:
+                    continue
                 return AdvanceReport(
                     changes,
                     view.all_stable,
@@ -244,22 +262,16 @@ class Coordinator:
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
             self._note_epochs(view, transitions)
-            carried_out = [
-                t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done
-            ]
-            written = [self._change(step_of(transition, self.clock())) for transition in carried_out]
-            written += [
-                self._change(removal_of(snapshot, view.leaving[topic]))
-                for topic, snapshot in view.removable().items()
-                if self.store.remove_topic(topic, snapshot, view.leaving[topic])
-            ]
-            for change in written:
-                log.info("%s", change)
-                changes.append(change)
-                on_change(change)
+            before = len(changes)
+            carried_out = self._write(transitions, changes, on_change)
+            for topic, snapshot in view.removable().items():
+                if self.store.remove_topic(topic, snapshot, view.leaving[topic]):
+                    step = removal_of(snapshot, view.leaving[topic])
+                    self._note_change(self._change(step), changes, on_change)
+            written = len(changes) > before
             if carried_out:
                 self._tell(view, carried_out)
-            at_rest = view.all_stable and not view.leaving and not written
+            at_rest = view.all_stable and not view.leaving and not written and not sought
             if at_rest or self.clock() >= deadline:
                 waiting = self._waiting(view)
                 request = view.overrides.rebalance
@@ -282,6 +294,41 @@ class Coordinator:
                 # At a size where a look takes long, not more often than every other moment.
                 self.pause(max(delay, self.clock() - began))
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
+
+    def _carry_out_seeks(self, view: View) -> bool:
+        """Carry out the seeks that no consumer can, and end the requests of those that were carried out; return
+        whether any was."""
+        if view.overrides.paused is not None:
+            return False
+        for request in view.seeks_done:
+            log.info("carried out: %s", request)
+            self.overrides.end_seek(request)
+        seeks = view.seeks_without_owner
+        if self.seeker is None or not seeks:
+            return bool(view.seeks_done)
+        try:
+            failures = self.seeker.carry_out(seeks, _assignments(view.snapshots))
+        except kafka.KafkaError as error:
+            log.warning("%s; the seeks of partitions without an owner are tried again", error)
+            return bool(view.seeks_done)
+        for (topic, partition), why in failures.items():
+            log.warning("topic %s, partition %d: seek: %s; it is tried again", topic, partition, why)
+        return bool(view.seeks_done) or failures.keys() < seeks.keys()
+
+    def _write(
+        self, transitions: Sequence[Transition], changes: list[Change], on_change: Callable[[Change], None]
+    ) -> list[Transition]:
+        """Write transitions, add those that were written to `changes`, and return them."""
+        written = [t for t, done in zip(transitions, self.store.apply(transitions), strict=True) if done]
+        for transition in written:
+            self._note_change(self._change(step_of(transition, self.clock())), changes, on_change)
+        return written
+
+    @staticmethod
+    def _note_change(change: Change, changes: list[Change], on_change: Callable[[Change], None]) -> None:
+        log.info("%s", change)
+        changes.append(change)
+        on_change(change)
 
     def stuck(self) -> list[Waiting]:
         """Return the consumers that hold up a topic for longer than the cluster's `stuck_after`; write nothing."""
@@ -309,13 +356,15 @@ class Coordinator:
         snapshots, unreadable = readable(self.store.snapshots())
         overrides = self.overrides.decisions()
         members = self.catalog.members()
+        sought, seek_errors = self._sought(overrides, snapshots)
         view = View(
             snapshots,
             unreadable,
             members,
             overrides,
+            sought=sought,
             leaving=self.subscription(overrides).leaving(snapshots),
-            unknown=overrides.errors,
+            unknown=(*overrides.errors, *seek_errors),
             policy=self.policy if overrides.rebalance is None else replace(self.policy, rebalance_delay=0.0),
         )
         if view.held:
@@ -327,7 +376,19 @@ class Coordinator:
             planned = plan(staying.values(), live, assignor, context)
         except AssignorError as error:
             return self._without_plan(view, str(error))
-        return replace(view, unknown=unknown, plan=planned)
+        return replace(view, unknown=(*unknown, *seek_errors), plan=planned)
+
+    def _sought(
+        self, overrides: Overrides, snapshots: Mapping[str, TopicSnapshot]
+    ) -> tuple[frozenset[TopicPartition], tuple[str, ...]]:
+        """The partitions whose seek was carried out, and why that is unknown."""
+        if not overrides.seeks or self.seeker is None:
+            return frozenset(), ()
+        seeks = {tp: Seek(each.id, each.offset) for tp, each in overrides.seeks.items()}
+        try:
+            return self.seeker.carried_out(seeks, _assignments(snapshots)), ()
+        except kafka.KafkaError as error:
+            return frozenset(), (f"{error}; whether seeks were carried out is unknown",)
 
     def _without_plan(self, view: View, error: str) -> View:
         """Return the view while the assignor fails: what needs no plan goes on. The sticky assignor replaces
@@ -439,6 +500,10 @@ class Coordinator:
         )
 
 
+def _assignments(snapshots: Mapping[str, TopicSnapshot]) -> dict[str, TopicAssignment]:
+    return {topic: s.assignment for topic, s in snapshots.items() if s.assignment is not None}
+
+
 def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
     """Return the owners to ask at a look, when one comes every `tick` seconds: of many a random part."""
     many = max(OWNERS_AT_ONCE, round(min(1.0, tick / LOOK_AT_OWNERS) * len(owned)))
@@ -485,6 +550,7 @@ def open_coordinator(
     when they are first needed.
     """
     lister = kafka.TopicLister(kafka_settings)
+    seeker = Seeker(cluster.name, kafka_settings, cluster.fencing)
     try:
         with (
             rare_collections(),
@@ -492,6 +558,16 @@ def open_coordinator(
         ):
             found = consul.ConsulCluster.of(consul_settings, cluster)
             poll = partial(status.poll_statuses, pages=status_pages)
-            yield Coordinator(cluster, kafka_settings, store, found.catalog, found.overrides, lister, poll)
+            yield Coordinator(
+                cluster,
+                kafka_settings,
+                store,
+                found.catalog,
+                found.overrides,
+                lister,
+                poll,
+                seeker=seeker,
+            )
     finally:
+        seeker.close()
         lister.close()

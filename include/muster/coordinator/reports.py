@@ -115,8 +115,8 @@ class ConsumersReport(_Report):
 @dataclass(frozen=True)
 class PlanReport(_Report):
     """Result of `compute_assignment`: what `advance` would begin with; `needed`, too, where it would only find that
-    something is stuck. `held` says why nothing may be done
-    although something might have to (then `needed` is False). `warnings` is what could not be taken into account:
+    something is stuck. `held` says why nothing is planned although something might have to be (then `needed` is True
+    only for what people ask of the flow). `warnings` is what could not be taken into account:
     pins that cannot be obeyed, keys that cannot be read, racks and loads that are unknown. `stuck` is as in
     `AdvanceReport`. `shadow` is None where no assignor is named for it. `assignor` is what a person chose in the
     place of that in the settings, and `asked` who asked for a rebalance now; '' if no one did. `states` is how many

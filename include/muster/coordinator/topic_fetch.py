@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from muster.coordinator.reports import PartitionsReport
 from muster.core.model import TopicSnapshot
+from muster.core.positions import format_stamp, of_another_topic
+from muster.core.seeking import SeekError, To, offset_for
 from muster.core.state_machine import recreated
 from muster.core.subscription import Subscription
 from muster.core.wire import WireError, check_topic
 from muster.edges import kafka, zookeeper
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
+
+log = logging.getLogger(__name__)
 
 IDS_AT_ONCE = 5_000
 """Partitions of the topics whose ids are asked for in one run; it takes a tenth of a second."""
@@ -89,6 +95,13 @@ class TopicFetch:
             return
         check_topic(topic)
         if known is None or known.assignment is None:
+            try:
+                self._begin(topic, partitions, topic_id)
+            except (kafka.KafkaError, SeekError) as error:
+                report.errors[topic] = (
+                    f"{error}; topic {topic} is taken up when its starting offsets are committed"
+                )
+                return
             servers, group = self.kafka_settings.bootstrap_servers, self.cluster.group_id
             # The clock's seconds as the first epoch say when a topic became known.
             self.store.create_topic(topic, servers, group, int(self.clock()), topic_id)
@@ -108,6 +121,35 @@ class TopicFetch:
             report.added[topic] = added
         if removed := sorted(before - partitions):
             report.removed[topic] = removed
+
+    def _begin(self, topic: str, partitions: frozenset[int], topic_id: str) -> None:
+        """Commit the starting offsets of a topic before it is taken up, if the group has committed nothing of it.
+
+        No consumer has it yet, so no commit of an owner is in the way; and a topic of which the group has committed
+        something was begun before: its other partitions have been added since, and begin at their first record.
+        Raises `KafkaError`, and `SeekError` for an offset outside of the log.
+        """
+        starting = self.cluster.consumers.starting_offsets
+        if starting.at_first_record(topic):
+            return
+        moment = starting.of(topic, 0).value if starting.default.to is To.TIME else None
+        wanted = [(topic, partition) for partition in sorted(partitions)]
+        with closing(kafka.GroupOffsets(self.kafka_settings, self.cluster.group_id)) as group:
+            if any(
+                at is not None and not of_another_topic(at.metadata, topic_id)
+                for at in group.positions(wanted).values()
+            ):
+                return
+            bounds = group.bounds(wanted, moment)
+            offsets = {
+                tp: offset_for(
+                    starting.of(*tp), bounds[tp], f"startingOffsets of topic {topic!r}, partition {tp[1]}"
+                )
+                for tp in wanted
+            }
+            stamp = format_stamp(self.cluster.name, topic_id)
+            group.commit(offsets, dict.fromkeys(offsets, stamp))
+        log.info("topic %s: it begins at %s, as startingOffsets says", topic, offsets)
 
     def _elsewhere(self, known: TopicSnapshot | WireError | None) -> str:
         """How a known topic differs from the settings in where it is read and where its offsets are, '' if it does

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from muster.core.assignors.pins import impossible_pins
-from muster.core.model import Membership, State, TopicSnapshot, Transition
-from muster.core.overrides import NO_OVERRIDES, Overrides
+from muster.core.flow import with_flow
+from muster.core.model import (
+    Membership,
+    Seek,
+    State,
+    TopicPartition,
+    TopicSnapshot,
+    Transition,
+    by_partition,
+)
+from muster.core.overrides import NO_OVERRIDES, Overrides, SeekRequest
 from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import Plan, intended_owners
-from muster.core.state_machine import advance, may_be_removed
+from muster.core.state_machine import advance, may_be_removed, registered
 from muster.edges.consul import Members
 
 NO_MEMBERS = Membership({})
@@ -38,6 +47,8 @@ class View:
     policy: Policy = field(default_factory=Policy)
     replies: Replies = field(default_factory=Replies)
     """What consumers answered, none before they were asked."""
+    sought: frozenset[TopicPartition] = frozenset()
+    """The partitions whose seek was carried out, by what is committed."""
 
     @property
     def trusted(self) -> bool:
@@ -114,21 +125,68 @@ class View:
         return owned
 
     def transitions(self, now: float) -> list[Transition]:
-        """The next step of each topic that has one; `now` is the time by which patience is counted."""
-        reasons, patience = self.reasons(), self.patience
+        """The next step of each topic that has one; `now` is the time by which patience is counted.
+
+        While the status quo stands for want of consumers, they only carry what people ask of the flow; while
+        coordination is paused there are none.
+        """
+        if self.overrides.paused is not None:
+            return []
+        reasons, patience = {} if self.held else self.reasons(), self.patience
         steps = (
-            advance(
+            with_flow(
                 snapshot,
-                patience,
-                self.plan.owners.get(topic, {}),
-                now,
-                standbys=self.plan.standbys.get(topic, {}),
-                reasons=reasons.get(topic, {}),
-                leaving=self.leaving.get(topic, ""),
+                None
+                if self.held
+                else advance(
+                    snapshot,
+                    patience,
+                    self.plan.owners.get(topic, {}),
+                    now,
+                    standbys=self.plan.standbys.get(topic, {}),
+                    reasons=reasons.get(topic, {}),
+                    leaving=self.leaving.get(topic, ""),
+                ),
+                self.overrides.not_consumed(topic, snapshot.partitions),
+                self.seeks(topic),
             )
             for topic, snapshot in sorted(self.snapshots.items())
         )
         return [step for step in steps if step is not None]
+
+    def seeks(self, topic: str) -> dict[int, Seek]:
+        """The seeks of a topic that are not known to be carried out."""
+        partitions = self.snapshots[topic].partitions
+        return {
+            p: Seek(each.id, each.offset)
+            for (of, p), each in self.overrides.seeks.items()
+            if of == topic and p in partitions and (of, p) not in self.sought
+        }
+
+    @property
+    def seeks_done(self) -> list[SeekRequest]:
+        """The requests that were carried out, and still stand in Consul."""
+        return [each for tp, each in sorted(self.overrides.seeks.items()) if tp in self.sought]
+
+    @property
+    def seeks_without_owner(self) -> dict[TopicPartition, Seek]:
+        """The seeks that stand in the assignment node, if there was a plan, and that no consumer can carry out:
+        neither the partition's owner nor the consumer that is to close it is registered."""
+        if not self.trusted:
+            return {}
+        there = registered(self.membership)
+        found: dict[TopicPartition, Seek] = {}
+        for topic, snapshot in self.snapshots.items():
+            assignment, state = snapshot.assignment, snapshot.state
+            if assignment is None:
+                continue
+            closing = by_partition(state.to_close) if state is not None else {}
+            for partition, seek in self.seeks(topic).items():
+                holders = {assignment.owners.get(partition), closing.get(partition)}
+                written = state is None or assignment.seeks.get(partition) == seek
+                if written and holders.isdisjoint(there):
+                    found[topic, partition] = seek
+        return found
 
     def reasons(self) -> dict[str, dict[int, str]]:
         """Why partitions move, by topic, for those that move because of an override."""

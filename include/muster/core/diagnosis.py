@@ -1,7 +1,7 @@
 """Which consumers hold up a topic: which partitions, for how long, and what a person can do.
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
-owner that makes no progress though there is lag.
+owner that makes no progress though there is lag, unless consumption is paused.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ def _stalled(
         slow = {
             partition: seconds
             for partition, seconds in status.on(snapshot.topic).stalled.items()
-            if seconds > limit and assignment.owners.get(partition) == consumer
+            if seconds > limit
+            and assignment.owners.get(partition) == consumer
+            and partition not in assignment.paused
         }
         if slow:
             why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)

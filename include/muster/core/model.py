@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from muster.core.partition_list import format_partitions
+
 TopicPartition = tuple[str, int]
 """Topic and partition number."""
 
@@ -101,13 +103,23 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
+class Seek:
+    """A request that a partition goes on at `offset`. Its `id` goes with the commits of a partition from then on, so
+    that a request is carried out once."""
+
+    id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicAssignment:
     """The assignment node of a topic: where its records are, whose offsets count, and who reads what.
 
     A partition on the move has no owner and is therefore absent from `owners`. `standbys` are those who are
     to take a partition over when its owner leaves; a partition without any is absent from it. `topic_id` is the id
     that Kafka gave the topic when it was created, '' where it is unknown: a topic that is deleted and created again
-    under its name has another one.
+    under its name has another one. What people ask of the flow stands beside the owners and changes none of them:
+    partitions in `paused` are held and not read, and `seeks` are not known to be carried out.
     """
 
     bootstrap_servers: str
@@ -116,6 +128,8 @@ class TopicAssignment:
     epoch: int = 0
     standbys: PartitionStandbys = field(default_factory=dict)
     topic_id: str = ""
+    paused: frozenset[int] = frozenset()
+    seeks: Mapping[int, Seek] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +191,7 @@ class TopicStatus:
     report it. `standby` are the partitions that it stands by for and does not read. `loads` holds the partitions of
     which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
     partition that is held made no progress although it is not known to be without lag; a partition that progresses,
-    or has nothing to read, is absent.
+    or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
     """
 
     running: frozenset[int] = frozenset()
@@ -187,6 +201,7 @@ class TopicStatus:
     standby: frozenset[int] = frozenset()
     loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
     stalled: Mapping[int, float] = field(default_factory=dict)
+    paused: frozenset[int] = frozenset()
 
     @property
     def held(self) -> frozenset[int]:
@@ -272,13 +287,14 @@ class Transition:
         """Why, in words, '' if there is nothing to say.
 
         A step from Stable to Stable moves nothing: the state keeps the reason of its last rebalance. One that leaves
-        the state as it is changes standbys, or notes the topic's id.
+        the state as it is changes standbys, what people ask of the flow, or notes the topic's id.
         """
         old, new = self.before.state, self.state
         if new == old:
             before = self.before.assignment
-            same = before is not None and self.assignment.standbys == before.standbys
-            return "topic id noted" if same else "standbys changed"
+            if before is None or self.assignment.standbys != before.standbys:
+                return "standbys changed"
+            return flow_change(before, self.assignment) or "topic id noted"
         if old is None or not old.state is new.state is State.STABLE:
             return new.reason
         missing, back = new.missing.keys() - old.missing.keys(), old.missing.keys() - new.missing.keys()
@@ -287,3 +303,15 @@ class Transition:
             *(f"consumer {c} is no longer waited for" for c in sorted(back)),
         ]
         return "; ".join(changes) or new.reason
+
+
+def flow_change(before: TopicAssignment, after: TopicAssignment) -> str:
+    """What became different of what people ask of the flow, in words; '' for nothing."""
+    sought = {p for p in {*before.seeks, *after.seeks} if before.seeks.get(p) != after.seeks.get(p)}
+    changes = (
+        ("consumption paused", after.paused - before.paused),
+        ("consumption resumed", before.paused - after.paused),
+        ("seek asked for", {p for p in sought if p in after.seeks}),
+        ("seek carried out or taken back", {p for p in sought if p not in after.seeks}),
+    )
+    return "; ".join(f"{what}: partition(s) {format_partitions(found)}" for what, found in changes if found)

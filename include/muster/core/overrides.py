@@ -1,9 +1,10 @@
 """Overrides: what persons set by hand for a cluster, with actor, moment and reason.
 
 A *pin* fixes one partition to one consumer. An *exclusion* keeps one consumer from one topic; a *drain* and an
-*isolation* keep it from all. A cluster may be *paused*, asked to *rebalance* now, planned with another *assignor*,
-and *subscribed* to other topics than the settings name. All stand until a person takes them back; a request to
-rebalance ends when it is carried out.
+*isolation* keep it from all. The *consumption* of a partition, a topic or all topics may be paused, and a *seek* has
+a partition go on at another offset. A cluster may be *paused*, asked to *rebalance* now, planned with another
+*assignor*, and *subscribed* to other topics than the settings name. All stand until a person takes them back; a
+seek or a request to rebalance ends when it is carried out.
 
 Assignors get pins and exclusions as plain mappings (`muster.core.assignors.PlanningContext`); here is who set them,
 so that a partition that moves because of one can say so. Which topics are read follows in `muster.core.subscription`.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from muster.core.model import Owners
+from muster.core.model import Owners, TopicPartition
 
 LONGEST_WHY = 200
 """Characters of a person's name, and of a reason, that stand in the reason of a move; all of it stands in Consul."""
@@ -90,6 +91,38 @@ class Pause(Override):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumptionPause(Override):
+    """Consumption is paused: of one partition, of a topic (`partition` is None), or of all topics (`topic` is '')."""
+
+    topic: str = ""
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        return f"consumption of {self.scope} paused by {self.said(since=True)}"
+
+    @property
+    def scope(self) -> str:
+        """What is paused, in words."""
+        return flow_scope(self.topic, "" if self.partition is None else str(self.partition))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeekRequest(Override):
+    """A partition is to go on at `offset`. It stands until it has been carried out. `modified` is Consul's index of
+    the key, to end this request and no later one."""
+
+    topic: str
+    partition: int
+    id: str
+    offset: int
+    modified: int = 0
+
+    def __str__(self) -> str:
+        where = flow_scope(self.topic, str(self.partition))
+        return f"seek of {where} to offset {self.offset} asked for by {self.said(since=True)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceRequest(Override):
     """A rebalance is to happen now. It stands until a coordinator run has carried it out.
 
@@ -152,6 +185,10 @@ class Overrides:
     epochs: Mapping[str, int] = field(default_factory=dict)
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
     drained: Mapping[str, Drain] = field(default_factory=dict)
+    consumption: tuple[ConsumptionPause, ...] = ()
+    """The pauses of consumption in force."""
+    seeks: Mapping[TopicPartition, SeekRequest] = field(default_factory=dict)
+    """Those that are not known to be carried out."""
 
     def pinned(self) -> dict[str, Owners]:
         """Topic to partition to the consumer it is pinned to, as assignors take it."""
@@ -166,6 +203,13 @@ class Overrides:
         for consumer, topic in sorted(self.exclusions):
             found.setdefault(consumer, set()).add(topic)
         return {consumer: frozenset(topics) for consumer, topics in found.items()}
+
+    def not_consumed(self, topic: str, partitions: frozenset[int]) -> frozenset[int]:
+        """Those of the `partitions` of `topic` whose consumption is paused."""
+        found = [each for each in self.consumption if each.topic in {"", topic}]
+        if any(each.partition is None for each in found):
+            return partitions
+        return partitions & {each.partition for each in found if each.partition is not None}
 
     def topics(self) -> frozenset[str]:
         """The topics that pins and exclusions name."""
@@ -212,6 +256,13 @@ class Overrides:
 
 
 NO_OVERRIDES = Overrides()
+
+
+def flow_scope(topic: str, partitions: str) -> str:
+    """What a command on the flow is about, in words: `partition(s) 0-3 of topic t`, `topic t`, `all topics`."""
+    if not topic:
+        return "all topics"
+    return f"partition(s) {partitions} of topic {topic}" if partitions else f"topic {topic}"
 
 
 def shown_options(options: Mapping[str, Any]) -> str:

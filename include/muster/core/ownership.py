@@ -16,11 +16,16 @@ Of a partition that is held (`_Partition`), offsets are the next ones to read:
 - `offered`: the newest offer to the planner holds it, and no plan has answered that offer.
 - `planned`: where the planner's last plan ends, or begins if its batch failed; `processed`: where the last batch that
   the handler finished ended; `committed`: what Kafka acknowledged.
-- It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`.
+- It *may be read* while it is offered or planned; its commit is *outstanding* while `processed` is not `committed`,
+  or `sought` is not `noted`.
+- `sought` is the id of the last seek that was carried out, which goes with each commit; `noted` is the one that went
+  with `committed`.
 - `claim_epoch` numbers the times that partitions were taken up: an answer of Kafka about an earlier one is ignored.
 - `claimed`: whatever keeps a former owner's late commit from landing is in place.
 - `announced`: the handler knows that the partition is this consumer's. `withdrawn`: it does not believe so, or not
   any more. For a handler that does not ask to know both are so from the start.
+- It is *paused* if the assignment says so: it stays in the plans with nothing to read, and so stays running. It is
+  *stopped* once nothing of it is under way or outstanding.
 
 State Transitions
 -----------------
@@ -78,7 +83,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from zlib import crc32
 
-from muster.core.model import TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.positions import Jump
 
 Range = tuple[int, int]
@@ -91,6 +96,9 @@ Kafka forgets an offset that was not committed for `offsets.retention.minutes` (
 held and has nothing to read."""
 RENEWAL_SPREAD = 0.25
 """How much of `LONGEST_RENEWAL` the intervals differ by, so that what was taken up together is not due together."""
+
+PAUSED = "consumption is paused"
+"""Why a partition is not read that a person paused."""
 
 _T = TypeVar("_T")
 
@@ -123,11 +131,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """An offset to commit, of which topic it is, and for which claim epoch."""
+    """An offset to commit, of which topic it is, for which claim epoch, and after which seek ('': none)."""
 
     offset: int
     topic_id: str = ""
     claim_epoch: int = 0
+    sought: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +152,14 @@ class Offer:
     """An answer to the planner: what the next batch may hold. `asked` numbers the offers of this process.
 
     A topic that was in an offer stays in those of the same query, without partitions if need be. `again` has where
-    partitions are read again from, whose last batch has failed.
+    partitions are read again from, whose last batch has failed. `seeks` are not known to be carried out: each is to
+    be, unless its id went with what is committed.
     """
 
     asked: int
     topics: Mapping[str, TopicOffer]
     again: Mapping[TopicPartition, int] = field(default_factory=dict)
+    seeks: Mapping[TopicPartition, Seek] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +196,9 @@ class Topic:
     assigned: frozenset[int] = frozenset()
     elsewhere: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
+    paused: frozenset[int] = frozenset()
+    """The partitions whose consumption is paused, those of other consumers among them."""
+    seeks: Mapping[int, Seek] = field(default_factory=dict)
     least: int = 0
     """Lower epochs than this are of a ZooKeeper that was restored from a backup, whatever else is known."""
     kafka_id: str = ""
@@ -233,11 +247,17 @@ class _Partition:
     committed: int | None = None
     committed_at: float = 0.0
     """When, on the caller's clock."""
+    sought: str = ""
+    noted: str = ""
+    paused_after: int | None = None
+    """How many offers had been made when its consumption was paused; None if it is not."""
 
     @property
     def outstanding(self) -> bool:
         """Whether something was processed that is to be committed and is not acknowledged."""
-        return not self.refused and self.processed is not None and self.processed != self.committed
+        if self.refused or self.processed is None:
+            return False
+        return (self.processed, self.sought) != (self.committed, self.noted)
 
     @property
     def may_be_read(self) -> bool:
@@ -263,7 +283,7 @@ class _Partition:
 
     def due(self, offset: int) -> Due:
         """`offset`, to be committed."""
-        return Due(offset, self.source.topic_id, self.claim_epoch)
+        return Due(offset, self.source.topic_id, self.claim_epoch, self.sought)
 
 
 class Ownership:
@@ -339,6 +359,8 @@ class Ownership:
             assigned=assigned,
             elsewhere=frozenset(assignment.owners) - assigned,
             standby=frozenset(p for p, standbys in assignment.standbys.items() if self.owner in standbys),
+            paused=assignment.paused,
+            seeks=assignment.seeks,
             kafka_id=topic.kafka_id if topic.source is None or topic.is_at(source.place) else "",
             gone=topic.gone and source == topic.source,
         )
@@ -441,7 +463,19 @@ class Ownership:
             for tp, partition in self.held.items()
             if partition.offered and partition.planned is not None and partition.planned != ends.get(tp)
         }
-        return Offer(self._asked, topics, again)
+        seeks = {
+            tp: seek
+            for tp, partition in self.held.items()
+            if partition.offered
+            and (seek := self.topics[tp[0]].seeks.get(tp[1])) is not None
+            and seek.id != partition.sought
+        }
+        return Offer(self._asked, topics, again, seeks)
+
+    def not_read(self) -> dict[TopicPartition, str]:
+        """Return what is held and not to be read for now, with the reason: it stays in the plans, with nothing to
+        read."""
+        return {tp: PAUSED for tp, partition in self.held.items() if partition.paused_after is not None}
 
     @property
     def has_something_to_offer(self) -> bool:
@@ -453,10 +487,14 @@ class Ownership:
         asked: int,
         offsets: Mapping[str, Mapping[int, Range]],
         jumps: Mapping[TopicPartition, Jump] | None = None,
+        noted: Mapping[TopicPartition, str] | None = None,
+        sought: Mapping[TopicPartition, Seek] | None = None,
     ) -> None:
         """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
-        `jumps` are the partitions that do not continue where they were read up to.
+        `jumps` are the partitions that do not continue where they were read up to. `noted` are the ids of the last
+        seeks of those that begin, by what is committed. `sought` are the seeks that this plan carries out, each with
+        the offset that it goes on at: that is committed at once, with the id, whatever becomes of the batch.
 
         A plan equal to the one before is no batch, unless it is the query's first. Raises `PlanRefusedError` and
         changes nothing if the plan does not follow from the newest offer, or if the batch planned before has not
@@ -473,6 +511,7 @@ class Ownership:
             )
         if plan.offsets == self._plan.offsets and not self._first:
             self._answered = asked
+            self._seek(sought or {})
             return
         if not self._finished and not self._first:
             raise PlanRefusedError(
@@ -494,8 +533,16 @@ class Ownership:
                 # It starts again from what the group had committed, so what was known before no longer counts.
                 partition.processed = partition.committed = None
                 partition.start = ranges[tp][0]
+                partition.sought = partition.noted = (noted or {}).get(tp, "")
             partition.planned = ranges[tp][1]
+        self._seek(sought or {})
         self._settle()
+
+    def _seek(self, sought: Mapping[TopicPartition, Seek]) -> None:
+        for tp, seek in sought.items():
+            if partition := self.held.get(tp):
+                partition.sought = seek.id
+                partition.start = partition.processed = seek.offset
 
     def _check(self, tp: TopicPartition, planned: Range, jump: Jump | None) -> None:
         """Raise `PlanRefusedError` if a partition's range does not follow from the newest offer and the last plan."""
@@ -573,8 +620,19 @@ class Ownership:
         """Take note that Kafka acknowledged these offsets."""
         for tp, due in offsets.items():
             if partition := self._claimed_as(tp, due.claim_epoch):
-                partition.committed, partition.committed_at = due.offset, now
+                partition.committed, partition.committed_at, partition.noted = due.offset, now, due.sought
         self._settle()
+
+    def commits_that_stand(self) -> dict[Place, dict[TopicPartition, int]]:
+        """Return what Kafka has acknowledged of what is held, and nothing may have changed but another program."""
+        return self._by_place(
+            lambda _tp, topic, p: None if p.refused or p.closing or topic.recreated else p.committed
+        )
+
+    def set_by_others(self, tp: TopicPartition) -> None:
+        """Take note that another program has set the committed offset: what is known here is due again."""
+        if (partition := self.held.get(tp)) is not None:
+            partition.committed_at = -LONGEST_RENEWAL
 
     def refuse(self, tp: TopicPartition, claim_epoch: int) -> bool:
         """Close a partition without committing, because its commit was refused for good; False if it is not held
@@ -714,6 +772,14 @@ class Ownership:
                 partition.refused = True
             if partition.closed:
                 del self.held[tp]
+        self._take_up(names)
+        for (name, number), partition in self._of(names).items():
+            if number not in self.topics[name].paused:
+                partition.paused_after = None
+            elif partition.paused_after is None:
+                partition.paused_after = self._asked
+
+    def _take_up(self, names: Collection[str] | None) -> None:
         for name in self.topics if names is None else names:
             topic = self.topics.get(name, Topic())
             for tp in ((name, number) for number in self._wanted(topic)):
@@ -769,8 +835,12 @@ class Ownership:
         found: dict[str, dict[str, set[int]]] = {}
         for (of, number), partition in self._of(None if name is None else {name}).items():
             running = "starting" if partition.planned is None else "running"
-            lists = found.setdefault(of, {"running": set(), "starting": set(), "closing": set()})
+            lists = found.setdefault(
+                of, {"running": set(), "starting": set(), "closing": set(), "paused": set()}
+            )
             lists["closing" if partition.closing else running].add(number)
+            if self._stopped((of, number), partition):
+                lists["paused"].add(number)
         statuses: dict[str, TopicStatus] = {}
         for of in sorted(self.topics) if name is None else {name} & self.topics.keys():
             topic, lists = self.topics[of], found.get(of, {})
@@ -781,8 +851,18 @@ class Ownership:
                     closing=frozenset(lists.get("closing", ())),
                     epoch=topic.epoch,
                     standby=frozenset() if self.blocks else topic.standby,
+                    paused=frozenset(lists.get("paused", ())),
                 )
         return statuses
+
+    def _stopped(self, tp: TopicPartition, partition: _Partition) -> bool:
+        """Whether its consumption is paused, and nothing of it is under way: no offer from before the pause is open,
+        and what was planned is processed and committed."""
+        if partition.paused_after is None or partition.closing or partition.outstanding:
+            return False
+        none_open = self._answered == self._asked or self._asked > partition.paused_after
+        begin, end = self._plan.ranges.get(tp, (0, 0)) if not self._finished else (0, 0)
+        return none_open and begin == end
 
     @property
     def closed(self) -> bool:

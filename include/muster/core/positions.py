@@ -1,7 +1,8 @@
 """Where a partition goes on: what a committed offset is worth, and what becomes of a position that Kafka lost. Pure.
 
 A topic is its id, not its name. Each offset that is committed carries *metadata* that says of which topic it is, and
-which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`. So an offset of a topic that was deleted is not taken
+which cluster has committed it: `muster:[CLUSTER]:[TOPIC ID]`, and after one more colon the id of the last seek that
+was carried out, if there was one. So an offset of a topic that was deleted is not taken
 for one of the topic that has its name now, and two clusters with one group are distinguished. Other metadata (none,
 or another tool's) says neither, and its offset is believed.
 
@@ -12,7 +13,8 @@ Definitions
 - *earliest*, *end*: the first offset that Kafka still has of the partition, and the one after the last.
 - *jump*: the partition goes on at another offset than the one it was read up to. `retention`: the records in between
   were deleted before they were read. `truncation`: the end of the partition is gone, as after the election of a
-  leader that had not everything. `recreated`: the topic is another one now, and begins at its first record.
+  leader that had not everything. `recreated`: the topic is another one now, and begins at its first record. `seek`: a
+  person asked for it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class Why(StrEnum):
     RETENTION = "retention"
     TRUNCATION = "truncation"
     RECREATED = "recreated"
+    SEEK = "seek"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What metadata of ours says; `topic_id` is '' where it was unknown."""
+    """What metadata of ours says; `topic_id` is '' where it was unknown, `sought` where there was no seek."""
 
     cluster: str
     topic_id: str = ""
+    sought: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,8 @@ class Jump:
 
     @property
     def lost(self) -> int:
-        """How many offsets Kafka has no more; none where the topic is another one."""
-        return 0 if self.why is Why.RECREATED else abs(self.after - self.before)
+        """How many offsets Kafka has no more; none where the topic is another one, or a person asked for it."""
+        return 0 if self.why in {Why.RECREATED, Why.SEEK} else abs(self.after - self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +74,26 @@ class Start:
     jump: Jump | None = None
 
 
-def format_stamp(cluster: str, topic_id: str) -> str:
-    """The metadata of an offset that `cluster` commits of the topic with this id ('': unknown)."""
-    return f"{MARK}:{cluster}:{topic_id}"
+def format_stamp(cluster: str, topic_id: str, sought: str = "") -> str:
+    """The metadata of an offset that `cluster` commits of the topic with this id ('': unknown), after the seek with
+    the id `sought` ('': none)."""
+    return f"{MARK}:{cluster}:{topic_id}" + (f":{sought}" if sought else "")
 
 
 def parse_stamp(metadata: str) -> Stamp | None:
     """What metadata says, None if it is not ours."""
     mark, _, rest = metadata.partition(":")
-    cluster, colon, topic_id = rest.partition(":")
-    return Stamp(cluster, topic_id) if mark == MARK and cluster and colon else None
+    cluster, colon, rest = rest.partition(":")
+    topic_id, _, sought = rest.partition(":")
+    return Stamp(cluster, topic_id, sought.partition(":")[0]) if mark == MARK and cluster and colon else None
+
+
+def last_sought(committed: Committed | None, topic_id: str) -> str:
+    """The id of the last seek that was carried out, by what is committed of a partition; '' if there was none."""
+    if committed is None or of_another_topic(committed.metadata, topic_id):
+        return ""
+    stamp = parse_stamp(committed.metadata)
+    return stamp.sought if stamp is not None else ""
 
 
 def of_another_topic(metadata: str, topic_id: str) -> bool:
@@ -92,6 +106,13 @@ def of_another_cluster(metadata: str, cluster: str) -> str | None:
     """The cluster that has committed an offset with this metadata, None if it is `cluster` or not known."""
     stamp = parse_stamp(metadata)
     return stamp.cluster if stamp is not None and stamp.cluster != cluster else None
+
+
+def by_others(committed: Committed | None, cluster: str) -> bool:
+    """Whether what is committed of a partition that this `cluster` has committed is not what it has: it was set by
+    another program, or deleted."""
+    stamp = None if committed is None else parse_stamp(committed.metadata)
+    return stamp is None or stamp.cluster != cluster
 
 
 def start(position: int | None, committed: Committed | None, topic_id: str, earliest: int) -> Start:
@@ -109,6 +130,14 @@ def start(position: int | None, committed: Committed | None, topic_id: str, earl
     group = None if committed is None else committed.offset
     known = [offset for offset in (position, group) if offset is not None]
     return go_on(max(known), earliest) if known else Start(earliest)
+
+
+def sought(position: int | None, start: Start, offset: int, earliest: int, end: int) -> Start:
+    """Where a partition goes on that is sought to `offset`, as far as Kafka still has that. Without the seek it would
+    be `start`; `position` is as for `start()`."""
+    at = min(max(offset, earliest), max(end, earliest))
+    before = start.offset if position is None else position
+    return Start(at, Jump(before, at, Why.SEEK) if at != before else None)
 
 
 def go_on(position: int, earliest: int) -> Start:

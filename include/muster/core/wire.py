@@ -17,7 +17,8 @@ and for the search for what makes no progress. A status may hold `host`, `versio
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
-when there are none) and `topic.id` (the topic's UUID as Kafka's own tools print it, absent while it is unknown). A
+when there are none), `topic.id` (the topic's UUID as Kafka's own tools print it, absent while it is unknown),
+`paused` (`[0, 3]`, partitions that are held and not read) and `seeks` (`{"3": {"id": "...", "offset": 120}}`). A
 consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted on; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
@@ -47,6 +48,7 @@ from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
     PartitionLoad,
+    Seek,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -70,6 +72,8 @@ LONGEST_NAME_SHOWN = 100
 Racks = Mapping[int, str]
 """Partition to the rack of its leader, of one topic; a partition whose rack is unknown is absent."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule for topic names
+SEEK_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the id of a seek may be."""
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -197,6 +201,11 @@ class _Node(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
 
+class _Seek(_Node):
+    id: Annotated[StrictStr, Field(pattern=f"^{SEEK_ID.pattern}$")]
+    offset: Annotated[StrictInt, Field(ge=0)]
+
+
 class _Versioned(_Node):
     protocol: Annotated[StrictInt | None, AfterValidator(check_protocol)] = None
 
@@ -208,6 +217,8 @@ class _AssignmentNode(_Versioned):
     epoch: _Epoch = 0
     standbys: dict[Annotated[str, AfterValidator(_partition_key)], list[_Id]] = Field(default_factory=dict)
     topic_id: Annotated[StrictStr, Field(alias="topic.id", pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
+    paused: list[_Partition] = Field(default_factory=list)
+    seeks: dict[Annotated[str, AfterValidator(_partition_key)], _Seek] = Field(default_factory=dict)
 
 
 class _StateNode(_Versioned):
@@ -231,6 +242,7 @@ class _TopicStatus(_Node):
     standby: list[_Partition] = Field(default_factory=list)
     epoch: _Epoch | None = None
     offsets: Any = None
+    paused: Any = None
 
 
 class _Status(_Versioned):
@@ -304,12 +316,14 @@ def parse_assignment(data: bytes, path: str) -> TopicAssignment | None:
             int(p): tuple(dict.fromkeys(standbys)) for p, standbys in node.standbys.items() if standbys
         },
         topic_id=node.topic_id,
+        paused=frozenset(node.paused),
+        seeks={int(partition): Seek(seek.id, seek.offset) for partition, seek in node.seeks.items()},
     )
 
 
 def format_assignment(assignment: TopicAssignment) -> bytes:
     """Write an assignment node, partitions in ascending order, standbys in the order of their promotion."""
-    absent = {key for key in ("standbys", "topic_id") if not getattr(assignment, key)}
+    absent = {key for key in ("standbys", "topic_id", "paused", "seeks") if not getattr(assignment, key)}
     return (
         _AssignmentNode(
             bootstrap_servers=assignment.bootstrap_servers,
@@ -319,6 +333,11 @@ def format_assignment(assignment: TopicAssignment) -> bytes:
             standbys={str(p): list(assignment.standbys[p]) for p in sorted(assignment.standbys)},
             topic_id=assignment.topic_id,
             protocol=PROTOCOL,
+            paused=sorted(assignment.paused),
+            seeks={
+                str(p): _Seek(id=assignment.seeks[p].id, offset=assignment.seeks[p].offset)
+                for p in sorted(assignment.seeks)
+            },
         )
         .model_dump_json(by_alias=True, exclude=absent)
         .encode()
@@ -434,6 +453,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
                 stalled=_stalled(status.offsets),
+                paused=_numbers(status.paused),
             )
             for topic, status in node.topics.items()
         },
@@ -494,6 +514,13 @@ def _stalled(offsets: object) -> dict[int, float]:
         for partition, entry in _offsets(offsets)
         if (seconds := _measure(entry.get("stalled")))
     }
+
+
+def _numbers(value: object) -> frozenset[int]:
+    """The partitions in a list; anything else is left out."""
+    return (
+        frozenset(n for n in value if type(n) is int and n >= 0) if isinstance(value, list) else frozenset()
+    )
 
 
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:

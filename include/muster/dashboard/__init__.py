@@ -21,6 +21,7 @@ Reading (right to read the cluster's coordinator DAG)
 
 Commands (right to create runs of the DAG of the cluster's commands); each answers `CommandAnswer`
 - `POST api/clusters/{cluster}/levers/{command}`: a command of `muster.commands.table`, with its fields and `reason`
+- `POST api/clusters/{cluster}/levers/{command}/foresee`: what it would do, of commands with `foresees`.
 - `POST api/clusters/{cluster}/levers/apply`: `ApplyBody`, what a preview showed.
 
 Every POST has to be JSON (`Content-Type: application/json`) with the header `X-Muster-Request: 1`, and must not come

@@ -10,7 +10,7 @@ from muster.cluster.cache import StateCache, Watched
 from muster.cluster.planning import NothingReadError
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
-from muster.commands.audit import carry_out
+from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import Actor, Outcome
 from muster.commands.table import COMMANDS
 from muster.dashboard.access import Right, Visitor
@@ -126,6 +126,11 @@ class Answers:
         """A preview. Raises `UnknownError`, and what `plan_what_if` raises."""
         watched, state = self.state(name)
         return plan_what_if(state, watched.sources, request).answer
+
+    def foreseen(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> tuple[str, ...]:
+        """Say what a command would do. Raises as `command`."""
+        actor = Actor(visitor.name, body.reason, self.clock())
+        return foreseen(COMMANDS[command], self.open_target(self._cluster(name)), actor, body.model_dump())
 
     def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
         """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""

@@ -174,8 +174,20 @@ def _commands(answers: Answers, commander: IdentifyVisitor) -> APIRouter:
 
         router.add_api_route(f"/{command}", given, methods=["POST"], name=command)
 
+    def add_preview(command: str, model: type[CommandBody]) -> None:
+        def asked(
+            cluster: str,
+            body: Annotated[model, Body()],  # type: ignore[valid-type]  # known when the route is added
+            visitor: Annotated[Visitor, Depends(commander)],
+        ) -> CommandAnswer:
+            return CommandAnswer(lines=list(answers.foreseen(cluster, command, body, visitor)))
+
+        router.add_api_route(f"/{command}/foresee", asked, methods=["POST"], name=f"foresee {command}")
+
     for name, command in COMMANDS.items():
         add(name, body_of(command))
+        if command.foresee is not None:
+            add_preview(name, body_of(command))
     add("apply", ApplyBody)
     return router
 

@@ -45,6 +45,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
     Kind.CONSUMER: (str, ...),
     Kind.TOPIC: (str, ...),
     Kind.PARTITIONS: (str, ...),
+    Kind.DESTINATION: (str, ...),
     Kind.PATTERN: (bool, False),
     Kind.ASSIGNOR: (AssignorChoice | None, ...),
 }
@@ -53,8 +54,8 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
 
 def body_of(command: Command) -> type[CommandBody]:
     """Make the model of the command's request: its fields, and the reason."""
-    fields = {each.name: _TYPES[each.kind] for each in command.fields}
-    name = f"{command.name.capitalize()}Body"
+    fields = {each.name: (str, "") if each.optional else _TYPES[each.kind] for each in command.fields}
+    name = f"{command.name.title().replace('-', '')}Body"
     return create_model(name, __base__=CommandBody, **fields)  # type: ignore[call-overload,no-any-return]
 
 
@@ -74,6 +75,7 @@ def _entry(command: Command) -> CommandEntry:
         undo=command.undo,
         override=command.override,
         risky=command.risky,
+        foresees=command.foresee is not None,
         preview=None if command.preview is None else dict(command.preview),
     )
 

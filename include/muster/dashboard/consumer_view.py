@@ -54,7 +54,7 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         or "",
         started_at=_whole(details.started_at),
         partitions=each.partitions,
-        running=count(PartitionState.RUNNING),
+        running=count(PartitionState.RUNNING) + count(PartitionState.PAUSED),
         starting=count(PartitionState.STARTING),
         closing=count(PartitionState.CLOSING),
         pinned=state.pinned_to.get(consumer, 0),
@@ -122,7 +122,7 @@ def _topics(state: ClusterState, consumer: str) -> list[ConsumerTopic]:
         found.append(
             ConsumerTopic(
                 topic=topic,
-                running=ranges(held[PartitionState.RUNNING]),
+                running=ranges([*held[PartitionState.RUNNING], *held[PartitionState.PAUSED]]),
                 starting=ranges(held[PartitionState.STARTING]),
                 closing=ranges(held[PartitionState.CLOSING]),
                 unknown=ranges(held[PartitionState.UNKNOWN]),

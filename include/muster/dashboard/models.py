@@ -520,6 +520,9 @@ class CommandEntry(_Answer):
     override: str
     risky: bool
     preview: dict[str, Any] | None
+    foresees: (
+        bool  # `[name]/foresee` takes the same body, says in lines what would be done, and changes nothing
+    )
 
 
 class CommandsAnswer(_Answer):

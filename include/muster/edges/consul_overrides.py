@@ -5,6 +5,8 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `isolated/[CONSUMER]`, `drained/[CONSUMER]`
 - `pinned/[TOPIC]/[PARTITION]`: `consumer`
 - `excluded/[CONSUMER]/[TOPIC]`
+- `consumption/all`, `consumption/topics/[TOPIC]`, `consumption/partitions/[TOPIC]/[PARTITION]`: consumption is paused
+- `seeks/[TOPIC]/[PARTITION]`, a request, which the coordinator deletes: `id` and `offset`
 - `topics/[subscribed|unsubscribed]/names/[TOPIC]`
 - `topics/[subscribed|unsubscribed]/patterns/[PATTERN]`: `pattern`, which counts; in the key's name it is base64 for
   URLs, without padding (Consul decodes names twice, and allows neither spaces nor empty parts)
@@ -30,6 +32,7 @@ from typing import Any
 
 from muster.core.overrides import (
     AssignorChoice,
+    ConsumptionPause,
     Drain,
     Exclusion,
     IsolationEntry,
@@ -37,14 +40,17 @@ from muster.core.overrides import (
     Pause,
     Pin,
     RebalanceRequest,
+    SeekRequest,
     TopicOverride,
 )
 from muster.core.subscription import check_pattern
-from muster.core.wire import MAX_EPOCH, WireError, check_id, check_topic, parse_partition
+from muster.core.wire import MAX_EPOCH, SEEK_ID, WireError, check_id, check_topic, parse_partition
 from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
+CONSUMPTION, SEEKS = "consumption", "seeks"
+ALL, PARTITIONS = "all", "partitions"
 SUBSCRIBED, UNSUBSCRIBED = "subscribed", "unsubscribed"
 NAMES, PATTERNS = "names", "patterns"
 PAUSED, REBALANCE = "coordination/paused", "coordination/rebalance"
@@ -101,6 +107,8 @@ class OverrideStore:
             subscriptions=tuple(found[TOPICS]),
             isolated={entry.consumer: entry for entry in found[ISOLATED]},
             drained={drain.consumer: drain for drain in found[DRAINED]},
+            consumption=tuple(found[CONSUMPTION]),
+            seeks={(seek.topic, seek.partition): seek for seek in found[SEEKS]},
             **whole,
         )
 
@@ -141,6 +149,30 @@ class OverrideStore:
     def include(self, consumer: str, topic: str) -> bool:
         """Take an exclusion back."""
         return self._keys.remove(_excluded(consumer, topic))
+
+    def pause_consumption(self, topic: str, partition: int | None, *, by: str, why: str, at: float) -> bool:
+        """Pause the consumption of a partition; of the whole topic (None), or of all topics ('')."""
+        return self._add(_consumption(topic, partition), by, why, at)
+
+    def resume_consumption(self, topic: str, partition: int | None) -> bool:
+        """End such a pause."""
+        return self._keys.remove(_consumption(topic, partition))
+
+    def seek(
+        self, topic: str, partition: int, seek_id: str, offset: int, *, by: str, why: str, at: float
+    ) -> None:
+        """Ask for a partition to go on at `offset`, in place of an earlier request that was not carried out yet."""
+        value = text(by, why, at, {"id": seek_id, "offset": offset})
+        self._keys.write(f"{SEEKS}/{check_topic(topic)}/{partition}", value)
+
+    def cancel_seek(self, topic: str, partition: int) -> bool:
+        """Take such a request back."""
+        return self._keys.remove(f"{SEEKS}/{check_topic(topic)}/{partition}")
+
+    def end_seek(self, request: SeekRequest) -> bool:
+        """Remove a request that was carried out. False if another one has taken its place, which stands."""
+        name = f"{SEEKS}/{request.topic}/{request.partition}"
+        return self._keys.api.delete_key(self._keys.prefix + name, cas=request.modified)
 
     def decide_topic(
         self, selector: str, *, pattern: bool, subscribed: bool, by: str, why: str, at: float
@@ -205,6 +237,14 @@ def _excluded(consumer: str, topic: str) -> str:
     return f"{EXCLUDED}/{check_id(consumer)}/{check_topic(topic)}"
 
 
+def _consumption(topic: str, partition: int | None) -> str:
+    if not topic:
+        return f"{CONSUMPTION}/{ALL}"
+    if partition is None:
+        return f"{CONSUMPTION}/{TOPICS}/{check_topic(topic)}"
+    return f"{CONSUMPTION}/{PARTITIONS}/{check_topic(topic)}/{partition}"
+
+
 def _selected(selector: str, pattern: bool, subscribed: bool) -> str:
     how = SUBSCRIBED if subscribed else UNSUBSCRIBED
     if not pattern:
@@ -246,6 +286,39 @@ def _topic_decision(rest: str, key: Key) -> TopicOverride:
     )
 
 
+def _consumption_pause(rest: str, key: Key) -> ConsumptionPause:
+    scope, _, name = rest.partition("/")
+    if rest == ALL:
+        return ConsumptionPause(**_said_in(key))
+    if scope == TOPICS:
+        return ConsumptionPause(**_said_in(key), topic=check_topic(name))
+    if scope == PARTITIONS:
+        topic, partition = _two(name, f"{PARTITIONS}/[TOPIC]/[PARTITION]")
+        return ConsumptionPause(
+            **_said_in(key), topic=check_topic(topic), partition=parse_partition(partition)
+        )
+    raise WireError(
+        f"its name ends in {rest[:100]!r}, expected is {ALL}, {TOPICS}/[TOPIC] or {PARTITIONS}/[TOPIC]/[PARTITION]"
+    )
+
+
+def _seek(rest: str, key: Key) -> SeekRequest:
+    topic, partition = _two(rest, "[TOPIC]/[PARTITION]")
+    wanted = " with 'id' (text) and 'offset' (a whole number from 0)"
+    value = _value(key, wanted)
+    seek_id, offset = value.get("id"), value.get("offset")
+    if not (isinstance(seek_id, str) and SEEK_ID.fullmatch(seek_id) and type(offset) is int and offset >= 0):
+        raise _not_understood(key, wanted)
+    return SeekRequest(
+        **said(value),
+        topic=check_topic(topic),
+        partition=parse_partition(partition),
+        id=seek_id,
+        offset=offset,
+        modified=key.modified,
+    )
+
+
 def _pattern(key: Key) -> str:
     selector = (read_object(key.value) or {}).get("pattern")
     if not isinstance(selector, str):
@@ -283,6 +356,8 @@ _EACH: Mapping[str, Callable[[str, Key], object]] = {
     ISOLATED: _isolation,
     DRAINED: lambda rest, key: Drain(**_said_in(key), consumer=check_id(rest)),
     TOPICS: _topic_decision,
+    CONSUMPTION: _consumption_pause,
+    SEEKS: _seek,
 }
 """How the keys of each kind are read, each with the rest of its name."""
 _WHOLE: Mapping[str, Callable[[Key], object]] = {

@@ -26,6 +26,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # ex
 
 from muster.core.model import TopicPartition
 from muster.core.positions import Committed
+from muster.core.seeking import Bounds
 from muster.edges.kafka_admin import (
     GRACE,
     SILENCE,
@@ -51,6 +52,8 @@ __all__ = [
     "librdkafka_logger",
 ]
 
+NO_OFFSET = -1
+"""Kafka's answer where no record is of the moment asked for, or later."""
 NO_METADATA: Mapping[TopicPartition, str] = MappingProxyType({})
 
 T = TypeVar("T")
@@ -314,13 +317,44 @@ class GroupOffsets:
         """
         return self._offsets("reading end offsets", partitions, OffsetSpec.latest)
 
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], moment: float
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset of each partition whose record is of `moment` (seconds since the epoch) or later; None
+        where there is no such record."""
+        milliseconds = round(moment * 1000)
+        found = self._offsets(
+            "reading offsets by time", partitions, lambda: OffsetSpec.for_timestamp(milliseconds), NO_OFFSET
+        )
+        return {tp: None if offset == NO_OFFSET else offset for tp, offset in found.items()}
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition], moment: float | None = None
+    ) -> dict[TopicPartition, Bounds]:
+        """Where each partition begins and ends, what the group has committed, and the first offset of `moment`."""
+        asked = set(partitions)
+        ends, earliest, committed = (
+            self.end_offsets(asked),
+            self.beginning_offsets(asked),
+            self.committed(asked),
+        )
+        at_time = {} if moment is None else self.offsets_at(asked, moment)
+        return {
+            tp: Bounds(earliest[tp], max(ends[tp], earliest[tp]), committed[tp], at_time.get(tp))
+            for tp in asked
+        }
+
     def close(self) -> None:
         """Let go of the connections."""
         self._group.close()
         self._admin.close()
 
     def _offsets(
-        self, what: str, partitions: Iterable[TopicPartition], spec: Callable[[], OffsetSpec]
+        self,
+        what: str,
+        partitions: Iterable[TopicPartition],
+        spec: Callable[[], OffsetSpec],
+        least: int = 0,
     ) -> dict[TopicPartition, int]:
         def read(asked: Collection[TopicPartition], timeout: float) -> _Found[int]:
             timeout = min(timeout, LEADER_WITHIN)
@@ -338,7 +372,7 @@ class GroupOffsets:
                     found[item.topic, item.partition] = Failure.of(error)
                 else:
                     # librdkafka 2.16 answers -1001, and no error, for a broker that did not answer in time.
-                    found[item.topic, item.partition] = offset if offset >= 0 else SILENCE
+                    found[item.topic, item.partition] = offset if offset >= least else SILENCE
             return found
 
         return self._all(what, set(partitions), read)

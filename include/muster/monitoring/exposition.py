@@ -135,6 +135,7 @@ def _topics(add: Add, state: ClusterState) -> None:
             ("unconsumed_partitions", "Partitions that no live consumer owns", _unconsumed(state, topic)),
             ("starting_partitions", "Partitions that are not seen running at their owner yet", line.starting),
             ("closing_partitions", "Partitions that their old owner has not let go of yet", line.closing),
+            ("paused_partitions", "Partitions whose consumption a person paused", line.paused),
         ):
             add(f"muster_topic_{metric}", text, value, topic=topic)
     text = "Topics whose nodes cannot be read; the coordinator leaves them as they are"
@@ -161,6 +162,7 @@ def _consumers(add: Add, state: ClusterState) -> None:
     decided = state.decisions
     add("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None)
     add("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins))
+    add("muster_seeks", "Partitions whose seek is not carried out yet", len(decided.seeks))
     text = "Topics that a person keeps a consumer from, counted for each consumer"
     add("muster_exclusions", text, len(decided.exclusions))
     for consumer, each in state.consumers.items():

@@ -19,10 +19,11 @@ from pydantic import (
 )
 
 from muster.core.overrides import TopicOverride
+from muster.core.seeking import StartingOffsets
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
 from muster.settings.consumer import TopicHandler, dotted
-from muster.settings.source_options import LIMIT, check_source_options, is_limit
+from muster.settings.source_options import LIMIT, check_source_options, is_limit, starting_offsets
 
 LONGEST_DURATION = 365 * 86_400.0
 """Seconds; what is longer is a slip of the finger, and more than a clock can wait."""
@@ -252,6 +253,11 @@ class ConsumersSettings(_Settings):
     def _known(cls, value: dict[str, str]) -> dict[str, str]:
         check_source_options(value)
         return value
+
+    @property
+    def starting_offsets(self) -> StartingOffsets:
+        """Where the partitions of a topic begin that is new to the group."""
+        return starting_offsets(self.source_options)
 
     def place_of(self, consumer: str) -> tuple[str, str, int]:
         """`bind`, `advertise` and `port` of `consumer`, '' for an address that is found out."""

@@ -25,7 +25,7 @@ ELSEWHERE: Mapping[str, str] = {
     "maxOffsetsPerTrigger": "use 'consumers.max_records_per_batch'",
     "partition.assignment.strategy": "use 'assignor'",
     "processingTime": "use 'consumers.trigger_interval'",
-    "startingOffsets": "a partition without a committed offset is read from its earliest record",
+    "startingOffsets": "use 'consumers.source_options'",
     "subscribe": "use 'topics', a list of names",
     "subscribePattern": "use 'topics: {patterns: [...]}'",
 }

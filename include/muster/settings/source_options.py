@@ -1,18 +1,27 @@
 """The options of Spark's Kafka source in `consumers.source_options`: what Muster takes, and what it has instead.
 
 `kafka.` and a setting of Kafka's Java consumer goes to the reader. `maxOffsetsPerTrigger` is `max_records_per_batch`.
+`startingOffsets` and `startingTimestamp` are for topics that are new to the group; the coordinator goes by them.
 Spark does not distinguish between upper and lower case in names, and neither does this.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+
+from muster.core.seeking import Destination, StartingOffsets, To
+from muster.core.wire import LAST_MOMENT, check_topic, parse_partition
 
 KAFKA = "kafka."
 LIMIT = "maxOffsetsPerTrigger"
 
 _TOPICS = "remove it: the cluster's 'topics' say what is read"
-_START = "remove it: a partition begins at the group's committed offset, and without one at its first record"
+STARTING_OFFSETS, STARTING_TIMESTAMP = "startingOffsets", "startingTimestamp"
+_OFFSETS_BY_PARTITION = {-2: Destination(To.EARLIEST), -1: Destination(To.LATEST)}
+"""What Spark means by these."""
+
+_START = f"set '{STARTING_OFFSETS}' (earliest, latest, or offsets as JSON) or '{STARTING_TIMESTAMP}' instead"
 _END = "remove it: a consumer's query has no end"
 _TASKS = (
     "remove it: a partition is read by one task; Spark's cores, in 'spark_conf', say how many run at a time"
@@ -23,10 +32,8 @@ _INSTEAD = {
     "assign": _TOPICS,
     "subscribe": _TOPICS,
     "subscribepattern": _TOPICS,
-    "startingoffsets": _START,
     "startingoffsetsbytimestamp": _START,
     "startingoffsetsbytimestampstrategy": _START,
-    "startingtimestamp": _START,
     "endingoffsets": _END,
     "endingoffsetsbytimestamp": _END,
     "endingtimestamp": _END,
@@ -68,6 +75,53 @@ def check_source_options(options: Mapping[str, str]) -> None:
     for name in options:
         if step := _step(name):
             raise ValueError(f"{name[:100]!r}: {step}")
+    starting_offsets(options)
+
+
+def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
+    """Where partitions of a topic begin that is new to the group. Raises ValueError naming the option and what may
+    stand there."""
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    offsets, timestamp = given.get(STARTING_OFFSETS.lower()), given.get(STARTING_TIMESTAMP.lower())
+    if offsets is not None and timestamp is not None:
+        raise ValueError(
+            f"'{STARTING_OFFSETS}' and '{STARTING_TIMESTAMP}' are two answers; remove one of them"
+        )
+    if timestamp is not None:
+        if not (timestamp.isdigit() and int(timestamp) / 1000 < LAST_MOMENT):
+            raise ValueError(
+                f"'{STARTING_TIMESTAMP}': {timestamp[:100]!r}; expected are milliseconds since 1970, as in Spark"
+            )
+        return StartingOffsets(Destination(To.TIME, int(timestamp) / 1000))
+    if offsets is None or offsets.lower() == To.EARLIEST:
+        return StartingOffsets()
+    if offsets.lower() == To.LATEST:
+        return StartingOffsets(Destination(To.LATEST))
+    return StartingOffsets(offsets=_by_partition(offsets))
+
+
+def _by_partition(text: str) -> dict[str, dict[int, Destination]]:
+    """Spark's `{"flights": {"0": 120, "1": -2}}`; -2 is the earliest offset, -1 the latest."""
+    try:
+        return {
+            check_topic(topic): {
+                parse_partition(partition): _OFFSETS_BY_PARTITION.get(offset)
+                or Destination(To.OFFSET, _whole(offset))
+                for partition, offset in of_topic.items()
+            }
+            for topic, of_topic in json.loads(text).items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"'{STARTING_OFFSETS}': {text[:100]!r}: {error}; expected is earliest, latest, or JSON such as "
+            '{"flights": {"0": 120, "1": -2}}'
+        ) from error
+
+
+def _whole(offset: object) -> int:
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"offset {offset!r} is no whole number from 0")
+    return offset
 
 
 def is_limit(name: object) -> bool:
@@ -77,16 +131,20 @@ def is_limit(name: object) -> bool:
 
 def reader_settings(options: Mapping[str, str]) -> dict[str, str]:
     """The settings of Kafka's Java consumer among the options."""
-    return {name[len(KAFKA) :].lower(): value for name, value in options.items()}
+    return {
+        name[len(KAFKA) :].lower(): value for name, value in options.items() if name.lower().startswith(KAFKA)
+    }
 
 
 def _step(name: str) -> str:
     """What to do about an option; '' if it may stand there."""
     lower = name.lower()
+    if lower in {STARTING_OFFSETS.lower(), STARTING_TIMESTAMP.lower()}:
+        return ""
     if not lower.startswith(KAFKA):
         return _INSTEAD.get(lower) or (
             f"Spark's Kafka source has no such option; allowed are '{KAFKA}' with a setting of Kafka's Java "
-            f"consumer, such as '{KAFKA}max.poll.records', and '{LIMIT}'"
+            f"consumer, such as '{KAFKA}max.poll.records', '{LIMIT}', '{STARTING_OFFSETS}' and '{STARTING_TIMESTAMP}'"
         )
     setting = lower[len(KAFKA) :]
     return _CONNECTION if setting.startswith(_OF_THE_CONNECTION) else _NOT_FOR_THE_READER.get(setting, "")

@@ -48,7 +48,7 @@ clusters:
 """
 GOOD: dict[str, Any] = {
     **{"consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
-    **{"kind": "name", "assignor": "range", "options": {}},
+    **{"kind": "name", "assignor": "range", "options": {}, "to": "earliest", "preview": False},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 

@@ -129,6 +129,8 @@ class Query:
     def plan(self) -> None:
         """Ask what may be read, plan a batch and begin it. With nothing to read, nothing is planned."""
         offer = self.agent.offer(self.token)
+        with self.agent.locked() as own:
+            not_read = own.not_read()
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         jumps: dict[TopicPartition, Jump] = {}
         for name, topic in offer.topics.items():
@@ -138,7 +140,7 @@ class Query:
                     continue
                 if start.jump is not None:
                     jumps[name, partition] = start.jump
-                end = start.offset + self._there(name)
+                end = start.offset + (self._there(name) and (name, partition) not in not_read)
                 ranges.setdefault(name, {})[partition] = (start.offset, end)
         if ranges == self.stands and offer.again:
             ranges = {

@@ -270,6 +270,11 @@ class World:
         """A person keeps a consumer from a topic, or takes that back."""
         self._decide(f"excluded/{consumer}/{topic}", {})
 
+    def pause_consumption(self, scope: str) -> None:
+        """A person pauses the consumption of `all`, `topics/[TOPIC]` or `partitions/[TOPIC]/[PARTITION]`, or resumes
+        it."""
+        self._decide(f"consumption/{scope}", {})
+
     def _decide(self, name: str, value: dict[str, str]) -> None:
         key = f"muster/c/{name}"
         if self.consul.keys.pop(key, None) is None:
@@ -408,7 +413,7 @@ class World:
             self.everybody()
             self.coordinate(COORDINATORS[tick % 2], "end")
             self.watchman.look()
-            if self._settled() and not self._unrest():
+            if self._settled() and not self._unrest() and not self._pause_is_heard():
                 self._flows()
                 self._obeys()
                 self._says_what_is_wrong()
@@ -566,6 +571,11 @@ class World:
                 self.coordinate(name, "end")
             self.coordinate(name, "end")
         return self.zookeeper.zxid != before
+
+    def _pause_is_heard(self) -> bool:
+        """Whether a process does not know yet that consumption was resumed."""
+        able = [p for p in self.processes if p.alive and not self._impaired(p)]
+        return any(process.agent._ownership.not_read() for process in able)
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}

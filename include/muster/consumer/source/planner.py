@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.consumer.agent import Agent
 from muster.consumer.source import offsets
@@ -24,6 +24,7 @@ from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
 from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
 from muster.core import positions
+from muster.core.model import Seek
 from muster.core.ownership import Offer, Source
 from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets
@@ -43,6 +44,10 @@ class _Plan:
     problems: list[str] = field(default_factory=list)
     waiting: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     jumps: dict[TopicPartition, Jump] = field(default_factory=dict)
+    seeks: Mapping[TopicPartition, Seek] = field(default_factory=dict)
+    """Those that are asked for."""
+    sought: dict[TopicPartition, Seek] = field(default_factory=dict)
+    """Those that this plan carries out, each with the offset that it comes to."""
 
 
 class Planner:
@@ -77,6 +82,8 @@ class Planner:
         self._sources: dict[str, Source] = {}
         # Partitions in Spark's offset whose position was compared with the group's in this process.
         self._checked: set[TopicPartition] = set()
+        # The ids of their last seeks, by what the group had committed when it was compared.
+        self._noted: dict[TopicPartition, str] = {}
         # Partitions that end before their position: since when, and the least end since.
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
@@ -118,9 +125,12 @@ class Planner:
             ends=plan.ends,
             problems=plan.problems,
             jumps=plan.jumps,
+            noted=self._noted,
+            sought=plan.sought,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._checked &= ranges.keys()
+        self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         lost = self._lost + sum(jump.lost for jump in plan.jumps.values())
         self._lost = 0
@@ -209,10 +219,10 @@ class Planner:
                 groups,
                 unchecked=partitions - self._checked,
                 doubtful=partitions & frozenset(self._ends_early),
-                behind=partitions & self._behind,
+                behind=partitions & (self._behind | offer.seeks.keys()),
             )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
-        plan = _Plan()
+        plan = _Plan(seeks=offer.seeks)
         for servers, cluster, partitions, result in asked:
             found = result()
             if found is None:
@@ -256,7 +266,9 @@ class Planner:
         """Put one partition into the plan: at its position, at the group's offset, or where it goes on instead."""
         unchecked = tp not in self._checked
         end = found.ends.get(tp)
-        if end is None or (unchecked and (tp not in found.committed or tp not in found.earliest)):
+        seek = plan.seeks.get(tp)
+        known = tp in found.earliest and (tp in found.committed or not unchecked)
+        if end is None or ((unchecked or seek is not None) and not known):
             why = found.errors.get(tp, "no answer")
             plan.waiting.setdefault((servers, tp[0], why), []).append(tp[1])
             if position is not None:
@@ -265,9 +277,14 @@ class Planner:
         plan.ends[tp] = end
         if unchecked:
             start = positions.start(position, found.committed[tp], topic_id, found.earliest[tp])
+            self._noted[tp] = positions.last_sought(found.committed[tp], topic_id)
         else:
             at = position if position is not None else end
             start = positions.go_on(at, found.earliest.get(tp, at))
+        if seek is not None and seek.id != self._noted.get(tp):
+            start = positions.sought(position, start, seek.offset, found.earliest[tp], end)
+            plan.sought[tp] = replace(seek, offset=start.offset)
+            self._stopped_short.discard(tp)
         if start.offset > end or (start.offset == position and self._is_short(tp, start.offset)):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
             if after is None:

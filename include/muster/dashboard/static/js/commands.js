@@ -43,6 +43,11 @@ export function isUndo(command) {
   return table.commands.some((one) => one.undo === command.name && one !== command);
 }
 
+/** Whether a command is for partitions, too, of the topic that it names. @param {CommandEntry} command */
+export function takesPartitions(command) {
+  return command.fields.some((one) => one.kind === "partitions");
+}
+
 /** An override in an adjective. @param {OverrideEntry} entry */
 export function overrideOf(entry) {
   return commandOf(entry.command)?.override ?? entry.command;
@@ -112,21 +117,36 @@ async function give(command, { fixed = {}, guess = {} }) {
   const fields = command.fields.filter((one) => !(one.name in fixed));
   const subject = Object.values(fixed).filter((one) => typeof one === "string");
   const back = isBack(fixed);
+  /** What is sent besides the reason. @param {Record<string, string>} values */
+  const body = (values) => ({ ...fixed, ...Object.fromEntries(fields.map((one) => [one.name, valueOf(one, values)])) });
   await pull(command.name, {
     title: back ? "Take the choice back?" : filled(command.question, { ...fixed, cluster: name() }, command.label),
     happens: back ? ["What the settings say counts again."] : command.happens,
     fields: fields.map((one) => fieldOf(one, guess)),
     confirm: back ? "Take back" : [command.label, ...subject].join(" "),
     danger: command.risky,
-    foresee: command.preview && !fields.length && !back ? () => foresee(replaced(command.preview, fixed)) : undefined,
-  }, (values) => ({ ...fixed, ...Object.fromEntries(fields.map((one) => [one.name, valueOf(one, values)])) }));
+    foresee: command.foresees ? (values) => foreseenLines(command, body, values)
+      : command.preview && !fields.length && !back ? () => foresee(replaced(command.preview, fixed)) : undefined,
+  }, body);
+}
+
+/**
+ * What a command would do, as the server says it, once all that it needs is filled in.
+ * @param {CommandEntry} command @param {(values: Record<string, string>) => Record<string, any>} body @param {Record<string, string>} values
+ */
+async function foreseenLines(command, body, values) {
+  const given = body(values);
+  const open = command.fields.find((one) => !one.optional && !given[one.name]);
+  if (open) return `What it would do is shown here when ${open.label} is filled in.`;
+  const { lines } = await send(of(name(), "levers", command.name, "foresee"), { ...given, reason: values.reason || "preview" });
+  return h("ul", { class: "lines" }, lines.map((/** @type {string} */ line) => h("li", { text: line })));
 }
 
 /** @param {CommandField} field @param {Values} guess @returns {import("./dialog.js").Field} */
-function fieldOf({ name: field, kind, label, hint }, guess) {
+function fieldOf({ name: field, kind, label, hint, optional }, guess) {
   const known = clusterInSight();
   const suggestions = kind === "consumer" ? guess.consumers : kind === "assignor" ? known?.assignors : [];
-  return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "pattern", options: kind === "assignor" };
+  return { name: field, label, hint, value: guess[field] ?? "", suggestions, flag: kind === "pattern", options: kind === "assignor", optional };
 }
 
 /** A field as the server takes it. @param {CommandField} field @param {Record<string, string>} values */

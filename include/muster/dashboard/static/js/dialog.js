@@ -15,6 +15,7 @@ import { fill, h, uniqueId } from "./dom.js";
  * @property {string[]} [suggestions] what may be typed, among others
  * @property {string} [hint]
  * @property {boolean} [flag] a checkbox
+ * @property {boolean} [optional] it may be left empty
  * @property {boolean} [options] with a second input for options as JSON, named `[name]-options`
  */
 
@@ -105,7 +106,7 @@ function fieldOf(field, id) {
   if (field.flag) return h("div", { class: "field flag" }, h("label", {}, h("input", { type: "checkbox", name: field.name, checked: field.value === "on" }), ` ${field.label}`), field.hint ? h("p", { class: "hint", text: field.hint }) : null);
   const own = `${id}-${field.name}`;
   const list = field.suggestions?.length ? h("datalist", { id: `${own}-list` }, field.suggestions.map((value) => h("option", { value }))) : null;
-  const props = { id: own, name: field.name, required: true, "aria-describedby": field.hint ? `${own}-hint` : null };
+  const props = { id: own, name: field.name, required: !field.optional, "aria-describedby": field.hint ? `${own}-hint` : null };
   const input = field.choices
     ? h("select", props, field.choices.map((value) => h("option", { value, text: value, selected: value === field.value })))
     : h("input", { ...props, type: "text", value: field.value ?? "", list: list ? `${own}-list` : null, autocomplete: "off", spellcheck: "false" });

@@ -3,7 +3,7 @@
  * the chosen partition in detail with its commands.
  */
 
-import { commandButton, commandsOn, isUndo } from "./commands.js";
+import { commandButton, commandsOn, isUndo, takesPartitions } from "./commands.js";
 import { h } from "./dom.js";
 import { number, rate } from "./format.js";
 import { age } from "./ages.js";
@@ -16,7 +16,7 @@ import { partitionRows } from "./topic_columns.js";
 
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
 
-const ORDER = ["R", "S", "C", "?", "U"];
+const ORDER = ["R", "H", "S", "C", "?", "U"];
 
 export class MatrixBox {
   /** @param {string} cluster @param {{headings: boolean}} options whether topics have headings of their own */
@@ -113,6 +113,7 @@ function detail(row, name, cluster, consumers) {
       "div", { class: "actions" },
       ...commandsOn("partitions").filter((one) => row.pin || !isUndo(one)).map((one) => commandButton(one.name, cluster, { topic: row.topic },
         { partitions: String(row.partition), consumer: row.owner ?? "", consumers: consumers.slice(0, 200) })),
+      ...commandsOn("topic").filter(takesPartitions).map((one) => commandButton(one.name, cluster, { topic: row.topic, partitions: String(row.partition) })),
       h("a", { class: "button small", href: href(name, "timeline", null, { topic: row.topic }), text: "Its timeline" }),
     ),
   ];

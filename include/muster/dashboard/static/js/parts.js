@@ -72,7 +72,7 @@ export function figures(...figures) {
  * @param {Record<string, number>} counts by state @param {string} what "partitions"
  * @param {string[]} [order] the states in the order of the bar
  */
-export function stateBar(counts, what, order = ["R", "S", "C", "?", "U"]) {
+export function stateBar(counts, what, order = ["R", "H", "S", "C", "?", "U"]) {
   const there = order.filter((state) => counts[state]);
   const total = there.reduce((sum, state) => sum + counts[state], 0);
   const words = there.map((state) => `${number(counts[state])} ${word(state)}`).join(", ");
@@ -83,7 +83,7 @@ export function stateBar(counts, what, order = ["R", "S", "C", "?", "U"]) {
 }
 
 /** The same in words, with a sign each. @param {Record<string, number>} counts @param {string[]} [order] */
-export function stateWords(counts, order = ["R", "S", "C", "?", "U"]) {
+export function stateWords(counts, order = ["R", "H", "S", "C", "?", "U"]) {
   return h(
     "span", { class: "state-words" },
     order.filter((state) => counts[state]).map((state) => h(
@@ -95,7 +95,7 @@ export function stateWords(counts, order = ["R", "S", "C", "?", "U"]) {
 
 /** What the letters and colours of the matrix mean. */
 export function legend() {
-  const entries = ["R", "S", "C", "U", "?"].map((letter) => PARTITION_STATES[letter]);
+  const entries = ["R", "H", "S", "C", "U", "?"].map((letter) => PARTITION_STATES[letter]);
   return h(
     "ul", { class: "legend", "aria-label": "What the letters mean" },
     entries.map((one) => h(

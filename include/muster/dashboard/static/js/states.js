@@ -14,6 +14,7 @@ export const PARTITION_STATES = {
   "?": { name: "unknown", look: "unknown", letter: "?", means: "has an owner who cannot be asked or is not live" },
   C: { name: "closing", look: "closing", letter: "C", means: "taken from an owner who has not let go of it yet" },
   S: { name: "starting", look: "starting", letter: "S", means: "has an owner who does not report it running yet" },
+  H: { name: "paused", look: "paused", letter: "H", means: "held by its owner and not read: a person paused its consumption" },
   R: { name: "running", look: "running", letter: "R", means: "its owner reports it running" },
 };
 

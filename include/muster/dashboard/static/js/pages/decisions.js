@@ -1,7 +1,7 @@
 /** The overrides in force: what people have decided, each with the button that takes it back. */
 
 import { age } from "../ages.js";
-import { clusterButtons, commandButton, commandOf, commandsOn } from "../commands.js";
+import { clusterButtons, commandButton, commandOf, commandsOn, takesPartitions } from "../commands.js";
 import { h } from "../dom.js";
 import { number } from "../format.js";
 import { consumerLink, empty, pairText, panel, partitions, saidBy, topicLink } from "../parts.js";
@@ -33,9 +33,10 @@ function drawn(known) {
     const found = known.overrides.filter((one) => one.command === command.name);
     const about = (/** @type {Record<string, any>} */ on) => [
       on.consumer ? consumerLink(name, on.consumer) : "", on.consumer && on.topic ? " from " : "",
-      on.pattern ? h("code", { text: on.topic }) : on.topic ? topicLink(name, on.topic) : "",
+      on.pattern ? h("code", { text: on.topic }) : on.topic ? topicLink(name, on.topic) : on.topic === "" ? "All topics" : "",
+      on.partitions ? ` partition ${on.partitions}` : "",
     ];
-    const title = `${command.override[0].toUpperCase()}${command.override.slice(1)} ${command.subject}s`;
+    const title = `${command.override[0].toUpperCase()}${command.override.slice(1)} ${command.subject}s${takesPartitions(command) ? " and partitions" : ""}`;
     return panel(title, { note: number(found.length), actions: [commandButton(command.name, known)] }, list(
       found.map(({ on, said }) => row(Object.values(on).join(" "), about(on), said, commandButton(command.undo, known, on))), command));
   };

@@ -2,7 +2,7 @@
 
 import { age } from "../ages.js";
 import { of, read } from "../api.js";
-import { commandButton, commandsOn, isUndo } from "../commands.js";
+import { commandButton, commandsOn, isUndo, takesPartitions } from "../commands.js";
 import { h } from "../dom.js";
 import { number, plural, rate, short } from "../format.js";
 import { MatrixBox } from "../matrix_box.js";
@@ -55,7 +55,8 @@ function drawn(answer, cluster, known) {
         h("div", { class: "actions" },
           commandButton("pin", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
           commandButton("exclude", known, { topic: row.topic }, { consumers: answer.consumers.slice(0, 200) }),
-          ...commandsOn("topic").filter(isUndo).map((one) => commandButton(one.name, known, { topic: row.topic, pattern: false })),
+          ...commandsOn("topic").filter((one) => isUndo(one) && !takesPartitions(one)).map((one) => commandButton(one.name, known, { topic: row.topic, pattern: false })),
+          ...commandsOn("topic").filter(takesPartitions).map((one) => commandButton(one.name, known, { topic: row.topic })),
           h("a", { class: "button small", href: href(cluster, "timeline", null, { topic: row.topic }), text: "Timeline" })),
       ),
       figures(

@@ -1,0 +1,148 @@
+"""Having partitions go on at another offset, with a look beforehand at what that means in records.
+
+The destination is made an offset of each partition here, by what Kafka holds now. The request is kept in Consul, with
+an id; the owner carries it out between two batches, and where there is none the coordinator does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from muster.commands.actions.consumption import check_scope, waits_for_coordination
+from muster.commands.command import Actor, CommandError, Outcome
+from muster.core.model import TopicAssignment, TopicPartition
+from muster.core.overrides import flow_scope
+from muster.core.partition_list import format_partitions
+from muster.core.seeking import Bounds, Destination, SeekError, To, effect, offset_for, parse_destination
+from muster.core.wire import readable
+
+if TYPE_CHECKING:
+    from muster.commands.target import Target
+    from muster.edges.kafka import GroupOffsets
+
+SHOWN = 30
+"""Partitions that are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Where one partition goes on, by what Kafka held."""
+
+    bounds: Bounds
+    offset: int
+
+
+def foresee_seek(
+    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
+) -> tuple[str, ...]:
+    """Say what a seek would do, in records, and change nothing. Raises `CommandError` as `seek` does."""
+    return _lines(_plan(target, actor, to, topic, partitions))
+
+
+def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Outcome:
+    """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all.
+
+    Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
+    an offset is outside of a partition's log, or Kafka does not answer. An earlier request of a partition that was
+    not carried out yet is replaced. Each partition is written by itself: after a `ConsulError` some may be asked for.
+    """
+    consul, cluster = target.consul, target.cluster.name
+    plan = _plan(target, actor, to, topic, partitions)
+    seek_id = secrets.token_hex(8)
+    for (of, number), planned in plan.items():
+        consul.overrides.seek(
+            of, number, seek_id, planned.offset, by=actor.name, why=actor.reason, at=actor.at
+        )
+    named = format_partitions(partitions) if partitions else ""
+    lines = (
+        f"{flow_scope(topic, named)} of cluster {cluster} is to go on at {to}: {actor}",
+        *_lines(plan),
+        "the owners carry it out between two batches, and the coordinator where there is none; cancel-seek takes "
+        "back what was not carried out yet",
+        *waits_for_coordination(target),
+    )
+    return Outcome(lines, {"to": to, "topic": topic, "partitions": named, "seek": seek_id})
+
+
+def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+    """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
+    without a topic all. Raises `CommandError` if there are none."""
+    consul, cluster = target.consul, target.cluster.name
+    if partitions and not topic:
+        raise CommandError("partitions are those of a topic; name the topic as well")
+    named = format_partitions(partitions) if partitions else ""
+    concerned = [
+        (of, number)
+        for of, number in consul.overrides.decisions().seeks
+        if topic in {"", of} and (not partitions or number in partitions)
+    ]
+    if not concerned:
+        raise CommandError(
+            f"no seek of {flow_scope(topic, named)} is waiting in cluster {cluster!r}; it may have been carried out"
+        )
+    for of, number in concerned:
+        consul.overrides.cancel_seek(of, number)
+    lines = (
+        f"{len(concerned)} seek(s) of {flow_scope(topic, named)} of cluster {cluster} are taken back: {actor}",
+        "what its owner has carried out meanwhile stays so",
+    )
+    return Outcome(lines, {"topic": topic, "partitions": named})
+
+
+def _plan(
+    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
+) -> dict[TopicPartition, Planned]:
+    """Where each partition goes on. Raises `CommandError`."""
+    check_scope(target, topic, partitions)
+    try:
+        destination = parse_destination(to, actor.at)
+        with target.store() as store:
+            snapshots, unreadable = readable(store.snapshots())
+        chosen = {topic} if topic else snapshots.keys() | unreadable.keys()
+        places: dict[tuple[str, str], dict[TopicPartition, TopicAssignment]] = {}
+        for of in sorted(chosen):
+            found = snapshots.get(of)
+            if found is None or found.assignment is None:
+                raise CommandError(
+                    f"topic {of!r} cannot be sought: {unreadable.get(of, 'the coordinator does not know it yet')}"
+                )
+            place = (found.assignment.bootstrap_servers, found.assignment.group_id)
+            for number in sorted(partitions or found.partitions):
+                places.setdefault(place, {})[of, number] = found.assignment
+        planned: dict[TopicPartition, Planned] = {}
+        for place, wanted in places.items():
+            with target.offsets(*place) as group:
+                planned |= _offsets(group, list(wanted), destination)
+    except SeekError as error:
+        raise CommandError(str(error)) from error
+    if not planned:
+        raise CommandError(f"cluster {target.cluster.name!r} has no partitions yet; there is nothing to seek")
+    return dict(sorted(planned.items()))
+
+
+def _offsets(
+    group: GroupOffsets, wanted: list[TopicPartition], destination: Destination
+) -> dict[TopicPartition, Planned]:
+    found = group.bounds(wanted, destination.value if destination.to is To.TIME else None)
+    return {
+        tp: Planned(bounds, offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"))
+        for tp, bounds in found.items()
+    }
+
+
+def _lines(plan: dict[TopicPartition, Planned]) -> tuple[str, ...]:
+    moved = {tp: each.bounds.position - each.offset for tp, each in plan.items()}
+    again = sum(max(0, by) for by in moved.values())
+    left_out = sum(max(0, -by) for by in moved.values())
+    named = [
+        f"topic {topic}, partition {number}: {effect(each.bounds, each.offset)}"
+        for (topic, number), each in list(plan.items())[:SHOWN]
+    ]
+    more = len(plan) - len(named)
+    return (
+        *named,
+        *([f"and {more} more partition(s)"] if more > 0 else []),
+        f"together {again} record(s) come again and {left_out} are left out, by offsets and what is committed now",
+    )

@@ -1,0 +1,100 @@
+"""Seeks as the coordinator sees them in Kafka: which were carried out, and those that no consumer can carry out.
+
+A seek was carried out when its id went with what is committed of its partition. So that is known in one place,
+whatever died in between. Where no consumer has the partition the coordinator commits the offset itself,
+fenced like an owner: a consumer that takes the partition up at the same moment either reads the new offset, or fences
+the coordinator off and carries the seek out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from muster.core.model import Seek, TopicAssignment, TopicPartition
+from muster.core.positions import Committed, format_stamp, last_sought
+from muster.edges.kafka import GroupOffsets, PartitionError
+from muster.edges.kafka_fencing import FencedCommits
+from muster.settings.connections import KafkaSettings
+
+Seeks = Mapping[TopicPartition, Seek]
+Assignments = Mapping[str, TopicAssignment]
+
+
+@dataclass
+class Seeker:
+    """Looks at the seeks of `cluster`. Clients are opened when they are first needed, and closed with `close`."""
+
+    cluster: str
+    kafka: KafkaSettings
+    fencing: bool = True
+    _groups: dict[tuple[str, str], GroupOffsets] = field(default_factory=dict, init=False)
+
+    def carried_out(self, seeks: Seeks, assignments: Assignments) -> frozenset[TopicPartition]:
+        """Return the partitions whose seek was carried out. Raises `KafkaError` if none can be asked about."""
+        found: set[TopicPartition] = set()
+        for place, of_place in _by_place(seeks, assignments).items():
+            try:
+                positions: Mapping[TopicPartition, Committed | None] = self._group(*place).positions(of_place)
+            except PartitionError as error:  # the others are asked about again
+                positions = error.offsets
+            found |= {
+                tp
+                for tp, seek in of_place.items()
+                if last_sought(positions.get(tp), assignments[tp[0]].topic_id) == seek.id
+            }
+        return frozenset(found)
+
+    def carry_out(self, seeks: Seeks, assignments: Assignments) -> dict[TopicPartition, str]:
+        """Commit the offsets of these partitions, which no consumer has. Returns why some could not be, which are to
+        be tried again. Raises `KafkaError`."""
+        failures: dict[TopicPartition, str] = {}
+        for place, of_place in _by_place(seeks, assignments).items():
+            group = self._group(*place)
+            offsets = {tp: seek.offset for tp, seek in of_place.items()}
+            stamps = {
+                tp: format_stamp(self.cluster, assignments[tp[0]].topic_id, seek.id)
+                for tp, seek in of_place.items()
+            }
+            if not self.fencing:
+                group.commit(offsets, stamps)
+                continue
+            with self._commits(place[0], group) as commits:
+                claims = commits.claim(offsets)
+                outcome = commits.commit({tp: offsets[tp] for tp in claims.done}, stamps)
+                failures |= {**claims.failed, **outcome.failed, **outcome.refused}
+                commits.release(list(offsets))
+        return failures
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for group in self._groups.values():
+            group.close()
+        self._groups.clear()
+
+    def _group(self, servers: str, group_id: str) -> GroupOffsets:
+        if (servers, group_id) not in self._groups:
+            self._groups[servers, group_id] = GroupOffsets(self._settings(servers), group_id)
+        return self._groups[servers, group_id]
+
+    def _settings(self, servers: str) -> KafkaSettings:
+        return self.kafka.model_copy(update={"config": {**self.kafka.config, "bootstrap.servers": servers}})
+
+    @contextmanager
+    def _commits(self, servers: str, group: GroupOffsets) -> Iterator[FencedCommits]:
+        commits = FencedCommits(self._settings(servers), self.cluster, group)
+        try:
+            yield commits
+        finally:
+            commits.close()
+
+
+def _by_place(seeks: Seeks, assignments: Assignments) -> dict[tuple[str, str], dict[TopicPartition, Seek]]:
+    """The seeks by where they are carried out: bootstrap servers and group."""
+    found: defaultdict[tuple[str, str], dict[TopicPartition, Seek]] = defaultdict(dict)
+    for tp, seek in seeks.items():
+        if (assignment := assignments.get(tp[0])) is not None:
+            found[assignment.bootstrap_servers, assignment.group_id][tp] = seek
+    return dict(found)

@@ -1,0 +1,272 @@
+"""Seeks with real Kafka, ZooKeeper and Consul and the real coordinator, with an owner and without."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from muster.commands.audit import carry_out, foreseen
+from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.table import COMMANDS
+from muster.commands.target import Target
+from muster.coordinator.coordinator import Coordinator, open_coordinator
+from muster.coordinator.reports import PartitionsReport
+from muster.core.history import Transitions
+from muster.core.model import Seek, State, TopicState
+from muster.core.positions import format_stamp, last_sought
+from muster.core.wire import assignment_path, format_state, parse_assignment, state_path
+from muster.edges.consul import ConsulCluster
+from muster.edges.kafka import GroupOffsets
+from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.zookeeper import TopicStore
+from muster.settings.clusters import ClusterSettings
+from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.support.hand_coordinator import HandCoordinator, coordinating
+
+ANN = Actor("ann", "a wrong deploy", 1_700_000_000.0)
+RECORDS = 100
+PARTITIONS = 3
+
+
+class World:
+    """A cluster with one topic of three partitions, 100 records each, of which the group has committed 60."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeperSettings,
+        consul: ConsulSettings,
+        kafka: KafkaSettings,
+        hand: HandCoordinator,
+    ) -> None:
+        self.zookeeper, self.consul, self.kafka, self.hand = zookeeper, consul, kafka, hand
+        self.topic = f"t-{uuid.uuid4().hex[:8]}"
+        self.cluster = ClusterSettings.model_validate(
+            {
+                "name": hand.cluster,
+                "consul_service": f"{hand.cluster}-service",
+                "group_id": hand.group,
+                "topics": [self.topic],
+                "consumers": {"handler": "a.b"},
+            }
+        )
+        self.discovery = ConsulCluster.of(consul, self.cluster)
+        self.group = GroupOffsets(kafka, hand.group)
+        self.target = Target(
+            self.cluster,
+            self.discovery,
+            lambda: TopicStore(zookeeper, hand.cluster, read_only=True),
+            lambda: kafka,
+        )
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(20)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        for number in range(PARTITIONS):
+            for offset in range(RECORDS):
+                producer.produce(
+                    self.topic, b"x", partition=number, timestamp=1_700_000_000_000 + offset * 1000
+                )
+        assert producer.flush(30) == 0
+        with self.coordinator() as one:
+            assert one.fetch_partitions().new_topics == [self.topic]
+            self.topic_id = one.store.snapshots()[self.topic].assignment.topic_id  # type: ignore[union-attr]
+        self.group.commit({(self.topic, p): 60 for p in range(PARTITIONS)}, self.stamps(""))
+
+    def begin_again(self, options: dict[str, str]) -> PartitionsReport:
+        """The coordinator meets the topic for the first time, with these options, and with another group."""
+        name = self.hand.group + "-again"
+        self.group.close()
+        self.group = GroupOffsets(self.kafka, name)
+        consumers = self.cluster.consumers.model_copy(update={"source_options": options})
+        self.cluster = self.cluster.model_copy(update={"group_id": name, "consumers": consumers})
+        self.hand.client.delete(assignment_path(self.hand.cluster, self.topic), recursive=True)
+        with self.coordinator() as one:
+            return one.fetch_partitions()
+
+    def stamps(self, seek: str) -> dict[tuple[str, int], str]:
+        stamp = format_stamp(self.hand.cluster, self.topic_id, seek)
+        return dict.fromkeys(((self.topic, p) for p in range(PARTITIONS)), stamp)
+
+    def coordinator(self) -> AbstractContextManager[Coordinator]:
+        return open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka)
+
+    def seek(self, to: str, partitions: str = "") -> Outcome:
+        given = {"to": to, "topic": self.topic, "partitions": partitions}
+        return carry_out(COMMANDS["seek"], self.target, ANN, given, "test")
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        found = self.group.positions((self.topic, p) for p in range(PARTITIONS))
+        return {
+            p: (at.offset, last_sought(at, self.topic_id)) for (_, p), at in found.items() if at is not None
+        }
+
+    def asked_for(self) -> dict[int, int]:
+        return {p: each.offset for (_, p), each in self.discovery.overrides.decisions().seeks.items()}
+
+    def stable(self, owner: str) -> None:
+        """All partitions have this owner, and the topic is Stable."""
+        epoch = self.hand.assign(self.topic, dict.fromkeys(range(PARTITIONS), owner), topic_id=self.topic_id)
+        path = state_path(self.hand.cluster, self.topic)
+        self.hand.client.ensure_path(path)
+        self.hand.client.set(path, format_state(TopicState(State.STABLE, epoch=epoch, since=1.0)))
+
+    def node_seeks(self) -> dict[int, Seek]:
+        data, _ = self.hand.client.get(f"/consumers/{self.hand.cluster}/assignments/{self.topic}")
+        found = parse_assignment(data, "node")
+        assert found is not None
+        return dict(found.seeks)
+
+    def reasons(self) -> list[str]:
+        with TopicStore(self.zookeeper, self.hand.cluster, read_only=True) as store:
+            entries = [record.entry for record in store.history().records]
+        return [step.reason for e in reversed(entries) if isinstance(e, Transitions) for step in e.steps]
+
+
+@pytest.fixture
+def world(zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings) -> Iterator[World]:
+    name = f"c{uuid.uuid4().hex[:10]}"
+    with coordinating(zookeeper, kafka, name, f"g-{name}") as hand:
+        made = World(zookeeper, consul, kafka, hand)
+        yield made
+        made.group.close()
+
+
+def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world: World) -> None:
+    outcome = world.seek("-20", "0-1")
+    assert outcome.lines[1] == f"topic {world.topic}, partition 0: 60 -> 40, 20 record(s) come again"
+    assert outcome.lines[3].startswith("together 40 record(s) come again and 0 are left out")
+    seek = outcome.values["seek"]
+    with world.coordinator() as one:
+        assert one.compute_assignment().needed
+        assert "no consumer is live" in one.advance(20).held
+    assert world.committed() == {0: (40, seek), 1: (40, seek), 2: (60, "")}
+    assert world.asked_for() == {}
+    with world.coordinator() as one:
+        assert not one.compute_assignment().needed
+
+
+def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(world: World) -> None:
+    world.stable("gone-1")
+    former = FencedCommits(world.kafka, world.hand.cluster, world.group)
+    assert former.claim([(world.topic, 0)]).done == {(world.topic, 0)}
+    seek = world.seek("earliest").values["seek"]
+    with world.coordinator() as one:
+        one.advance(20)
+    assert world.committed() == dict.fromkeys(range(PARTITIONS), (0, seek))
+    assert (world.asked_for(), world.node_seeks()) == ({}, {})
+    assert world.reasons() == [
+        "seek asked for: partition(s) 0-2",
+        "seek carried out or taken back: partition(s) 0-2",
+    ]
+    late = former.commit({(world.topic, 0): 77}, world.stamps(""))
+    assert late.refused.keys() == {(world.topic, 0)}, "what the former owner had under way cannot undo it"
+    former.close()
+
+
+def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(world: World) -> None:
+    world.stable("one")
+    httpx.put(
+        f"http://{world.consul.host}:{world.consul.port}/v1/agent/service/register",
+        json={"ID": "one", "Name": world.cluster.consul_service, "Address": "127.0.0.1", "Port": 1},
+        trust_env=False,
+    ).raise_for_status()
+    try:
+        seek = world.seek("90", "1").values["seek"]
+        with world.coordinator() as one:
+            one.advance(1)
+            assert world.committed()[1] == (60, "")
+            assert world.node_seeks() == {1: Seek(seek, 90)}
+            assert world.asked_for() == {1: 90}
+            world.group.commit({(world.topic, 1): 90}, world.stamps(seek))
+            assert one.compute_assignment(10).woke.startswith("carried out: seek of partition(s) 1")
+            one.advance(1)
+        assert (world.node_seeks(), world.asked_for()) == ({}, {})
+    finally:
+        world.discovery.catalog.deregister("one")
+
+
+def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: World) -> None:
+    world.seek("earliest")
+    world.seek("latest", "2")
+    assert world.asked_for() == {0: 0, 1: 0, 2: 100}
+    given = {"topic": world.topic, "partitions": "0"}
+    carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test")
+    assert world.asked_for() == {1: 0, 2: 100}
+    with world.coordinator() as one:
+        one.advance(20)
+    assert {p: at for p, (at, _) in world.committed().items()} == {0: 60, 1: 0, 2: 100}
+    with pytest.raises(CommandError, match=r"is waiting .* it may have been carried out"):
+        carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test")
+
+
+def test_moment_is_made_the_first_offset_from_then_on(world: World) -> None:
+    assert "partition 0: 60 -> 30" in world.seek("2023-11-14T22:13:50Z", "0").lines[1]
+    assert world.asked_for() == {0: 30}
+    assert "40 record(s) are left out" in world.seek("2024-01-01", "1").lines[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        ({}, {}),
+        ({"startingOffsets": "latest"}, {0: 100, 1: 100, 2: 100}),
+        ({"startingOffsets": '{"TOPIC": {"0": 23, "1": -1}}'}, {0: 23, 1: 100, 2: 0}),
+        ({"startingTimestamp": "1700000030000"}, {0: 30, 1: 30, 2: 30}),
+    ],
+)
+def test_topic_that_is_new_begins_at_its_starting_offsets(
+    world: World, options: dict[str, str], begins: dict[int, int]
+) -> None:
+    options = {name: value.replace("TOPIC", world.topic) for name, value in options.items()}
+    world.begin_again(options)
+    assert {p: at for p, (at, _) in world.committed().items()} == begins
+    with world.coordinator() as one:
+        assert one.fetch_partitions().new_topics == []
+
+
+def test_topic_that_the_group_has_read_before_goes_on_and_added_partitions_begin_at_their_first_record(
+    world: World,
+) -> None:
+    world.begin_again({})
+    world.group.commit({(world.topic, 1): 60}, world.stamps(""))
+    world.begin_again({"startingOffsets": "latest"})
+    assert world.committed() == {1: (60, "")}
+
+
+def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(world: World) -> None:
+    report = world.begin_again({"startingOffsets": f'{{"{world.topic}": {{"0": 101}}}}'})
+    assert report.new_topics == []
+    assert (
+        "partition 0: offset 101 is outside of the log: the earliest is 0, the latest 100"
+        in (report.errors[world.topic])
+    )
+    assert world.committed() == {}
+
+
+def test_preview_says_the_same_and_changes_nothing(world: World) -> None:
+    given = {"to": "earliest", "topic": world.topic, "partitions": ""}
+    lines = foreseen(COMMANDS["seek"], world.target, ANN, given)
+    assert len(lines) == PARTITIONS + 1
+    assert lines[-1].startswith("together 180 record(s) come again")
+    assert world.asked_for() == {}
+
+
+@pytest.mark.parametrize(
+    ("to", "partitions", "message"),
+    [
+        ("101", "1", r"partition 1: offset 101 is outside of the log: the earliest is 0, the latest 100"),
+        ("earliest", "7", r"has no partition\(s\) 7"),
+        ("soon", "", r"'soon' is no place to go on at; write earliest, latest"),
+    ],
+)
+def test_impossible_seek_is_refused_and_nothing_is_asked_for(
+    world: World, to: str, partitions: str, message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        world.seek(to, partitions)
+    assert world.asked_for() == {}
