@@ -23,6 +23,7 @@ FORMS = {
     "exclude": ["cluster", "consumer", "topic", "reason"],
     "include": ["cluster", "consumer", "topic", "reason"],
     "pause": ["cluster", "reason"],
+    "skip-record": ["cluster", "topic", "partition", "offset", "reason"],
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from muster.airflow import stuck_dag
-from muster.airflow.stuck_dag import AskToIsolate
+from muster.airflow.stuck_dag import AskAPerson
 from muster.commands.command import CommandError
 from tests.dags.conftest import WriteClusters
 
@@ -20,7 +20,7 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(
 ) -> None:
     """The task has retries, and asking again would not help."""
     write_clusters("c")
-    asks: Any = AskToIsolate(
+    asks: Any = AskAPerson(
         task_id="ask", cluster="c", consumer="one", subject="?", options=["Isolate one", "Wait"]
     )
 

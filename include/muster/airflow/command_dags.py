@@ -15,7 +15,16 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, task
 
 from muster.airflow.run_notes import OURS, leave_note
-from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief
+from muster.commands.command import (
+    PARTITION_LIST,
+    WHOLE_NUMBER,
+    Actor,
+    Command,
+    CommandError,
+    Field,
+    Kind,
+    brief,
+)
 from muster.commands.table import COMMANDS
 from muster.core.assignors import BUILT_IN
 from muster.settings.clusters import Clusters, ClusterSettings, load_clusters
@@ -115,6 +124,8 @@ def _params(each: Field, clusters: Clusters) -> dict[str, Param]:
             return {each.name: _text(texts, sorted({name for c in found for name in c.topics.names}))}
         case Kind.PARTITIONS:
             return {each.name: Param(pattern=PARTITION_LIST, **texts)}
+        case Kind.NUMBER:
+            return {each.name: Param(pattern=WHOLE_NUMBER, **texts)}
         case Kind.PATTERN:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}

@@ -16,6 +16,9 @@ LONGEST = 1_000
 PARTITION_LIST = r"^\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*$"
 """A list such as `0-3,7`, as a regular expression that forms can check too."""
 
+WHOLE_NUMBER = r"^\d{1,18}$"
+"""A whole number from 0, as forms can check it too."""
+
 MOST_PARTITIONS = 100_000
 """Partitions in one list; more are a slip of the finger."""
 
@@ -99,6 +102,8 @@ class Kind(StrEnum):
     CONSUMER = "consumer"
     TOPIC = "topic"
     PARTITIONS = "partitions"
+    NUMBER = "number"
+    """A whole number from 0."""
     PATTERN = "pattern"
     """Whether the topic in the field before is a regular expression for whole names."""
     ASSIGNOR = "assignor"
@@ -125,8 +130,8 @@ class Field:
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
 
-        Text for consumers and topics, a set of numbers for partitions, a flag for patterns, `NamedAssignor` or None
-        for assignors. Raises `CommandError` for anything else.
+        Text for consumers and topics, a set of numbers for partitions, an integer for numbers, a flag for patterns,
+        `NamedAssignor` or None for assignors. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
         if self.kind is Kind.PATTERN:
@@ -134,7 +139,15 @@ class Field:
         if self.kind is Kind.ASSIGNOR:
             return None if value is None else _assignor(value)
         text = brief(self.name, str(value)).strip()
+        if self.kind is Kind.NUMBER:
+            return _number(self.name, text)
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(WHOLE_NUMBER, text):
+        raise CommandError(f"{name} {text[:100]!r}: write a whole number from 0")
+    return int(text)
 
 
 def _assignor(value: Mapping[str, Any]) -> NamedAssignor:
@@ -187,8 +200,10 @@ class Command:
 
     @property
     def subject(self) -> str:
-        """What the command is about, by kind: `cluster`, `consumer`, `topic`, `partitions` or `assignor`."""
+        """What the command is about: `cluster`, `consumer`, `topic`, `partitions`, `record` or `assignor`."""
         kinds = [each.kind for each in self.fields]
+        if Kind.NUMBER in kinds:
+            return "record"
         if Kind.PARTITIONS in kinds:
             return str(Kind.PARTITIONS)
         return str(kinds[0]) if kinds else "cluster"

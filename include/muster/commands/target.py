@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from muster.commands.command import CommandError, listed
+from muster.core.model import FailingRecord, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
+from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import ClusterSettings
 from muster.settings.connection_lookup import Connections
@@ -24,6 +27,8 @@ class Target:
     cluster: ClusterSettings
     consul: ConsulCluster
     store: Callable[[], AbstractContextManager[TopicStore]]
+    poll: Callable[..., Mapping[str, StatusResult]] = poll_statuses
+    """Asks consumers for their status."""
 
     @classmethod
     def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
@@ -33,7 +38,32 @@ class Target:
             cluster,
             consul,
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
+            partial(poll_statuses, token=connections.token(cluster.status)),
         )
+
+    def failing(self, topic: str, partition: int) -> tuple[str, FailingRecord | None]:
+        """Return the live owner of a partition, and the record that its handler fails with alone, if there is one.
+
+        Raises `CommandError` if there is no such partition or no live owner, or if that does not answer.
+        """
+        self.check_partitions(topic, frozenset({partition}))
+        with self.store() as store:
+            snapshot = store.snapshots()[topic]
+        owners = (
+            snapshot.assignment.owners if isinstance(snapshot, TopicSnapshot) and snapshot.assignment else {}
+        )
+        membership = self.consul.catalog.members().membership
+        owner = membership.live.get(owners.get(partition, "")) if membership is not None else None
+        if owner is None:
+            raise CommandError(
+                f"partition {partition} of topic {topic!r} has no live owner that could be asked"
+            )
+        answer = self.poll([owner], self.cluster.status_timeout, topics={owner.id: {topic}})[owner.id]
+        if isinstance(answer, StatusFailure):
+            raise CommandError(
+                f"consumer {owner.id}, the owner of partition {partition}: {answer.reason}; try again"
+            )
+        return owner.id, answer.on(topic).failing.get(partition)
 
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""

@@ -43,6 +43,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, St
 from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
+    FailingRecord,
     PartitionLoad,
     State,
     TopicAssignment,
@@ -204,6 +205,7 @@ class _TopicStatus(_Node):
     standby: list[_Partition] = Field(default_factory=list)
     epoch: _Epoch | None = None
     offsets: Any = None
+    failing: Any = None
 
 
 class _Status(_Node):
@@ -393,6 +395,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
                 stalled=_stalled(status.offsets),
+                failing=_failing(status.failing),
             )
             for topic, status in node.topics.items()
         },
@@ -455,8 +458,23 @@ def _stalled(offsets: object) -> dict[int, float]:
     }
 
 
+def _failing(failing: object) -> dict[int, FailingRecord]:
+    """The record that holds each partition up, as lenient as `_loads`."""
+    found = {}
+    for partition, entry in _offsets(failing):
+        if (offset := _count(entry.get("offset"))) is not None:
+            found[partition] = FailingRecord(
+                offset,
+                error=_text(entry.get("error")),
+                attempts=_count(entry.get("attempts")) or 0,
+                parked=entry.get("parked") is True,
+                answer=_text(entry.get("answer")),
+            )
+    return found
+
+
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:
-    """The entries of `offsets` that are about a partition."""
+    """The entries of a mapping that are about a partition."""
     for key, entry in offsets.items() if isinstance(offsets, dict) else ():
         if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict):
             yield int(key), entry

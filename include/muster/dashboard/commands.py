@@ -45,6 +45,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
     Kind.CONSUMER: (str, ...),
     Kind.TOPIC: (str, ...),
     Kind.PARTITIONS: (str, ...),
+    Kind.NUMBER: (str, ...),
     Kind.PATTERN: (bool, False),
     Kind.ASSIGNOR: (AssignorChoice | None, ...),
 }
@@ -54,7 +55,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
 def body_of(command: Command) -> type[CommandBody]:
     """Make the model of the command's request: its fields, and the reason."""
     fields = {each.name: _TYPES[each.kind] for each in command.fields}
-    name = f"{command.name.capitalize()}Body"
+    name = f"{command.name.title().replace('-', '')}Body"
     return create_model(name, __base__=CommandBody, **fields)  # type: ignore[call-overload,no-any-return]
 
 

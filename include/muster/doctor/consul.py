@@ -27,7 +27,7 @@ _NO_VERSION = 1
 
 NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs")
 """Keys that Muster's own DAGs write."""
-OVERRIDES = ("isolated", "drained", "pinned", "excluded", "coordination", "topics")
+OVERRIDES = ("isolated", "drained", "pinned", "excluded", "answers", "coordination", "topics")
 """Keys that only people write, through commands."""
 
 
