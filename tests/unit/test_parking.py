@@ -280,6 +280,23 @@ def test_partition_is_read_again_when_retention_has_deleted_the_record(parked: C
     assert parked.failing is None
 
 
+@pytest.mark.parametrize("answer", [Answer.SKIP, Answer.DEAD_LETTER])
+def test_answer_about_a_record_that_retention_has_deleted_is_void(parked: Consumer, answer: Answer) -> None:
+    assert parked.agent.answer(POISON, 70, answer, "ann (known)")
+    late = {**parked.agent.due(PLACE), **parked.agent.letters(PLACE)}
+    parked.kafka.ends[POISON] = 300
+    parked.kafka.beginning_offsets = lambda keys: {  # type: ignore[method-assign]
+        key: 200 if key == POISON else 0 for key in keys
+    }
+    parked.go(5, commits=False)
+    assert parked.read_of(1)[-1] == (200, 300)
+    parked.acknowledge({POISON: late[POISON]})
+    parked.go(5)
+    assert parked.kafka.committed[POISON] == 300
+    assert parked.agent.letters(PLACE) == {}
+    assert parked.read_of(1)[-1] == (200, 300)
+
+
 def test_consumer_that_is_to_stop_names_the_record(kafka: Kafka) -> None:
     consumer = Consumer(kafka, OnPoison.STOP)
     stopped: list[str] = []

@@ -517,6 +517,8 @@ class Ownership:
                 partition.processed = partition.committed = None
                 partition.start = ranges[tp][0]
             partition.planned = ranges[tp][1]
+            if partition.pass_over is not None and partition.pass_over.offset != partition.planned:
+                partition.pass_over = None  # the record is gone, and it goes on elsewhere
         self._settle()
 
     def _check(self, tp: TopicPartition, planned: Range, jump: Jump | None) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer
@@ -138,7 +139,8 @@ class RecordReader:
     def read(self, tp: TopicPartition, offset: int) -> Record | None:
         """Return the record at `offset`; None if there is none (any more): deleted, or compacted away."""
         deadline = time.monotonic() + self._settings.operation_timeout
-        with _consumer(self._settings, self._group_id) as consumer:
+        # The reader in Spark may be set to give records that are not committed.
+        with _consumer(self._settings, self._group_id, {"isolation.level": "read_uncommitted"}) as consumer:
             consumer.assign([_TopicPartition(*tp, offset)])
             while (left := deadline - time.monotonic()) > 0:
                 message = consumer.poll(min(1.0, left))
@@ -326,7 +328,9 @@ def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
 
 
 @contextmanager
-def _consumer(settings: KafkaSettings, group_id: str) -> Iterator[Consumer]:
+def _consumer(
+    settings: KafkaSettings, group_id: str, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Consumer]:
     consumer = open_client(
         Consumer,
         client_config(settings)
@@ -338,6 +342,7 @@ def _consumer(settings: KafkaSettings, group_id: str) -> Iterator[Consumer]:
             "queued.min.messages": "1",
             "receive.message.max.bytes": str(LONGEST_RECEIVED),
             "allow.auto.create.topics": "false",
+            **more,
         },
     )
     try:
