@@ -290,6 +290,27 @@ def test_an_owner_without_progress_fails_the_run_of_a_stable_topic_and_a_person_
     assert "it hangs" in (run.note or "")
 
 
+def test_parked_partition_fails_the_run_at_once_and_a_person_is_asked(site: Site):
+    site.write()
+    process = site.foreign.start("one")
+    site.coordinate()
+    record = {"offset": 17, "attempts": 8, "error": "ValueError: no date", "parked": True}
+    held = {"running": [0, 1, 2, 3], "epoch": site.assignment().epoch, "failing": {"2": record}}
+    site.write(stuck_after="5m", on_stuck=site.on_stuck())
+    process.kill()
+    process.wait()
+    with answering({"consumer": "one", "incarnation": "1", "topics": {site.topic: held}}) as port:
+        site.foreign.unchecked("one", port)
+        run = site.coordinate()
+    assert run.tasks["advance_state"] == "failed"
+    [(uri, event)] = run.events
+    assert uri == f"muster://{site.name}/stuck"
+    for said in (run.note or "", event["stuck"][0], *site.alerts()):
+        assert "consumer one does not get past offset 17 of partition 2" in said
+        assert "the record failed 8 times alone: ValueError: no date" in said
+        assert "isolate" not in said
+
+
 @contextmanager
 def answering(said: object) -> Iterator[int]:
     """The port of a status page that says this."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from muster.airflow import stuck_dag
-from muster.airflow.stuck_dag import AskToIsolate
-from muster.commands.command import CommandError
+from muster.airflow.stuck_dag import ABOUT_RECORD, WAIT, AskAPerson
+from muster.commands.command import Actor, Command, CommandError
 from tests.dags.conftest import WriteClusters
 
 pytestmark = pytest.mark.airflow
@@ -20,7 +20,7 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(
 ) -> None:
     """The task has retries, and asking again would not help."""
     write_clusters("c")
-    asks: Any = AskToIsolate(
+    asks: Any = AskAPerson(
         task_id="ask", cluster="c", consumer="one", subject="?", options=["Isolate one", "Wait"]
     )
 
@@ -31,3 +31,35 @@ def test_an_answer_that_cannot_be_carried_out_fails_for_good(
     event = {"chosen_options": ["Isolate one"], "responded_by_user": {"id": "1", "name": "admin"}}
     with pytest.raises(AirflowFailException, match=r"is isolated already \(by ann\)"):
         asks.execute_complete({}, event)
+
+
+@pytest.mark.parametrize("option", [*ABOUT_RECORD, WAIT])
+def test_answer_about_a_record_is_given_as_its_command(
+    option: str, monkeypatch: pytest.MonkeyPatch, write_clusters: WriteClusters
+) -> None:
+    write_clusters("c")
+    asks: Any = AskAPerson(
+        task_id="ask",
+        cluster="c",
+        consumer="one",
+        record=["t", 3, 17],
+        subject="?",
+        options=[*ABOUT_RECORD, WAIT],
+    )
+    given: list[tuple[str, dict[str, str], str]] = []
+
+    def carry_out(command: Command, _: object, actor: Actor, body: dict[str, str], *__: object) -> None:
+        given.append((command.name, body, actor.name))
+
+    monkeypatch.setattr(stuck_dag, "carry_out_in_run", carry_out)
+    event = {"chosen_options": [option], "responded_by_user": {"id": "1", "name": "ann"}}
+    assert asks.about == "t [3], offset 17"
+    if option == WAIT:
+        with pytest.raises(TaskDeferred) as deferred:
+            asks.execute_complete({}, event)
+        assert deferred.value.trigger.serialize()[1]["record"] == ["t", 3, 17]
+        assert given == []
+        return
+    name = ABOUT_RECORD[option]
+    assert asks.execute_complete({}, event) == {"consumer": "one", "answer": name, "by": "ann"}
+    assert given == [(name, {"topic": "t", "partition": "3", "offset": "17"}, "ann")]

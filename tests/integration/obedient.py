@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import Assignor, load_assignor
-from muster.core.model import TopicSnapshot
+from muster.core.model import TopicPartition, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
@@ -29,24 +30,34 @@ def owners(store: TopicStore) -> dict[str, dict[int, str]]:
     }
 
 
-def _status(store: TopicStore, consumer: str) -> Page:
-    topics: dict[str, Any] = {
-        topic: {"running": sorted(p for p, owner in held.items() if owner == consumer)}
-        for topic, held in owners(store).items()
-    }
+Failing = Mapping[TopicPartition, Mapping[str, Any]]
+
+
+def _status(store: TopicStore, consumer: str, failing: Failing) -> Page:
+    topics: dict[str, Any] = {}
+    for topic, held in owners(store).items():
+        own = sorted(p for p, owner in held.items() if owner == consumer)
+        fails = {str(p): failing[topic, p] for p in own if (topic, p) in failing}
+        topics[topic] = {"running": own, "failing": fails}
     answer = {"consumer": consumer, "incarnation": f"{consumer}-1", "topics": topics}
     return Page(json.dumps(answer).encode())
 
 
 @contextmanager
 def registered(
-    store: TopicStore, discovery: ConsulCluster, consumers: Mapping[str, Mapping[str, str]]
+    store: TopicStore,
+    discovery: ConsulCluster,
+    consumers: Mapping[str, Mapping[str, str]],
+    failing: Failing = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Register consumers, id to metadata, and take them out again at the end."""
+    """Register consumers, id to metadata, and take them out again at the end.
+
+    `failing` is what the status page says of the records that an owner fails with, as it is at that moment.
+    """
 
     def answer(consumer: str) -> Pages:
         def page(_: Request) -> Page:
-            return _status(store, consumer)
+            return _status(store, consumer, failing)
 
         return Pages(page)
 

@@ -352,7 +352,7 @@ def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore,
     assert ("consumers.zookeeper", "create") not in checks
     assert (
         checks["consumers.consul", "write keys"]["found"]
-        == f"may write below muster/{name}/: stop/, generations/"
+        == f"may write below muster/{name}/: stop/, generations/, answers/"
     )
     assert checks["kafka", "group"]["outcome"] == "ok"
     site.connections["jobs_kafka"] = {"extra": {"bootstrap.servers": f"127.0.0.1:{free_port()}"}}

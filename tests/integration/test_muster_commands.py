@@ -226,3 +226,42 @@ def test_a_command_works_while_zookeeper_is_away_and_says_what_is_missing(site: 
     assert done.exit_code == 0, done.output
     assert "it is done, but not in the cluster's history: ZooKeeper at 127.0.0.1:9" in done.stdout
     assert site.discovery.overrides.isolated().keys() == {"a"}
+
+
+def test_record_that_an_owner_fails_with_is_answered_by_its_offset(site: Site) -> None:
+    site.write(stuck_after="1h")
+    assert coordinator(site.write(), site.store, site.discovery).advance(20).stable
+
+    def answer(command: str, partition: int, offset: int) -> tuple[int, str]:
+        done = site.run("t", str(partition), str(offset), "--reason", "known", "--by", "ann", command=command)
+        return done.returncode, done.stderr or done.stdout
+
+    assert answer("skip-record", 3, 17)[1].endswith("nothing to answer\n")
+    site.failing["t", 3] = {"offset": 17, "attempts": 8, "error": "ValueError: no date", "parked": True}
+    status = site.run("--check", command="status")
+    assert status.returncode == 5
+    assert "does not get past offset 17 of partition 3" in status.stdout
+    code, said = answer("skip-record", 3, 18)
+    assert (code, "fails with offset 17, not with 18" in said) == (2, True)
+    assert answer("skip-record", 9, 17)[0] == 2
+    assert answer("skip-record", 3, -1)[0] == 2
+    assert site.discovery.answers.all() == {}
+    code, said = answer("skip-record", 3, 17)
+    assert (code, "ValueError: no date" in said) == (0, True), said
+    (given,) = site.discovery.answers.all().items()
+    assert given[0] == ("t", 3)
+    assert (given[1].offset, given[1].answer, given[1].by, given[1].why) == (17, "skip", "ann", "known")
+    code, said = answer("dead-letter-record", 3, 17)
+    assert (code, "goes to topic __muster.dead-letters." in said) == (0, True), said
+    newer = site.discovery.answers.all()["t", 3]
+    assert newer.answer == "dead_letter"
+    site.discovery.answers.end(("t", 3), given[1])
+    assert site.discovery.answers.all() == {("t", 3): newer}, "an older answer takes no newer one away"
+    site.discovery.answers.end(("t", 3), newer)
+    assert site.discovery.answers.all() == {}
+    site.failing["t", 3]["answer"] = "dead_letter"
+    assert "under way" in answer("retry-record", 3, 17)[1]
+    entries = [found.entry for found in site.store.history(limit=10).records]
+    levers = [one for one in entries if isinstance(one, CommandEntry) and one.what.endswith("-record")]
+    assert [one.what for one in levers] == ["dead-letter-record", "skip-record"]
+    assert levers[0].details["offset"] == 17

@@ -52,6 +52,8 @@ class ConsumerJob:
     graceful_timeout: float = 30
     master: str = "local[1]"
     conf: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Other settings of the consumer."""
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -82,6 +84,7 @@ class ConsumerJob:
             metadata={"zone": "here"},
             graceful_timeout=self.graceful_timeout,
             log_file=str(self.log),
+            **self.more,
         )
         environment = {
             **os.environ,

@@ -13,6 +13,7 @@ from muster.core.model import (
     Consumer,
     ConsumerDetails,
     ConsumerStatus,
+    FailingRecord,
     Membership,
     PartitionLoad,
     TopicStatus,
@@ -195,6 +196,7 @@ class SimulatedConsumer:
     answers: bool = True
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
     stalled: dict[tuple[str, int], float] = field(default_factory=dict)
+    failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     stuck: bool = False
     alive: bool = True
@@ -249,6 +251,7 @@ class SimulatedConsumer:
                         if name == t
                     },
                     stalled={p: seconds for (name, p), seconds in self.stalled.items() if name == t},
+                    failing={p: record for (name, p), record in self.failing.items() if name == t},
                 )
                 for t in topics
             },

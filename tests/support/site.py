@@ -17,6 +17,7 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 
+from muster.core.model import TopicPartition
 from muster.edges.consul import ConsulCluster
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.cluster_settings import ClusterSettings
@@ -40,6 +41,8 @@ class Site:
     discovery: ConsulCluster
     raw: KazooClient
     variables: dict[str, str] = field(default_factory=dict)
+    failing: dict[TopicPartition, dict[str, Any]] = field(default_factory=dict)
+    """The records that their owners fail with."""
 
     @property
     def clusters(self) -> Path:
@@ -67,7 +70,7 @@ class Site:
             **self.environment(),
         }
         return subprocess.run(
-            [sys.executable, "-m", "muster.cli", command, "--cluster", self.name, *args],
+            [sys.executable, "-m", "muster.cli", *command.split(), "--cluster", self.name, *args],
             env=env,
             capture_output=True,
             text=True,
@@ -120,14 +123,15 @@ def site(
     raw = make_client(zookeeper)
     start_client(raw, zookeeper)
     meta = {"weight": "1", "zone": "z"}
+    failing: dict[TopicPartition, dict[str, Any]] = {}
     with (
         TopicStore(zookeeper, name) as store,
-        registered(store, discovery, {"a": meta, "b": meta, "c": meta}),
+        registered(store, discovery, {"a": meta, "b": meta, "c": meta}, failing),
     ):
         for topic, count in (("t", 7), ("u", 5)):
             store.create_topic(topic, "127.0.0.1:9", name)
             store.set_partitions(topic, frozenset(range(count)))
-        there = Site(name, tmp_path, zookeeper, consul, store, discovery, raw)
+        there = Site(name, tmp_path, zookeeper, consul, store, discovery, raw, failing=failing)
 
         def all_live() -> bool:
             membership = discovery.catalog.members().membership

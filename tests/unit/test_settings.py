@@ -248,3 +248,25 @@ def test_retention_has_defaults_and_wrong_values_leave_the_clusters_alone(tmp_pa
         in wrong.general["c.yaml"]
     )
     assert wrong.retention is None, "what was meant may have been retention"
+
+
+def test_poison_is_parked_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{GOOD}"))["good"]
+    assert (found.consumers.on_poison, found.consumers.max_attempts) == ("park", 8)
+    assert found.dead_letter_topic == "__muster.dead-letters.good"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("on_poison: retry", "'park', 'dead_letter' or 'stop'"),
+        ("max_attempts: 0", "greater than 0"),
+        ("dead_letter_topic: 'a/b'", "allowed are"),
+        ("dead_letter_topic: t", "which the cluster itself reads"),
+        ("dead_letter_topic: x-letters", "which the cluster itself reads"),
+        ("on_poison: dead_letter}\n    fencing: false #", "needs 'fencing: true'"),
+    ],
+)
+def test_settings_of_poison_that_cannot_be_meant_are_refused(tmp_path: Path, more: str, said: str) -> None:
+    text = GOOD.replace("[t]", "{names: [t], patterns: ['x-.*']}").replace("a.b}", f"a.b, {more}}}")
+    assert said in load_clusters(write(tmp_path / "c.yaml", f"clusters:{text}")).errors["good"]

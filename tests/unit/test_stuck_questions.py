@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.coordinator.stuck import questions
+from muster.core.model import FailingRecord
 from tests.support.runs import Topics, coordinator, settled_world
 from tests.support.simulated import World
 
@@ -61,3 +64,37 @@ def test_a_question_is_obsolete_once_its_consumer_holds_up_nothing(world: World)
     world.isolated.add("a")
     coordinator(world, KAFKA, settings=PATIENCE).advance(60)
     assert not held_up_by("a")
+
+
+def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isolated(world: World) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    failing = world.consumers[owner].failing
+    failing["t", partition] = FailingRecord(17, "ValueError: no date", 8, parked=True)
+    world.consumers[owner].stalled["t", partition] = 900.0
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    [question] = questions(one)
+    assert question.record == ("t", partition, 17)
+    assert question.subject == f"What is to become of t [{partition}], offset 17?"
+    assert "the record failed 8 times alone: ValueError: no date" in question.body
+    assert "`__muster.dead-letters.c`" in question.body
+    [stuck_] = one.compute_assignment().stuck
+    assert f"does not get past offset 17 of partition {partition}" in stuck_
+    assert "isolate" not in stuck_
+    assert not one.waits_for(owner)
+    assert one.fails_with("t", partition, 17)
+    assert not one.fails_with("t", partition, 18)
+    failing["t", partition] = replace(failing["t", partition], answer="skip")
+    again = coordinator(world, KAFKA, settings=PATIENCE)
+    assert questions(again) == []
+    assert not again.fails_with("t", partition, 17)
+
+
+def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
+    assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
+    world.consumers[owner].stalled["t", partition] = 11.0
+    [question] = questions(coordinator(world, KAFKA, settings=PATIENCE))
+    assert question.record == ("t", partition, 17)
+    without = coordinator(world, KAFKA, settings=PATIENCE | {"fencing": False})
+    assert "cannot be dead-lettered" in questions(without)[0].body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,12 +22,18 @@ def tps(*partitions: int, topic: str = "t") -> list[TopicPartition]:
 
 @dataclass
 class Flow:
-    """Partitions with `records` each, and a handler that raises for `poison`; for all while the sink is `down`."""
+    """Partitions with `records` each, and a handler that raises for `poison`; for all while the sink is `down`, or
+    for some.
+
+    With `attempts` a record that is judged poison goes to `letters`, and its partition goes on.
+    """
 
     partitions: int
     records: int
     poison: set[tuple[TopicPartition, int]] = field(default_factory=set)
-    down: bool = False
+    down: bool | set[TopicPartition] = False
+    attempts: int = 0
+    letters: list[tuple[TopicPartition, int]] = field(default_factory=list)
     now: float = 0.0
     turns: Turns = field(default_factory=Turns)
     at: dict[TopicPartition, int] = field(default_factory=dict)
@@ -46,15 +53,32 @@ class Flow:
         }
         if not ranges:
             return
-        if self.down or any((tp, at) in self.poison for tp, held in ranges.items() for at in range(*held)):
+        down = self.down if isinstance(self.down, bool) else not self.down.isdisjoint(ranges)
+        if down or any((tp, at) in self.poison for tp, held in ranges.items() for at in range(*held)):
             self.failures.append((self.now, ranges))
-            self.turns.failed(ranges, self.now)
+            self.turns.failed(ranges, self.now, "OSError: no sink" if down else "ValueError: poison")
+            self.judge(ranges)
             return
         for tp, (_, end) in ranges.items():
             self.at[tp] = end
             if end == self.records:
                 self.ended[tp] = self.now
         self.turns.processed(ranges)
+
+    def judge(self, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
+        (tp, (begin, end)), *others = ranges.items()
+        if self.attempts and not others and end - begin == 1 and self.turns.is_poison(tp, self.attempts):
+            self.letters.append((tp, begin))
+            self.at[tp] = end
+            self.turns.passed_over(tp, end)
+
+    def until(self, moment: float) -> Flow:
+        while self.now < moment:
+            self.batch()
+        return self
+
+    def arrive(self, records: int) -> None:
+        self.records += records
 
 
 def test_all_have_a_turn_without_a_limit() -> None:
@@ -189,3 +213,128 @@ def test_suspects_that_are_not_held_any_more_are_forgotten() -> None:
     assert turns.suspects.keys() == {("t", 1)}
     turns.forget(tps(0, 1))
     assert turns.suspects == {}
+
+
+@pytest.mark.parametrize("partitions", [2, 12])
+def test_poison_record_is_judged_after_its_attempts_while_others_go_on(partitions: int) -> None:
+    flow = Flow(partitions, 100, {(("t", 1), 70)}, attempts=4)
+    flow.until(9.0)
+    assert flow.letters == []
+    assert flow.turns.suspects[("t", 1)].failures == 3
+    flow.until(30.0)
+    assert flow.letters == [(("t", 1), 70)]
+    assert flow.at == dict.fromkeys(flow.at, 100)
+    assert flow.turns.suspects == {}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 12])
+def test_nothing_is_poison_while_the_sink_is_down_for_all(partitions: int) -> None:
+    flow = Flow(partitions, 10, down=True, attempts=1).until(1200)
+    assert max(suspect.failures for suspect in flow.turns.suspects.values()) >= 1
+    assert flow.letters == []
+    flow.down = False
+    flow.until(1200 + 2 * LONGEST_PAUSE + partitions * 4 * BATCH)
+    assert flow.letters == []
+    assert flow.at == dict.fromkeys(flow.at, 10)
+
+
+def test_nothing_is_poison_while_a_sink_is_down_after_records_came_through() -> None:
+    """Down in the middle of the search for a record that failed, and with partitions that try in vain."""
+    flow = Flow(4, 100, {(("t", 0), 70)}, attempts=3)
+    while not any(suspect.proven for suspect in flow.turns.suspects.values()):
+        flow.batch()
+    flow.down = True
+    flow.until(1200)
+    assert flow.letters == []
+
+
+def test_nothing_is_poison_while_some_partitions_fail_in_the_same_way() -> None:
+    """As where the sink of some is another one than that of the others, which go on."""
+    flow = Flow(6, 50, down={("t", 0), ("t", 1)}, attempts=2)
+    while flow.now < 600:
+        flow.batch()
+        flow.arrive(1)
+    assert min(flow.at[tp] for tp in tps(2, 3, 4, 5)) > 100, "the others go on"
+    assert flow.letters == []
+    assert {suspect.kind for suspect in flow.turns.suspects.values()} == {"OSError"}
+    flow.down = False
+    flow.until(600 + 2 * LONGEST_PAUSE)
+    assert flow.letters == []
+
+
+def test_topic_whose_sink_is_down_has_no_poison_beside_one_that_works() -> None:
+    turns, now = Turns(), 0.0
+    bad = {("t", 0): (5, 6)}
+    for _ in range(20):
+        turns.failed(bad, now, "OSError: no table t")
+        turns.processed({("u", 0): (0, 5)})
+        now += 2 * LONGEST_PAUSE
+    assert not turns.is_poison(("t", 0), 2)
+    turns.processed({("t", 1): (0, 5)})
+    assert turns.is_poison(("t", 0), 2)
+
+
+def test_one_partition_has_poison_only_after_records_before_it_came_through() -> None:
+    first = Flow(1, 100, {(("t", 0), 0)}, attempts=3).until(600)
+    assert first.letters == [], "no record came through, so it may be the sink"
+    assert first.turns.suspects[("t", 0)].failures > 3
+    later = Flow(1, 100, {(("t", 0), 70)}, attempts=3).until(600)
+    assert later.letters == [(("t", 0), 70)]
+    assert later.at == {("t", 0): 100}
+
+
+def test_proof_of_one_partition_is_good_for_one_record() -> None:
+    flow = Flow(1, 100, {(("t", 0), 70), (("t", 0), 71), (("t", 0), 90)}, attempts=3).until(900)
+    assert flow.letters == [(("t", 0), 70)], "nothing came through between 70 and 71"
+    assert flow.at == {("t", 0): 71}
+    flow.poison.remove((("t", 0), 71))
+    flow.until(1200)
+    assert flow.letters == [(("t", 0), 70), (("t", 0), 90)]
+
+
+def test_poison_of_several_partitions_is_judged_with_proof_of_each() -> None:
+    poison = {(("t", 0), 30), (("t", 1), 40), (("t", 2), 50)}
+    flow = Flow(4, 100, poison, attempts=3).until(120)
+    assert set(flow.letters) == poison
+    assert flow.at == dict.fromkeys(flow.at, 100)
+
+
+def test_record_is_tried_as_often_again_when_a_person_says_so() -> None:
+    turns, one = Turns(), {("t", 0): (5, 6)}
+    for _ in range(3):
+        turns.failed(one, 0.0, "ValueError: bad")
+    turns.processed({("t", 1): (0, 5)})
+    assert turns.is_poison(("t", 0), 3)
+    turns.again(("t", 0))
+    assert turns.next(one, 0.0) == {("t", 0): 1}, "at once"
+    turns.failed(one, 0.0, "ValueError: bad")
+    assert not turns.is_poison(("t", 0), 3)
+
+
+def _only_counts(turns: Turns, tp: TopicPartition, max_attempts: int) -> bool:
+    return turns.suspects[tp].failures >= max_attempts
+
+
+def _whatever_others_fail_with(turns: Turns, tp: TopicPartition, max_attempts: int) -> bool:
+    suspect = turns.suspects[tp]
+    first = suspect.first
+    return (
+        first is not None
+        and suspect.failures >= max_attempts
+        and turns._done(tp[0]).of_topic > first.of_topic
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "down"), [(_only_counts, True), (_whatever_others_fail_with, {("t", 0), ("t", 1)})]
+)
+def test_weaker_rule_would_take_good_records_for_poison(
+    rule: Callable[..., bool], down: bool | set[TopicPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scenarios above find a rule that leaves out a part."""
+    monkeypatch.setattr(Turns, "is_poison", rule)
+    flow = Flow(6, 50, down=down, attempts=1)
+    while flow.now < 300:
+        flow.batch()
+        flow.arrive(1)
+    assert flow.letters

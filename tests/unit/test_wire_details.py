@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from muster.core.model import ConsumerDetails
+from muster.core.model import ConsumerDetails, FailingRecord
 from muster.core.wire import LONGEST_TEXT, MOST_ERRORS, parse_status
 
 BARE = {"consumer": "a", "incarnation": "x", "topics": {"t": {"running": [1]}}}
@@ -51,3 +51,18 @@ def test_details_are_cut_where_they_are_too_long() -> None:
     found = details(host="h" * 10_000, errors=["e" * 10_000] * 1000)
     assert len(found.host) == len(found.errors[0]) == LONGEST_TEXT
     assert len(found.errors) == MOST_ERRORS
+
+
+def test_record_that_a_consumer_fails_with_is_read_and_malformed_ones_count_as_missing() -> None:
+    def failing(entry: object, partition: str = "1") -> dict[int, FailingRecord]:
+        topics = {"t": {"running": [1], "failing": {partition: entry}}}
+        return dict(parse_status(json.dumps(BARE | {"topics": topics}).encode(), "u").on("t").failing)
+
+    said = {"offset": 17, "attempts": 8, "error": "ValueError: no", "parked": True, "answer": "skip"}
+    assert failing(said) == {1: FailingRecord(17, "ValueError: no", 8, parked=True, answer="skip")}
+    assert failing({"offset": 0, "attempts": "x", "error": 5, "parked": 1, "answer": None}) == {
+        1: FailingRecord(0)
+    }
+    for malformed in ({}, {"offset": -1}, {"offset": True}, [], None, 5):
+        assert failing(malformed) == {}
+    assert failing(said, "one") == {}

@@ -15,7 +15,17 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAlias, Context, Param, get_current_context, task
 
 from muster.airflow.run_notes import OURS, leave_note
-from muster.commands.command import PARTITION_LIST, Actor, Command, CommandError, Field, Kind, brief, listed
+from muster.commands.command import (
+    PARTITION_LIST,
+    WHOLE_NUMBER,
+    Actor,
+    Command,
+    CommandError,
+    Field,
+    Kind,
+    brief,
+    listed,
+)
 from muster.commands.table import COMMANDS
 from muster.core.assignors import BUILT_IN
 from muster.settings.cluster_settings import ClusterSettings
@@ -147,8 +157,9 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
             return {each.name: _text(texts, list(cluster.consumer_ids()))}
         case Kind.TOPIC:
             return {each.name: _text(texts, sorted(cluster.topics.names))}
-        case Kind.PARTITIONS:
-            return {each.name: Param("", pattern=f"^$|{PARTITION_LIST}", **texts)}
+        case Kind.PARTITIONS | Kind.NUMBER:
+            pattern = PARTITION_LIST if each.kind is Kind.PARTITIONS else WHOLE_NUMBER
+            return {each.name: Param("", pattern=f"^$|{pattern}", **texts)}
         case Kind.DESTINATION:
             return {each.name: _text(texts, ["earliest", "latest", "-10m", "-1000"])}
         case Kind.PATTERN:

@@ -20,7 +20,12 @@ from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRuntimeError,
+    AirflowSkipException,
+)
 
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.driver_log import DriverLog
@@ -51,6 +56,7 @@ from muster.airflow.trigger import ConsumerTrigger, driver_life, driver_of, enco
 from muster.airflow.watcher import Watched
 from muster.consumer.connector import JAR
 from muster.edges.consul import ConsulCluster, ConsulError, Registration, StopRequest
+from muster.edges.consul_jobs import BY_POISON
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
 
@@ -343,6 +349,8 @@ class MusterConsumerOperator(SparkSubmitOperator):
 
 
 def _skip_if_a_person_stopped_it(what: str, who: str, why: str) -> None:
+    if who == BY_POISON:
+        raise AirflowFailException(f"{what} has stopped: {why}. Then clear this task to have it back.")
     if not who.startswith(BY_AIRFLOW):
         raise AirflowSkipException(f"{what} was stopped by {who}: {why}. Clear this task to have it back.")
 

@@ -1,4 +1,5 @@
-"""The DAG `muster_stuck__[cluster]`: asks a person whether to isolate a consumer that holds things up.
+"""The DAG `muster_stuck__[cluster]`: asks a person whether to isolate a consumer that holds things up, and what is to
+become of a record that its handler fails with.
 
 The question is an Airflow task that waits for a person (human in the loop). Airflow's own operator would wait until a
 person answers. This one also looks whether the question is still one: when the consumer holds up nothing any more, it
@@ -34,13 +35,16 @@ from muster.settings.clusters import load_clusters
 LOOK = 5.0
 """Seconds between two looks at whether the consumer still holds things up."""
 ISOLATE, WAIT = "Isolate", "Wait"
+ABOUT_RECORD = {COMMANDS[name].label: name for name in ("retry-record", "skip-record", "dead-letter-record")}
+"""What can be answered about a record, with the commands that do it."""
 
 _DOC = """
 ### Something is stuck in cluster `{name}`
 
-A topic of this cluster is not Stable, or an owner makes no progress, for longer than {stuck:g} s. `ask` has one task
-for each consumer that holds things up. Open it under **Required Actions**: it shows what is held up, and what would
-happen if the consumer were isolated. Choose:
+A topic of this cluster is not Stable, or an owner makes no progress, for longer than {stuck:g} s, or a partition is
+parked. `ask` has one task for each consumer that holds things up, and for each record that a handler fails with. Open
+it under **Required Actions**: it shows what is held up, and what would happen. About a record choose whether it is
+tried again, skipped, or written to the dead-letter topic. About a consumer choose:
 
 - **Isolate** it: its partitions go to the others, with your name on it. *restore* in
   `muster_commands__{name}` takes it back.
@@ -72,7 +76,7 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             """Who holds things up now, and what to ask about each."""
             return find_questions(name, get_current_context())
 
-        AskToIsolate.partial(
+        AskAPerson.partial(
             task_id="ask",
             cluster=name,
             # Airflow resumes the task at the answer, and takes it for dead if that comes before the executor has
@@ -80,13 +84,13 @@ def stuck_dag(cluster: ClusterSettings) -> DAG:
             retries=3,
             retry_delay=timedelta(seconds=1),
             outlets=[EVENTS],
-            map_index_template="{{ task.consumer }}",
+            map_index_template="{{ task.about }}",
         ).expand_kwargs(find())
     return dag
 
 
 def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
-    """The arguments of one `AskToIsolate` a consumer; `AirflowSkipException` if there is none to ask about."""
+    """The arguments of one `AskAPerson` a question; `AirflowSkipException` if there is none."""
     from muster.airflow.coordination import open_cluster  # noqa: PLC0415 - see the module
     from muster.coordinator.stuck import questions  # noqa: PLC0415
 
@@ -99,7 +103,8 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
             "consumer": each.consumer,
             "subject": each.subject,
             "body": each.body,
-            "options": [f"{ISOLATE} {each.consumer}", WAIT],
+            "options": [*(ABOUT_RECORD if each.record is not None else [f"{ISOLATE} {each.consumer}"]), WAIT],
+            "record": None if each.record is None else list(each.record),
         }
         for each in found
     ]
@@ -113,18 +118,36 @@ def still_holds_up(name: str, consumer: str) -> bool:
         return coordinator.waits_for(consumer)
 
 
-class AskToIsolate(HITLOperator):
-    """Asks about `consumer` of `cluster`, and isolates it if that is the answer.
+def still_fails(name: str, record: list[Any]) -> bool:
+    """Whether a consumer still fails with `record`. Raises `ZooKeeperError` or `ConsulError`."""
+    from muster.airflow.coordination import open_edges  # noqa: PLC0415 - see the module
 
-    The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, `waited` or `obsolete`.
+    with open_edges(load_clusters()[name]) as coordinator:
+        return coordinator.fails_with(*record)
+
+
+class AskAPerson(HITLOperator):
+    """Asks about `consumer` of `cluster`, or about the `record` (topic, partition, offset) that its handler fails
+    with, and does as answered.
+
+    The return value is `{"consumer", "answer", "by"}`; `answer` is `isolated`, the name of a command about records,
+    `waited` or `obsolete`.
     """
 
     template_fields: Collection[str] = ()
 
-    def __init__(self, *, cluster: str, consumer: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, cluster: str, consumer: str, record: list[Any] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
         self.consumer = consumer
+        self.record = record
+
+    @property
+    def about(self) -> str:
+        """What the question is about, in a few words."""
+        return self.consumer if self.record is None else "{} [{}], offset {}".format(*self.record)
 
     def execute(self, context: Context) -> None:
         """Put the question, and wait for the answer in the triggerer."""
@@ -133,14 +156,14 @@ class AskToIsolate(HITLOperator):
         except TaskAwaitingInput:  # a wait in which no code of ours would run
             ti_id = str(context["ti"].id)
             self.defer(
-                trigger=HoldUpTrigger(self.cluster, self.consumer, ti_id=ti_id),
+                trigger=HoldUpTrigger(self.cluster, self.consumer, ti_id=ti_id, record=self.record),
                 method_name="execute_complete",
             )
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Do as answered. Raises `AirflowFailException` if the consumer cannot be isolated any more."""
+        """Do as answered. Raises `AirflowFailException` if that cannot be done any more."""
         if event.get("obsolete"):
-            self.log.info("consumer %s holds up nothing any more; the question is closed", self.consumer)
+            self.log.info("%s holds up nothing any more; the question is closed", self.about)
             return self._answered("obsolete", None)
         if event.get("over"):
             return self._answered("waited", event.get("by"))
@@ -150,16 +173,20 @@ class AskToIsolate(HITLOperator):
             self.log.info("%s says: wait", who)
             until = time.time() + cluster.stuck_after
             self.defer(
-                trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who),
+                trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who, record=self.record),
                 method_name="execute_complete",
             )
         why = f"held up a rebalance for longer than {cluster.stuck_after:g} s; approved when asked"
-        actor, given = Actor(who, why, time.time()), {"consumer": self.consumer}
+        name, given = "isolate", {"consumer": self.consumer}
+        if self.record is not None:
+            name = ABOUT_RECORD[event["chosen_options"][0]]
+            given = dict(zip(("topic", "partition", "offset"), map(str, self.record), strict=True))
+            why = "its handler fails with it; answered when asked"
         try:
-            carry_out_in_run(COMMANDS["isolate"], cluster, actor, given, context)
+            carry_out_in_run(COMMANDS[name], cluster, Actor(who, why, time.time()), given, context)
         except CommandError as error:  # asking again would not help
             raise AirflowFailException(str(error)) from error
-        return self._answered("isolated", who)
+        return self._answered("isolated" if self.record is None else name, who)
 
     def _answered(self, answer: str, by: str | None) -> dict[str, Any]:
         return {"consumer": self.consumer, "answer": answer, "by": by}
@@ -167,8 +194,8 @@ class AskToIsolate(HITLOperator):
 
 @dataclass(eq=False, repr=False)
 class HoldUpTrigger(MusterTrigger):
-    """Fires when `consumer` holds up nothing any more (`{"obsolete": True}`), at `until` (`{"over": True, "by"}`;
-    seconds since the epoch), or when the question of the task instance `ti_id` is answered.
+    """Fires when `consumer`, or the `record`, holds up nothing any more (`{"obsolete": True}`), at `until`
+    (`{"over": True, "by"}`; seconds since the epoch), or when the question of the task instance `ti_id` is answered.
 
     Mostly Airflow resumes a task itself when a person answers; the trigger sees the answers that came before it ran.
     """
@@ -178,6 +205,7 @@ class HoldUpTrigger(MusterTrigger):
     ti_id: str | None = None
     until: float | None = None
     by: str | None = None
+    record: list[Any] | None = None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every few seconds."""
@@ -187,7 +215,7 @@ class HoldUpTrigger(MusterTrigger):
                 yield event(answer)
                 return
             try:
-                obsolete = not await sync_to_async(still_holds_up)(self.cluster, self.consumer)
+                obsolete = not await sync_to_async(self._stands)()
             except Exception as error:  # whatever is out of reach, the question stands
                 self.log.warning("whether %s still holds things up is unknown: %s", self.consumer, error)
                 obsolete = False
@@ -199,6 +227,11 @@ class HoldUpTrigger(MusterTrigger):
                 yield event({"over": True, "by": self.by})
                 return
             await asyncio.sleep(LOOK)
+
+    def _stands(self) -> bool:
+        if self.record is not None:
+            return still_fails(self.cluster, self.record)
+        return still_holds_up(self.cluster, self.consumer)
 
     # Airflow has no public way for a trigger to see or give the answer of its task.
 

@@ -156,6 +156,9 @@ def consumer_settings(
         source_options=of.source_options,
         check_interval=of.check_interval,
         fencing=cluster.fencing,
+        max_attempts=of.max_attempts,
+        on_poison=of.on_poison,
+        dead_letter_topic=cluster.dead_letter_topic if cluster.fencing else "",
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
         **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),

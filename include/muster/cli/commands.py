@@ -87,6 +87,7 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.CONSUMER: _argument,
     Kind.TOPIC: _argument,
     Kind.PARTITIONS: _argument,
+    Kind.NUMBER: _argument,
     Kind.PATTERN: _flag,
     Kind.DESTINATION: _option,
     Kind.ASSIGNOR: _assignor,

@@ -30,7 +30,8 @@ BEFORE = 3600.0
 _DURATION: TypeAdapter[float] = TypeAdapter(Duration)
 
 
-def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+def seconds(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """Read an option's duration in seconds."""
     if text is None:
         return None
     try:
@@ -41,7 +42,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, text: str | N
 
 @click.command()
 @click.option("--cluster", help="As in the settings; the only one, unless there are several.")
-@click.option("--since", callback=_seconds, help="Only what happened in the last 30m, 2h, ...")
+@click.option("--since", callback=seconds, help="Only what happened in the last 30m, 2h, ...")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many events."
 )

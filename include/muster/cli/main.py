@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from muster.cli.commands import CLICK_COMMANDS
+from muster.cli.deadletters import deadletters
 from muster.cli.doctor import doctor
 from muster.cli.history import history
 from muster.cli.init import init
@@ -35,5 +36,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_sources
 
 
-for command in (plan, status, history, doctor, init, *CLICK_COMMANDS):
+for command in (plan, status, history, deadletters, doctor, init, *CLICK_COMMANDS):
     main.add_command(command)

@@ -24,21 +24,21 @@ def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str
     written is one more line of it. Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
+    missing = record(target, actor, found.name or command.name, found.values, via)
+    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
+
+
+def record(target: Target, actor: Actor, what: str, values: Mapping[str, Any], via: str) -> tuple[str, ...]:
+    """Record in the cluster's history that `what` was done; return a line that says so if that cannot be."""
     entry = CommandEntry(
-        at=actor.at,
-        who=actor.name,
-        what=found.name or command.name,
-        why=actor.reason,
-        via=via,
-        details=_within(found.values),
+        at=actor.at, who=actor.name, what=what, why=actor.reason, via=via, details=_within(values)
     )
-    missing: tuple[str, ...] = ()
     try:
         with target.store() as store:
             store.append_history(entry)
     except ZooKeeperError as error:
-        missing = (f"it is done, but not in the cluster's history: {error}",)
-    return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
+        return (f"it is done, but not in the cluster's history: {error}",)
+    return ()
 
 
 def foreseen(command: Command, target: Target, actor: Actor, given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,6 +16,9 @@ LONGEST = 1_000
 PARTITION_LIST = r"^\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*$"
 """A list such as `0-3,7`, as a regular expression that forms can check too."""
 
+WHOLE_NUMBER = r"^\d{1,18}$"
+"""A whole number from 0, as forms can check it too."""
+
 MOST_PARTITIONS = 100_000
 """Partitions in one list; more are a slip of the finger."""
 
@@ -99,6 +102,8 @@ class Kind(StrEnum):
     CONSUMER = "consumer"
     TOPIC = "topic"
     PARTITIONS = "partitions"
+    NUMBER = "number"
+    """A whole number from 0."""
     PATTERN = "pattern"
     """Whether the topic in the field before is a regular expression for whole names."""
     DESTINATION = "destination"
@@ -129,8 +134,8 @@ class Field:
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
 
-        Text for consumers and topics, a set of numbers for partitions, a flag for patterns, `NamedAssignor` or None
-        for assignors. Raises `CommandError` for anything else.
+        Text for consumers and topics, a set of numbers for partitions, an integer for numbers, a flag for patterns,
+        `NamedAssignor` or None for assignors. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
         if self.optional and value in (None, ""):
@@ -142,7 +147,15 @@ class Field:
         text = brief(self.name, str(value)).strip()
         if self.optional and not text:
             raise CommandError(f"{self.name} is blank; leave it empty to mean all, or name one")
+        if self.kind is Kind.NUMBER:
+            return _number(self.name, text)
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(WHOLE_NUMBER, text):
+        raise CommandError(f"{name} {text[:100]!r}: write a whole number from 0")
+    return int(text)
 
 
 def _assignor(value: Mapping[str, Any]) -> NamedAssignor:
@@ -197,8 +210,10 @@ class Command:
 
     @property
     def subject(self) -> str:
-        """What the command is about, by kind: `cluster`, `consumer`, `topic`, `partitions` or `assignor`."""
+        """What the command is about: `cluster`, `consumer`, `topic`, `partitions`, `record` or `assignor`."""
         kinds = [each.kind for each in self.fields if each.kind is not Kind.DESTINATION]
+        if Kind.NUMBER in kinds:
+            return "record"
         if any(each.kind is Kind.PARTITIONS and not each.optional for each in self.fields):
             return str(Kind.PARTITIONS)
         return str(kinds[0]) if kinds else "cluster"

@@ -10,6 +10,7 @@ from muster.commands.actions.consumers import drain, exclude, include, isolate, 
 from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
 from muster.commands.actions.pins import pin, unpin
+from muster.commands.actions.records import dead_letter_record, retry_record, skip_record
 from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
@@ -19,6 +20,11 @@ CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered i
 TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
 PARTITIONS = Field(
     "partitions", Kind.PARTITIONS, "Partitions", "Numbers and ranges between commas, such as 0-3,7"
+)
+RECORD = (
+    TOPIC,
+    Field("partition", Kind.NUMBER, "Partition", "Its number"),
+    Field("offset", Kind.NUMBER, "Offset", "Of the record, as 'muster status' names it"),
 )
 TOPICS = (
     Field("topic", Kind.TOPIC, "Topic", "A topic in Kafka, or a regular expression for whole names"),
@@ -356,6 +362,43 @@ COMMANDS: Mapping[str, Command] = {
             ),
             risky=True,
         ),
+        Command(
+            "retry-record",
+            label="Retry the record",
+            title="retry a record that a handler fails with",
+            summary="Try a record again that a handler fails with, and read its partition on if that works.",
+            question="Try offset {offset} of {topic} again?",
+            did="retried a record of",
+            run=retry_record,
+            fields=RECORD,
+            documentation="It is tried as often as max_attempts says, and parked again if it still fails.",
+        ),
+        Command(
+            "skip-record",
+            label="Skip the record",
+            title="skip a record that a handler fails with",
+            summary="Skip a record that a handler fails with: its partition goes on after it, and no copy is kept.",
+            question="Skip offset {offset} of {topic}?",
+            did="skipped a record of",
+            run=skip_record,
+            fields=RECORD,
+            documentation="Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it.",
+            risky=True,
+        ),
+        Command(
+            "dead-letter-record",
+            label="Dead-letter the record",
+            title="write a record that a handler fails with to the dead-letter topic",
+            summary="Write a record that a handler fails with to the dead-letter topic, and read its partition on.",
+            question="Dead-letter offset {offset} of {topic}?",
+            did="dead-lettered a record of",
+            run=dead_letter_record,
+            fields=RECORD,
+            documentation=(
+                "The letter and the offset after the record are committed in one transaction. 'muster deadletters' "
+                "lists the letters, and writes them back once the handler is mended."
+            ),
+        ),
     )
 }
 """The commands by name."""
@@ -363,6 +406,7 @@ COMMANDS: Mapping[str, Command] = {
 DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
+    "replay-deadletters": "wrote dead letters back",
 }
 """What the names in the history mean, to complete "ann ..."."""
 

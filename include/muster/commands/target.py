@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from muster.commands.command import CommandError, listed
+from muster.core.model import Consumer, FailingRecord, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, KafkaError
+from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
@@ -27,16 +29,23 @@ class Target:
     consul: ConsulCluster
     store: Callable[[], AbstractContextManager[TopicStore]]
     kafka: Callable[[], KafkaSettings] | None = None
+    poll: Callable[..., Mapping[str, StatusResult]] = poll_statuses
+    """Asks consumers for their status."""
 
     @classmethod
     def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
         """Return the cluster's real servers. Raises `ConnectionSettingsError` without a connection to Consul."""
         consul = ConsulCluster.of(connections.consul(cluster.consul), cluster)
+
+        def poll(consumers: Iterable[Consumer], timeout: float, **topics: Any) -> Mapping[str, StatusResult]:
+            return poll_statuses(consumers, timeout, connections.status_pages(cluster.status), **topics)
+
         return cls(
             cluster,
             consul,
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
             lambda: connections.kafka(cluster.kafka),
+            poll,
         )
 
     @contextmanager
@@ -51,6 +60,30 @@ class Target:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
+
+    def failing(self, topic: str, partition: int) -> tuple[str, FailingRecord | None]:
+        """Return the live owner of a partition, and the record that its handler fails with alone, if there is one.
+
+        Raises `CommandError` if there is no such partition or no live owner, or if that does not answer.
+        """
+        self.check_partitions(topic, frozenset({partition}))
+        with self.store() as store:
+            snapshot = store.snapshots()[topic]
+        owners = (
+            snapshot.assignment.owners if isinstance(snapshot, TopicSnapshot) and snapshot.assignment else {}
+        )
+        membership = self.consul.catalog.members().membership
+        owner = membership.live.get(owners.get(partition, "")) if membership is not None else None
+        if owner is None:
+            raise CommandError(
+                f"partition {partition} of topic {topic!r} has no live owner that could be asked"
+            )
+        answer = self.poll([owner], self.cluster.status_timeout, topics={owner.id: {topic}})[owner.id]
+        if isinstance(answer, StatusFailure):
+            raise CommandError(
+                f"consumer {owner.id}, the owner of partition {partition}: {answer.reason}; try again"
+            )
+        return owner.id, answer.on(topic).failing.get(partition)
 
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""

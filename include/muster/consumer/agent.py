@@ -17,17 +17,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from muster.consumer.measures import Counters, Measures, PartitionView
-from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
     Ownership,
+    PassOver,
     Place,
     Plan,
     PlanRefusedError,
     Range,
     Source,
 )
+from muster.core.parking import Answer, OnPoison, Parked, Parking
 from muster.core.positions import Committed, Jump
 from muster.core.refusals import Refusal, Refusals
 from muster.core.turns import Suspect, Turns
@@ -68,6 +70,7 @@ class View:
     held: Mapping[TopicPartition, PartitionView]
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
+    failing: Mapping[TopicPartition, FailingRecord]
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -94,11 +97,17 @@ class Agent:
     announces: bool = False
     handler_of: Callable[[str], int] = lambda _topic: 0
     """The number of a topic's handler."""
+    max_attempts: int = 8
+    """How many times a record is tried alone before it may be poison."""
+    on_poison: OnPoison = OnPoison.PARK
     clock: Callable[[], float] = time.monotonic
+    on_stop: Callable[[str], None] = field(default=log.error, init=False)
+    """Is called with the name of the poison record that this consumer is to stop for."""
     wake_reader: threading.Event = field(default_factory=threading.Event, init=False)
     """Is set whenever `reading_wanted` gets something."""
     _ownership: Ownership = field(init=False)
     _turns: Turns = field(init=False)
+    _parking: Parking = field(default_factory=Parking, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
     _logged: dict[str, float] = field(default_factory=dict, init=False)
@@ -334,9 +343,10 @@ class Agent:
             return own.offer()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return whose turn it is, of those that may be read now; see `Turns.next`."""
+        """Return whose turn it is, of those that may be read now; see `Turns.next`. What is parked has none."""
         with self._changed:
-            return self._turns.next(set(ready) - self._ownership.not_read().keys(), self.clock())
+            readable = self._parking.readable(ready) - self._ownership.not_read().keys()
+            return self._turns.next(readable, self.clock())
 
     def planned(
         self,
@@ -368,6 +378,7 @@ class Agent:
             own.planned(asked, offsets, jumps, noted, sought)
             self._turns.forget(sought or {})
             self._counters.seeks += len(sought or {})
+            self._unpark_elsewhere()
             now = self.clock()
             self._counters.jumped(jumps or {})
             caught_up = set()
@@ -377,7 +388,7 @@ class Agent:
                 if position is not None and position >= ends[tp]:
                     measures.well(now)
                     caught_up.add(tp)
-            if own.held and caught_up == own.held.keys():
+            if own.held and caught_up | self._parking.all.keys() >= own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
 
@@ -416,7 +427,8 @@ class Agent:
                 own.failed(plan)
                 alone = self._turns.fails_alone(ranges) and own.held.keys() - self._turns.suspects.keys()
                 if ranges:
-                    self._turns.failed(ranges, now)
+                    self._turns.failed(ranges, now, error)
+                    self._judge(ranges)
                 counters.handler_failures += 1
                 self._handler_error, self._handler_failed = error, True
                 self._say_who_is_suspect()
@@ -440,13 +452,54 @@ class Agent:
             counters.batches_took.took(0.0 if began is None else now - began)
             return False
 
+    def _judge(self, ranges: Mapping[TopicPartition, Range]) -> None:
+        """Do what `on_poison` says if these are one record, and it is poison."""
+        if len(ranges) > 1:
+            return
+        ((tp, (offset, end)),) = ranges.items()
+        if end - offset > 1 or not self._turns.is_poison(tp, self.max_attempts):
+            return
+        self._park(tp)
+        self._counters.poison += 1
+        if self.on_poison is OnPoison.DEAD_LETTER:
+            self._pass_over(tp, Answer.DEAD_LETTER, "on_poison")
+        elif self.on_poison is OnPoison.STOP:
+            self.on_stop(self._problems[_parked(tp)])
+
+    def _park(self, tp: TopicPartition) -> None:
+        record = self._turns.suspects[tp]
+        self._parking.park(tp, Parked(record.offset, record.error, record.failures, time.time()))
+        self.problem(
+            _parked(tp),
+            f"topic {tp[0]!r}, partition {tp[1]}: the record at offset {record.offset} failed {record.failures} "
+            f"times alone: {record.error}; the partition is parked. Have the record retried, skipped or "
+            "dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'",
+        )
+
+    def _pass_over(self, tp: TopicPartition, answer: Answer, by: str) -> None:
+        """Pass over the record of a partition, unless that is closing, or does not stand before it."""
+        with self.change() as own:
+            if own.pass_over(tp, PassOver(self._parking.all[tp].offset, answer is Answer.DEAD_LETTER)):
+                self._parking.answered(tp, answer, by)
+
+    def _unpark(self, tp: TopicPartition) -> None:
+        self._parking.free(tp)
+        self.problem(_parked(tp), None)
+
+    def _unpark_elsewhere(self) -> None:
+        """Read partitions again that are closed, or that go on somewhere else than before their poison record."""
+        held = self._ownership.held
+        for tp in self._parking.keep(lambda tp, why: tp in held and held[tp].planned in {None, why.offset}):
+            self.problem(_parked(tp), None)
+
     def _say_who_is_suspect(self) -> None:
-        """Note what the handler fails with, of what is held."""
-        suspects = self._turns.suspects
+        """Note what the handler fails with, of what is held and not parked."""
+        parked = self._parking.all
+        suspects = {tp: suspect for tp, suspect in self._turns.suspects.items() if tp not in parked}
         if not suspects:
             self.problem(HANDLER, None)
             return
-        others = len(self._ownership.held) - len(suspects)
+        others = len(self._ownership.held) - len(suspects) - len(parked)
         self.problem(
             HANDLER,
             f"the handler failed: {self._handler_error}; it is tried again with {_list(suspects)}, while the other "
@@ -482,6 +535,34 @@ class Agent:
         with self.change() as own:
             own.committed(offsets, self.clock())
             self._counters.commits += 1
+            for tp, due in offsets.items():
+                why, held = self._parking.all.get(tp), own.held.get(tp)
+                if why is None or why.answer is None or held is None or held.claim_epoch != due.claim_epoch:
+                    continue
+                if due.offset == why.offset + 1:
+                    self._passed_over(tp, why)
+
+    def _passed_over(self, tp: TopicPartition, why: Parked) -> None:
+        letter = why.answer is Answer.DEAD_LETTER
+        log.warning(
+            "topic %r, partition %d: the record at offset %d was %s, by %s; it failed %d times alone: %s",
+            *tp,
+            why.offset,
+            "written to the dead-letter topic" if letter else "skipped",
+            why.by,
+            why.attempts,
+            why.error,
+        )
+        counted = self._counters.dead_lettered if letter else self._counters.skipped
+        counted[tp[0]] = counted.get(tp[0], 0) + 1
+        self._turns.passed_over(tp, why.offset + 1)
+        self._unpark(tp)
+        self._say_who_is_suspect()
+
+    def letters(self, place: Place, timeout: float = 0.0) -> dict[TopicPartition, Due]:
+        """Wait up to `timeout` seconds until dead letters are due at `place`; return the offsets after their
+        records."""
+        return self.wait_for(lambda own: own.letters().get(place, {}), timeout)
 
     def commit_tried(self, seconds: float, failed: bool) -> None:
         """Take note that a commit took so long, and whether some of it is to be tried again."""
@@ -563,6 +644,48 @@ class Agent:
     # -- for people ---------------------------------------------------------------------------------------
 
     @property
+    def failing(self) -> dict[TopicPartition, FailingRecord]:
+        """The records that the handler fails with alone."""
+        with self._changed:
+            found = {
+                tp: FailingRecord(record.offset, record.error, record.failures)
+                for tp, record in self._turns.suspects.items()
+                if record.failures
+            }
+            return found | {
+                tp: FailingRecord(why.offset, why.error, why.attempts, parked=True, answer=why.answer or "")
+                for tp, why in self._parking.all.items()
+            }
+
+    def answered_by(self, tp: TopicPartition) -> str:
+        """Who decided what becomes of the record of a parked partition, '' if no decision stands."""
+        with self._changed:
+            why = self._parking.all.get(tp)
+            return "" if why is None else why.by
+
+    def answer(self, tp: TopicPartition, offset: int, answer: Answer, by: str) -> bool:
+        """Do as a person answered about the record at `offset`; False if the handler does not fail with it now, or if
+        it is too late: what becomes of it is under way."""
+        with self.change():
+            found = self.failing.get(tp)
+            if found is None or found.offset != offset or found.answer == answer:
+                return False
+            if answer is Answer.RETRY:
+                if found.answer:
+                    return False
+                self._turns.again(tp)
+                self._unpark(tp)
+                self._say_who_is_suspect()
+                return True
+            if self._batch_began is not None and not found.parked:
+                return False  # it may be with the handler
+            if not found.parked:
+                self._park(tp)
+            self._pass_over(tp, answer, by)
+            self._say_who_is_suspect()
+            return self._parking.all[tp].answer is answer
+
+    @property
     def query_failures(self) -> tuple[int, str]:
         """How many times in a row handler or query failed without a batch coming through, and why the last time."""
         with self._changed:
@@ -598,6 +721,7 @@ class Agent:
                 },
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
+                failing=self.failing,
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),
@@ -614,6 +738,7 @@ class Agent:
             self._measures[tp].held(partition.closing, now)
             if partition.paused_after is not None:
                 self._measures[tp].well(now)
+        self._unpark_elsewhere()
         if gone := self._turns.suspects.keys() - held.keys():
             self._turns.forget(gone)
             self._say_who_is_suspect()
@@ -632,6 +757,11 @@ def _identity(topic: str) -> str:
 def _foreign(tp: TopicPartition) -> str:
     """The key of the problem of a partition whose committed offset another program has set."""
     return f"offset {tp[0]} [{tp[1]}]"
+
+
+def _parked(tp: TopicPartition) -> str:
+    """The key of the problem of a partition that is parked."""
+    return f"parked {tp[0]} [{tp[1]}]"
 
 
 def _fenced(tp: TopicPartition) -> str:

@@ -1,9 +1,9 @@
 """Claims the partitions that are taken up, and commits what was processed, for as long as it takes.
 
-Three threads a place (Kafka cluster and group), so that one that is away holds up no other, that claiming many
-partitions does not keep those that run from being committed, and that both go on while Kafka is asked which topics it
-has. While a place is away they try again with a growing pause; each attempt takes what is due then, and reading goes
-on.
+Threads of their own for each place (Kafka cluster and group), so that one that is away holds up no other, that
+claiming many partitions does not keep those that run from being committed, that both go on while Kafka is asked which
+topics it has, and that a dead letter that cannot be written delays no commit for long. While a place is away they try
+again with a growing pause; each attempt takes what is due then, and reading goes on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from muster.consumer.agent import Agent
 from muster.consumer.commits import Commits, GuardedCommits
-from muster.core.model import TopicPartition
-from muster.core.ownership import Ownership, Place
+from muster.core.model import FailingRecord, TopicPartition
+from muster.core.ownership import Due, Ownership, Place
+from muster.core.parking import Answer
 from muster.core.positions import Committed, by_others, format_stamp, of_another_cluster
+from muster.edges.dead_letters import DeadLetterTopic, Record, RecordReader, ToWrite, letter
 from muster.edges.kafka import GroupOffsets, Identities, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import name_partitions
-from muster.edges.kafka_fencing import FencedCommits
+from muster.edges.kafka_fencing import NO_LETTERS, FencedCommits, Outcome
 from muster.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
@@ -52,11 +54,14 @@ class Committer:
     With `fencing`, the broker refuses the commits of a former owner; see `muster.consumer.commits`.
     """
 
-    def __init__(self, agent: Agent, kafka: KafkaSettings, cluster: str, fencing: bool) -> None:
+    def __init__(
+        self, agent: Agent, kafka: KafkaSettings, cluster: str, fencing: bool, dead_letter_topic: str = ""
+    ) -> None:
         self._agent = agent
         self._kafka = kafka
         self._cluster = cluster
         self._fencing = fencing
+        self._dead_letter_topic = dead_letter_topic
         self._stopped = threading.Event()
         self._places: dict[Place, PlaceWorker] = {}
 
@@ -88,13 +93,27 @@ class Committer:
         commits: Commits = (
             FencedCommits(settings, self._cluster, group) if self._fencing else GuardedCommits(group)
         )
-        worker = PlaceWorker(self._agent, self._cluster, place, group, commits, self._stopped)
+        letters = (
+            DeadLetters(settings, place.group_id, self._dead_letter_topic)
+            if self._fencing and self._dead_letter_topic
+            else None
+        )
+        worker = PlaceWorker(self._agent, self._cluster, place, group, commits, self._stopped, letters)
         worker.start()
         return worker
 
 
+class DeadLetters:
+    """What dead letters of a place need: where they go, and the records themselves."""
+
+    def __init__(self, settings: KafkaSettings, group_id: str, topic: str) -> None:
+        self.topic = DeadLetterTopic(settings, topic)
+        self.records = RecordReader(settings, group_id)
+
+
 class PlaceWorker:
-    """One Kafka cluster and group. `claim`, `commit` and `look_at_topics` are each one round of a thread.
+    """One Kafka cluster and group. `claim`, `commit`, `dead_letter` and `look_at_topics` are each one
+    round of a thread.
 
     Each partition whose claim was asked for is in `_claims`, with its claim epoch, until it is released. That
     includes claims that failed: until then they may take effect.
@@ -108,6 +127,7 @@ class PlaceWorker:
         group: GroupOffsets,
         commits: Commits,
         stopped: threading.Event,
+        letters: DeadLetters | None = None,
     ) -> None:
         self._agent = agent
         self._cluster = cluster
@@ -115,6 +135,8 @@ class PlaceWorker:
         self._group = group
         self._commits = commits
         self._stopped = stopped
+        self._letters = letters
+        self._committing = threading.Lock()
         self._claims: dict[TopicPartition, int] = {}
         self._fenced: dict[TopicPartition, int] = {}
         self._commit_failed = False
@@ -134,6 +156,7 @@ class PlaceWorker:
                 self.look_at_topics,
                 self._stopped.wait,
             ),
+            (f"dead letters of {where}", self._wait_for_letters, self.dead_letter, self._stopped.wait),
         ):
             thread = threading.Thread(
                 target=self._serve, args=(name, wait, work, sleep), name=f"muster-{name}", daemon=True
@@ -192,14 +215,25 @@ class PlaceWorker:
         if not self._commit_failed:  # else a commit may still be under way, and Kafka would not tell
             self._look_at_commits(due.keys())
         try:
-            outcome = self._commits.commit(
-                {key: one.offset for key, one in due.items()},
-                {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()},
-            )
+            outcome = self._commit(due)
             failed = bool(outcome.failed)
         finally:
             self._commit_failed = failed
             self._agent.commit_tried(time.monotonic() - began, failed)
+        self._take(due, outcome)
+        self._raise_for("committing offsets", outcome.failed)
+
+    def _commit(
+        self, due: Mapping[TopicPartition, Due], letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS
+    ) -> Outcome:
+        offsets = {key: one.offset for key, one in due.items()}
+        stamps = {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()}
+        with self._committing:
+            if isinstance(self._commits, FencedCommits):
+                return self._commits.commit(offsets, stamps, letters)
+            return self._commits.commit(offsets, stamps)
+
+    def _take(self, due: Mapping[TopicPartition, Due], outcome: Outcome) -> None:
         if outcome.done:
             # One partition that cannot be committed must not keep the others from being closed.
             self._agent.committed({key: replace(due[key], offset=at) for key, at in outcome.done.items()})
@@ -211,7 +245,58 @@ class PlaceWorker:
                 f"{why}; this consumer has closed it without committing, and takes it up again only if ZooKeeper "
                 "still assigns it and Consul still has it registered",
             )
-        self._raise_for("committing offsets", outcome.failed)
+
+    # -- dead letters -------------------------------------------------------------------------------------
+
+    def _wait_for_letters(self) -> bool:
+        return bool(self._agent.letters(self._place, timeout=1.0))
+
+    def dead_letter(self) -> None:
+        """Write the dead letters that are due, each with the offset after its record. Raises `KafkaError` if some
+        have to be tried again."""
+        due = self._agent.letters(self._place)
+        if not due:
+            return
+        if self._letters is None:
+            raise KafkaError(
+                "dead letters need 'fencing: true' and a topic: set them for the cluster, or skip the records"
+            )
+        self._letters.topic.ensure()
+        letters: dict[TopicPartition, ToWrite] = {}
+        failures: dict[TopicPartition, str] = {}
+        for tp, record in self._agent.failing.items():
+            if tp not in due or record.offset + 1 != due[tp].offset:
+                continue
+            try:
+                found = self._letters.records.read(tp, record.offset)
+            except KafkaError as error:
+                failures[tp] = str(error)
+                continue
+            if found is None:
+                self._agent.answer(tp, record.offset, Answer.SKIP, "Kafka, which has no such record any more")
+            else:
+                letters[tp] = self._letter(found, record)
+        ready = {tp: due[tp] for tp in letters}
+        outcome = self._commit(ready, letters)
+        self._take(ready, outcome)
+        if outcome.failed:
+            self._commit_failed = True
+            self._letters.topic.doubt()
+        self._raise_for("writing dead letters", failures | outcome.failed)
+
+    def _letter(self, found: Record, record: FailingRecord) -> ToWrite:
+        assert self._letters is not None  # noqa: S101  asked before
+        return letter(
+            found,
+            self._letters.topic.name,
+            {
+                "error": record.error,
+                "attempts": record.attempts,
+                "cluster": self._cluster,
+                "consumer": self._agent.owner,
+                "by": self._agent.answered_by((found.topic, found.partition)),
+            },
+        )
 
     def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
         """Notice that another program has set or deleted what is committed of these. Raises `KafkaError`."""

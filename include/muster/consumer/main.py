@@ -5,7 +5,7 @@ and Spark have ended, and not at all if its handler does not end.
 
 Exit codes: 0 when it ended in order (a signal, a request, replaced by a newer incarnation), 1 when it did not get
 to close everything, one of its threads died or its ports are taken, 2 for settings that cannot be used (it is not
-started again before they are corrected), 70 when its JVM was gone.
+started again before they are corrected), 3 when it stopped for a poison record (the same), 70 when its JVM was gone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from muster.consumer.lifecycle import (
 )
 from muster.consumer.local_api import make_local_api
 from muster.consumer.output import keep_small, quiet
+from muster.consumer.poison_answers import PoisonAnswers
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
@@ -59,6 +60,8 @@ QUERY_START = 60.0
 SPARK_STOP = 15.0
 """Seconds for the query and Spark to stop, after which the process is ended. If everything is closed, nothing depends
 on it any more; if not, a handler that is still at work may come to its end within them."""
+POISONED = 3
+"""Exit code after a poison record that the consumer is to stop for."""
 QUERY_END = 1.0
 """Seconds for the query's loop to end once Spark has stopped."""
 
@@ -97,7 +100,10 @@ class Job:
             fencing=settings.fencing,
             announces=any(asks_to_know(handler) for handler in handlers.all),
             handler_of=handlers.number_of,
+            max_attempts=settings.max_attempts,
+            on_poison=settings.on_poison,
         )
+        self._agent.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)
         self._loops: list[Loop] = []
         self._page = HttpServer(
@@ -126,9 +132,13 @@ class Job:
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )
-        self._committer = Committer(self._agent, settings.kafka, settings.cluster, settings.fencing)
+        self._committer = Committer(
+            self._agent, settings.kafka, settings.cluster, settings.fencing, settings.dead_letter_topic
+        )
+        self._answers = PoisonAnswers(self._agent, consul.answers)
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
+        self._poison = ""
 
     def run(self) -> int:
         """Run until the end is asked for; returns the exit code."""
@@ -151,6 +161,7 @@ class Job:
         self._loop("zookeeper", self._watch.run, 2 * calls + STUCK_AFTER)
         self._loop("consul", self._registrar.run, 12 * settings.consul.timeout + STUCK_AFTER)
         self._loop("commit", self._committer.run, STUCK_AFTER)
+        self._loop("answers", self._answers.run, 4 * settings.consul.timeout + STUCK_AFTER)
         if self._agent.announces:
             self._loop(
                 "handler", self._handler.run, math.inf
@@ -197,6 +208,12 @@ class Job:
         loop.start()
         return loop
 
+    def _stop_for(self, record: str) -> None:
+        """End because of a poison record, and have it seen that this end is wanted."""
+        log.error("on_poison is stop: %s", record)
+        self._poison = record
+        self._ending.ask(f"on_poison is stop: {record}", POISONED)
+
     def _trouble(self) -> list[str]:
         if self._ending.asked:
             return []  # loops end one after the other, which is no trouble
@@ -228,6 +245,7 @@ class Job:
             self._supervisor.stop()
         self._join_query(SPARK_STOP / 2)
         self._watch.stop()
+        self._answers.stop()
         self._committer.stop()
         try:
             spark.stop()
@@ -278,7 +296,7 @@ class Job:
 
     def _leave(self) -> None:
         try:
-            self._registrar.leave()
+            self._registrar.leave(self._poison)
         except ConsulError as error:
             log.warning("not deregistered: %s; its check will fail, and Consul forgets it later", error)
         self._handler.close()

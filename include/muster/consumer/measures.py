@@ -193,6 +193,11 @@ class Counters:
     """Seeks carried out."""
     recreated: int = 0
     """Partitions that began at the first record of a topic that was created again."""
+    poison: int = 0
+    """Records that failed so often alone that they are poison."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead_lettered: dict[str, int] = field(default_factory=dict)
+    """Records that were passed over, by topic."""
     batches_took: Timings = field(default_factory=Timings)
     commits_took: Timings = field(default_factory=Timings)
 

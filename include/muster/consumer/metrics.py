@@ -99,6 +99,15 @@ class ConsumerMetrics(Collector):
         text = "Offsets that Kafka had no more when they were to be read, or after they were read"
         lost = (((*tp, why), n) for tp, reasons in view.counters.lost.items() for why, n in reasons.items())
         yield self._own(CounterMetricFamily, "lost_records", text, lost, "topic", "partition", "reason")
+        text = "Records that were skipped, by a person's answer"
+        skipped: _Samples = (((topic,), n) for topic, n in view.counters.skipped.items())
+        yield self._own(CounterMetricFamily, "skipped_records", text, skipped, "topic")
+        text = "Records that were written to the dead-letter topic"
+        letters: _Samples = (((topic,), n) for topic, n in view.counters.dead_lettered.items())
+        yield self._own(CounterMetricFamily, "dead_letters", text, letters, "topic")
+        text = "1 for each partition that is parked for a record that the handler fails with"
+        parked: _Samples = ((tp, 1) for tp, record in view.failing.items() if record.parked)
+        yield self._own(GaugeMetricFamily, "parked", text, parked, "topic", "partition")
         text = "Partitions by state; those that it stands by for it does not read"
         states = ("running", "starting", "closing", "standby")
         counts = (((topic, s), len(getattr(status, s))) for topic, status in topics for s in states)
@@ -153,6 +162,7 @@ class ConsumerMetrics(Collector):
                 counters.refused_commits,
             ),
             ("handler_failures", "Times that the handler raised", counters.handler_failures),
+            ("poison_records", "Records that failed so often alone that they are poison", counters.poison),
             ("query_failures", "Times that the query failed and was started again", counters.query_failures),
             (
                 "foreign_commits",

@@ -39,7 +39,7 @@ from muster.consumer.agent import TAKING_OVER, Agent
 from muster.consumer.lifecycle import Beat, Ending
 from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own, Registration, StopRequest, UnreadableKeyError
-from muster.edges.consul_jobs import read_generation
+from muster.edges.consul_jobs import BY_POISON, read_generation
 from muster.edges.consul_members import GENERATION, LEAVING
 from muster.settings.consumer import ConsumerSettings
 
@@ -176,12 +176,12 @@ class Registrar:
             self._others = now, self._consul.catalog.others_stay(self._settings.consumer)
         return self._others[1]
 
-    def leave(self) -> None:
+    def leave(self, poison: str = "") -> None:
         """Deregister, unless the registration is another incarnation's. Nothing is registered any more afterwards.
 
         A request to stop stays: it tells whatever watches this consumer that its end was wanted. One that is meant
-        for any incarnation is from now on meant for this one, unless a newer one has to hear it. Raises
-        `ConsulError`.
+        for any incarnation is from now on meant for this one, unless a newer one has to hear it. With `poison`, the
+        record that this process ends for, it leaves such a request itself. Raises `ConsulError`.
         """
         with self._lock:
             self._stopped.set()
@@ -190,6 +190,8 @@ class Registrar:
                 request = self._stop_request(self._consul.catalog.own(consumer))
                 if request is not None:
                     self._consul.jobs.request_stop(consumer, incarnation, request.by, request.why, request.at)
+            if poison and not self._ending.replaced:
+                self._consul.jobs.request_stop(consumer, incarnation, BY_POISON, poison)
             self._consul.catalog.deregister(consumer, incarnation)
 
     def look(self) -> Own | None:

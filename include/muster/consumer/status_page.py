@@ -134,6 +134,17 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
             for (name, partition), refusal in sorted(view.refusals.items())
             if name == topic
         },
+        "failing": {
+            str(partition): {
+                "offset": record.offset,
+                "attempts": record.attempts,
+                "error": record.error,
+                "parked": record.parked,
+                "answer": record.answer or None,
+            }
+            for (name, partition), record in sorted(view.failing.items())
+            if name == topic
+        },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
 

@@ -346,7 +346,27 @@ class Coordinator:
         owned = {} if view.held else view.live_owners()
         also = {consumer: owned[consumer]} if consumer in owned else {}
         waiting = self._waiting(self._ask(view, also=also)).values()
-        return any(each.consumer == consumer for found in waiting for each in found)
+        return any(each.consumer == consumer and each.offset is None for found in waiting for each in found)
+
+    def fails_with(self, topic: str, partition: int, offset: int) -> bool:
+        """Return whether a live owner still fails with this record and nothing was decided about it; write nothing.
+
+        True where that is unknown, because the owner does not answer.
+        """
+        view = self._view()
+        if not view.trusted:
+            return True
+        snapshot = view.snapshots.get(topic)
+        owners = (
+            snapshot.assignment.owners if snapshot is not None and snapshot.assignment is not None else {}
+        )
+        if (owner := owners.get(partition)) is None:
+            return False
+        answer = self._ask(view, also={owner: {topic}}).replies.statuses.get(owner)
+        if answer is None:
+            return owner in view.membership.live
+        record = answer.on(topic).failing.get(partition)
+        return record is not None and record.offset == offset and not record.answer
 
     def subscription(self, overrides: Overrides) -> Subscription:
         """The topics that the cluster reads: by the settings, and by overrides."""

@@ -1,9 +1,11 @@
-"""The question to a person about consumers that hold things up: which to isolate, and what would happen then."""
+"""The questions to a person: about consumers that hold things up, which to isolate and what would happen then; about
+records that a handler fails with, what is to become of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.coordinator.coordinator import Coordinator
 from muster.core.assignors import AssignorError
@@ -13,34 +15,48 @@ from muster.core.partition_list import format_partitions
 from muster.core.preview import Preview, WhatIf, WhatIfError, preview
 from muster.core.wire import readable
 from muster.settings.assignor_choice import load_in_force
+from muster.settings.cluster_settings import ClusterSettings
 
 SHOWN = 30
 """Rows of a table that are shown; a person decides by the first few."""
 
 
+class Record(NamedTuple):
+    """A record in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 @dataclass(frozen=True)
 class Question:
-    """Whether to isolate `consumer`. `body` (Markdown) says what it holds up, and what would happen then."""
+    """Whether to isolate `consumer`, or what is to become of the `record` that it fails with. `body` (Markdown) says
+    what is held up, and what would happen."""
 
     consumer: str
     subject: str
     body: str
+    record: Record | None = None
 
 
 def questions(coordinator: Coordinator) -> list[Question]:
-    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`.
+    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, and one
+    a record that its handler fails with, once the partition is parked, or for longer than that.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's answer is not to be trusted
     there are none.
     """
     cluster = coordinator.cluster
     waiting = coordinator.stuck()
+    records = [each for each in waiting if each.offset is not None]
+    waiting = [each for each in waiting if each.offset is None]
     culprits = sorted({each.consumer for each in waiting})
     snapshots, _ = readable(coordinator.store.snapshots())
     membership = coordinator.catalog.members().membership
     if membership is None:
         return []
-    return [
+    return [_about_record(cluster, each, each.offset) for each in records if each.offset is not None] + [
         Question(
             consumer,
             f"Isolate {consumer} of cluster {cluster.name}?",
@@ -58,6 +74,26 @@ def questions(coordinator: Coordinator) -> list[Question]:
         for consumer in culprits
         if consumer in membership.live
     ]
+
+
+def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Question:
+    record = Record(waiting.topic, waiting.partitions[0], offset)
+    where = f"{record.topic} [{record.partition}], offset {record.offset}"
+    letter = (
+        f"**Dead-letter the record** writes it to topic `{cluster.dead_letter_topic}` and reads on; "
+        "`muster deadletters` can write it back."
+        if cluster.fencing
+        else "It cannot be dead-lettered, because the cluster has `fencing: false`."
+    )
+    body = (
+        f"Consumer **{waiting.consumer}** does not get past {where}: {_cell(waiting.why)}",
+        "**Retry the record** tries it again, after the handler was mended for example, and parks the partition "
+        "again if it still fails.",
+        "**Skip the record** commits the offset after it; nothing keeps it but its topic in Kafka.",
+        letter,
+        "The question closes by itself when the consumer does not fail with the record any more.",
+    )
+    return Question(waiting.consumer, f"What is to become of {where}?", "\n\n".join(body), record)
 
 
 def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSnapshot]) -> str:

@@ -1,7 +1,8 @@
 """Which consumers hold up a topic: which partitions, for how long, and what a person can do.
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
-owner that makes no progress though there is lag, unless consumption is paused.
+owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits for a
+person, and so does one whose next record fails for long.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ class Waiting:
     phase: Phase
     partitions: tuple[int, ...]
     why: str
+    offset: int | None = None
+    """Of the record of the one partition that holds it up; None if it is no record."""
 
     @property
     def lacking(self) -> str:
         """What it does not do, for messages."""
+        if self.offset is not None:
+            return f"get past offset {self.offset} of partition {self.partitions[0]}"
         if self.phase is Phase.ANSWER:
             return "say what it holds"
         many = "s" if len(self.partitions) > 1 else ""
@@ -64,6 +69,7 @@ def held_up(
     found = {
         topic: [
             *_waiting_for(snapshots[topic], membership, statuses, failures),
+            *_failing(snapshots[topic], membership, statuses, stuck_after),
             *_stalled(snapshots[topic], membership, statuses, stuck_after),
         ]
         for topic in sorted(snapshots)
@@ -122,6 +128,29 @@ def _waiting_for(
     ]
 
 
+def _failing(
+    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
+) -> list[Waiting]:
+    """Return the live owners of a Stable topic whose partition is parked, or whose next record fails for more than
+    `limit` seconds."""
+    state, assignment = snapshot.state, snapshot.assignment
+    if assignment is None or state is None or state.state is not State.STABLE:
+        return []
+    found = []
+    for consumer in sorted(membership.live.keys() & statuses.keys()):
+        status = statuses[consumer].on(snapshot.topic)
+        for partition, record in sorted(status.failing.items()):
+            if assignment.owners.get(partition) != consumer or record.answer:
+                continue
+            if not record.parked and status.stalled.get(partition, 0.0) <= limit:
+                continue
+            why = f"the record failed {record.attempts} times alone: {record.error[:LONGEST_ERROR]}"
+            if record.parked:
+                why = f"the partition is parked, {why}"
+            found.append(Waiting(snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset))
+    return found
+
+
 def _stalled(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
@@ -138,6 +167,7 @@ def _stalled(
             if seconds > limit
             and assignment.owners.get(partition) == consumer
             and partition not in assignment.paused
+            and partition not in status.on(snapshot.topic).failing
         }
         if slow:
             why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)
@@ -186,6 +216,8 @@ def _stuck_message(
         )
     elif any(each.phase is Phase.PROGRESS for each in waiting):
         lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
+        if any(each.offset is not None for each in waiting):
+            lasting = "is held up by records that its handler fails with"
     elif not overdue(snapshot, now, stuck_after):
         return None
     else:
@@ -193,13 +225,22 @@ def _stuck_message(
             f"is {state.state} for {now - state.since:.0f} s, longer than stuck_after ({stuck_after:.0f} s)"
         )
     who = "; ".join(f"consumer {each.consumer} does not {each.lacking} ({each.why})" for each in waiting)
-    culprits = sorted({each.consumer for each in waiting})
-    step = (
-        f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it ('muster isolate', or the "
-        "page) and its partitions go to the others"
-        if culprits
-        else "look at whether any consumer that subscribes to this topic is live"
-    )
-    return (
-        f"topic {snapshot.topic} {lasting}: {who or 'its partitions have no live owner'}. What to do: {step}."
-    )
+    said = who or "its partitions have no live owner"
+    return f"topic {snapshot.topic} {lasting}: {said}. What to do: {_step(waiting)}."
+
+
+def _step(waiting: list[Waiting]) -> str:
+    if not waiting:
+        return "look at whether any consumer that subscribes to this topic is live"
+    steps = []
+    if any(each.offset is not None for each in waiting):
+        steps.append(
+            "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "
+            "dead-letter-record, or the page)"
+        )
+    if culprits := sorted({each.consumer for each in waiting if each.offset is None}):
+        steps.append(
+            f"look at the log of {', '.join(culprits)}; if it cannot be helped, isolate it ('muster "
+            "isolate', or the page) and its partitions go to the others"
+        )
+    return "; ".join(steps)

@@ -184,6 +184,21 @@ class PartitionLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class FailingRecord:
+    """A record that a handler fails with alone: its offset, the last error, and how many times it was tried.
+
+    `parked`: its partition is not read until a person answers. `answer` is what was decided about it and is not done
+    yet: `skip`, `dead_letter`, or '' for nothing.
+    """
+
+    offset: int
+    error: str = ""
+    attempts: int = 0
+    parked: bool = False
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
@@ -192,6 +207,7 @@ class TopicStatus:
     which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
     partition that is held made no progress although it is not known to be without lag; a partition that progresses,
     or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
+    `failing` has the record that holds a partition up, where there is one.
     """
 
     running: frozenset[int] = frozenset()
@@ -202,6 +218,7 @@ class TopicStatus:
     loads: Mapping[int, PartitionLoad] = field(default_factory=dict)
     stalled: Mapping[int, float] = field(default_factory=dict)
     paused: frozenset[int] = frozenset()
+    failing: Mapping[int, FailingRecord] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

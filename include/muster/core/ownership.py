@@ -74,6 +74,9 @@ Invariants
    before the partition turned to *closing* is withdrawn as well.
 10. A plan continues where the one before ended, or states where and why it does not (a *jump*): there is no silent
    gap.
+11. A record is *passed over* only when Kafka has acknowledged the offset after it, and its dead letter with that, if
+   it gets one. Until then the partition stands before it. So neither the letter nor the decision is lost, and no
+   letter is written twice.
 """
 
 from __future__ import annotations
@@ -137,6 +140,14 @@ class Due:
     topic_id: str = ""
     claim_epoch: int = 0
     sought: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """One record to be passed over, once the offset after it is committed; with a dead letter of it, or without."""
+
+    offset: int
+    letter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +262,7 @@ class _Partition:
     noted: str = ""
     paused_after: int | None = None
     """How many offers had been made when its consumption was paused; None if it is not."""
+    pass_over: PassOver | None = None
 
     @property
     def outstanding(self) -> bool:
@@ -284,6 +296,16 @@ class _Partition:
     def due(self, offset: int) -> Due:
         """`offset`, to be committed."""
         return Due(offset, self.source.topic_id, self.claim_epoch, self.sought)
+
+    def acknowledged(self, offset: int, now: float) -> None:
+        """Take note that `offset` is committed."""
+        self.committed, self.committed_at = offset, now
+        over = self.pass_over
+        if over is None or offset != over.offset + 1:
+            return
+        self.processed, self.pass_over = offset, None
+        if self.planned == over.offset:
+            self.planned = offset
 
 
 class Ownership:
@@ -535,6 +557,8 @@ class Ownership:
                 partition.start = ranges[tp][0]
                 partition.sought = partition.noted = (noted or {}).get(tp, "")
             partition.planned = ranges[tp][1]
+            if partition.pass_over is not None and partition.pass_over.offset != partition.planned:
+                partition.pass_over = None  # the record is gone, and it goes on elsewhere
         self._seek(sought or {})
         self._settle()
 
@@ -582,7 +606,10 @@ class Ownership:
             )
         self._finished = True
         for tp, (_, end) in plan.ranges.items():
-            if tp in self.held:
+            if tp in self.held and self.held[tp].planned in {
+                None,
+                end,
+            }:  # else a record was passed over meanwhile
                 self.held[tp].processed = end
         self._settle()
 
@@ -592,9 +619,22 @@ class Ownership:
         if not self._running or plan is not self._plan:
             return
         self._finished = True
-        for tp, (begin, _) in plan.ranges.items():
-            if tp in self.held and self.held[tp].planned is not None:
+        for tp, (begin, end) in plan.ranges.items():
+            if tp in self.held and self.held[tp].planned == end:
                 self.held[tp].planned = begin
+
+    # -- from people, or the settings in their place -----------------------------------------------------
+
+    def pass_over(self, tp: TopicPartition, over: PassOver) -> bool:
+        """Pass over the next record of a partition; False if the partition is closing, or does not stand before
+        it."""
+        partition = self.held.get(tp)
+        if partition is None or partition.closing or partition.position is None:
+            return False
+        if partition.position > over.offset or partition.planned not in {None, over.offset}:
+            return False
+        partition.pass_over = over
+        return True
 
     # -- from Kafka ---------------------------------------------------------------------------------------
 
@@ -606,13 +646,27 @@ class Ownership:
         """
 
         def offset(tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
+            over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
+            if over is not None and not over.letter and stays:
+                return partition.due(over.offset + 1)
             if partition.outstanding and partition.processed is not None:
                 lost = topic.recreated and topic.is_at(partition.source.place)
                 return None if lost else partition.due(partition.processed)
-            if partition.refused or partition.closing or topic.recreated or partition.committed is None:
+            if over is not None or not stays or partition.committed is None:
                 return None
             renew = now - partition.committed_at >= renewal_interval(tp)
             return partition.due(partition.committed) if renew else None
+
+        return self._by_place(offset)
+
+    def letters(self) -> dict[Place, dict[TopicPartition, Due]]:
+        """Return the offsets that are to be committed together with dead letters of the records before them, by where
+        they belong. Nothing else of these partitions is due meanwhile."""
+
+        def offset(_tp: TopicPartition, topic: Topic, partition: _Partition) -> Due | None:
+            over, stays = partition.pass_over, not (partition.refused or partition.closing or topic.recreated)
+            ready = over is not None and over.letter and stays and not partition.outstanding
+            return partition.due(over.offset + 1) if over is not None and ready else None
 
         return self._by_place(offset)
 
@@ -620,7 +674,8 @@ class Ownership:
         """Take note that Kafka acknowledged these offsets."""
         for tp, due in offsets.items():
             if partition := self._claimed_as(tp, due.claim_epoch):
-                partition.committed, partition.committed_at, partition.noted = due.offset, now, due.sought
+                partition.acknowledged(due.offset, now)
+                partition.noted = due.sought
         self._settle()
 
     def commits_that_stand(self) -> dict[Place, dict[TopicPartition, int]]:

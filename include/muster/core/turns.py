@@ -10,12 +10,29 @@ pause that doubles each time. What does not fail goes on with the others.
 Where everything fails, no record is at fault: the sink is down, say. As long as no batch of a handler comes through,
 the pause before any of its suspects is tried doubles with each failure.
 
+Poison
+------
+
+Of a record that has failed alone, `Suspect` remembers what the handler had done by then. So it is known what came
+*since*: which batches came through, and which failed. A record is *poison* when it has failed alone `max_attempts`
+times and there is proof that the sink works, which is one of these:
+
+- *of its topic*: since it first failed alone, records of another partition of its topic came through, and no other
+  partition has a record that fails alone with the same kind of exception.
+- *of its own partition*: after the batch with the record had failed, records before it came through by themselves,
+  and the record fails alone as the batch did, with the same kind of exception; and since it first failed alone, its
+  handler came through with something, or had nothing else to try. One such proof is good for one record.
+
+So nothing is poison while nothing comes through, or while one failure hits records of several partitions, unless each
+of those partitions has proof of its own. In a topic with a single partition only records before it can prove that the
+record is poison. A record that no proof is found for is tried again as before, and a person hears of it.
+
 Pure; times are in seconds, of the caller's clock.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -29,18 +46,41 @@ BRIEFEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
+class Done:
+    """How many batches came through with records of one topic, and of one handler, and how many of the latter
+    failed."""
+
+    of_topic: int
+    of_handler: int
+    failed: int
+
+
+@dataclass(frozen=True)
 class Suspect:
     """Partitions that failed together, each with the end of the batch that failed first: once a partition has got
     there it is suspect no longer.
 
     `most` is how many records are tried at once, None without a limit. `failures` counts how many times a record has
-    failed alone; it is not tried again before `retry_at`.
+    failed alone, `offset` which one that is, and `error` how it failed the last time, in a text such as
+    `ValueError: ...`; it is not tried again before `retry_at`. `first` is what had been done when it first failed
+    alone. `proven`: records of the partition came through since it is suspect, which it is for an exception of the
+    kind `began`.
     """
 
     until: Mapping[TopicPartition, int]
     most: int | None = None
     failures: int = 0
     retry_at: float = 0.0
+    offset: int = -1
+    error: str = ""
+    first: Done | None = None
+    proven: bool = False
+    began: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of exception that the record failed with."""
+        return _kind(self.error)
 
 
 @dataclass
@@ -58,6 +98,10 @@ class Turns:
         self._handler_of = handler_of
         self._suspects: list[Suspect] = []
         self._streaks: defaultdict[int, _Streak] = defaultdict(_Streak)
+        self._came_through: Counter[str | int] = Counter()
+        """Batches that came through, by topic and by handler."""
+        self._raised: Counter[int] = Counter()
+        """Batches that failed, by handler."""
         self._number = 0
         self._failed = False
         """Whether the last turn failed: then those that are not suspect go first."""
@@ -89,9 +133,11 @@ class Turns:
         self._last[chosen] = self._number
         return candidates[chosen]
 
-    def failed(self, ranges: Mapping[TopicPartition, Range], now: float) -> None:
-        """Take note that the handler raised, given the records of `ranges`, none of which is empty."""
+    def failed(self, ranges: Mapping[TopicPartition, Range], now: float, error: str = "") -> None:
+        """Take note that the handler raised, given the records of `ranges`, none of which is empty; `error` is what,
+        such as `ValueError: ...`."""
         self._failed = True
+        self._raised[self._handler_of(min(ranges)[0])] += 1
         streak = self._streak(ranges)
         streak.retry_at = now + _pause(BRIEFEST_PAUSE, streak.failures)
         streak.failures += 1
@@ -101,16 +147,28 @@ class Turns:
         if len(ranges) > 1:
             first = sorted(ranges)[: len(ranges) // 2]
             for half in (first, sorted(ranges.keys() - set(first))):
-                self._suspects.append(Suspect({tp: until[tp] for tp in half}))
+                self._suspects.append(Suspect({tp: until[tp] for tp in half}, began=_kind(error)))
             return
         ((tp, (begin, end)),) = ranges.items()
-        before = known.get(tp)
+        before = known.get(tp, Suspect(until))
+        began = before.began or _kind(error)
         if end - begin > 1:
-            most = 1 if before is None or before.most is None else (end - begin) // 2
-            self._suspects.append(Suspect(until, most))
+            most = 1 if before.most is None else (end - begin) // 2
+            self._suspects.append(Suspect(until, most, proven=before.proven, began=began))
         else:
-            failures = before.failures if before is not None else 0
-            self._suspects.append(Suspect(until, 1, failures + 1, now + _pause(FIRST_PAUSE, failures)))
+            self._suspects.append(
+                Suspect(
+                    until,
+                    most=1,
+                    failures=before.failures + 1,
+                    retry_at=now + _pause(FIRST_PAUSE, before.failures),
+                    offset=begin,
+                    error=error,
+                    first=before.first or self._done(tp[0]),
+                    proven=before.proven,
+                    began=began,
+                )
+            )
 
     def fails_alone(self, ranges: Mapping[TopicPartition, Range]) -> bool:
         """Whether it is a single record, known to fail."""
@@ -119,6 +177,31 @@ class Turns:
             end - begin == 1 and tp in known and known[tp].failures > 0 for tp, (begin, end) in ranges.items()
         )
 
+    def is_poison(self, tp: TopicPartition, max_attempts: int) -> bool:
+        """Whether the next record of a partition is poison, by the rule of this module."""
+        suspect = self.suspects.get(tp)
+        if suspect is None or suspect.first is None or suspect.failures < max_attempts:
+            return False
+        first, now = suspect.first, self._done(tp[0])
+        alone = not any(
+            one.failures and one.kind == suspect.kind and tp not in one.until for one in self._suspects
+        )
+        came_through = now.of_handler > first.of_handler
+        nothing_else = now.failed - first.failed == suspect.failures - 1
+        of_topic = now.of_topic > first.of_topic and alone
+        of_partition = suspect.proven and suspect.kind == suspect.began and (came_through or nothing_else)
+        return of_topic or of_partition
+
+    def again(self, tp: TopicPartition) -> None:
+        """Try the next record of a partition as if it had not failed alone yet."""
+        self._replace(tp, lambda one: Suspect(one.until, 1, proven=one.proven, began=one.began))
+
+    def passed_over(self, tp: TopicPartition, end: int) -> None:
+        """Take note that a partition goes on at `end`, beyond its poison record, with the next one alone. What was
+        proven is used up."""
+        self.passed({tp: end})
+        self._replace(tp, lambda one: Suspect(one.until, 1))
+
     def passed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Take note that partitions were read up to `ends`, or go on there without having been read."""
         known = self.suspects
@@ -126,12 +209,19 @@ class Turns:
 
     def processed(self, ranges: Mapping[TopicPartition, Range]) -> None:
         """Take note that the handler returned from a batch of `ranges`, none of which is empty."""
-        self._streaks.pop(self._handler_of(min(ranges)[0]), None)
+        handler = self._handler_of(min(ranges)[0])
+        self._streaks.pop(handler, None)
+        self._came_through.update({handler, *(topic for topic, _ in ranges)})
         self.passed({tp: end for tp, (_, end) in ranges.items()})
         self._suspects = [
             one
             if one.until.keys().isdisjoint(ranges)
-            else Suspect(one.until, None if one.most is None else 2 * one.most)
+            else Suspect(
+                one.until,
+                None if one.most is None else 2 * one.most,
+                proven=len(one.until) == 1,
+                began=one.began,
+            )
             for one in self._suspects
         ]
 
@@ -142,12 +232,24 @@ class Turns:
     def _streak(self, partitions: Collection[TopicPartition]) -> _Streak:
         return self._streaks[self._handler_of(min(partitions)[0])]
 
+    def _done(self, topic: str) -> Done:
+        handler = self._handler_of(topic)
+        return Done(self._came_through[topic], self._came_through[handler], self._raised[handler])
+
+    def _replace(self, tp: TopicPartition, change: Callable[[Suspect], Suspect]) -> None:
+        self._suspects = [change(one) if tp in one.until else one for one in self._suspects]
+
     def _drop(self, gone: Collection[TopicPartition]) -> None:
         left = [
             replace(one, until={tp: end for tp, end in one.until.items() if tp not in gone})
             for one in self._suspects
         ]
         self._suspects = [one for one in left if one.until]
+
+
+def _kind(error: str) -> str:
+    """What an error begins with: `ValueError` of `ValueError: ...`."""
+    return error.partition(":")[0]
 
 
 def _pause(first: float, failures: int) -> float:

@@ -47,6 +47,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, St
 from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
+    FailingRecord,
     PartitionLoad,
     Seek,
     State,
@@ -243,6 +244,7 @@ class _TopicStatus(_Node):
     epoch: _Epoch | None = None
     offsets: Any = None
     paused: Any = None
+    failing: Any = None
 
 
 class _Status(_Versioned):
@@ -454,6 +456,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 loads=_loads(status.offsets),
                 stalled=_stalled(status.offsets),
                 paused=_numbers(status.paused),
+                failing=_failing(status.failing),
             )
             for topic, status in node.topics.items()
         },
@@ -523,8 +526,23 @@ def _numbers(value: object) -> frozenset[int]:
     )
 
 
+def _failing(failing: object) -> dict[int, FailingRecord]:
+    """The record that holds each partition up, as lenient as `_loads`."""
+    found = {}
+    for partition, entry in _offsets(failing):
+        if (offset := _count(entry.get("offset"))) is not None:
+            found[partition] = FailingRecord(
+                offset,
+                error=_text(entry.get("error")),
+                attempts=_count(entry.get("attempts")) or 0,
+                parked=entry.get("parked") is True,
+                answer=_text(entry.get("answer")),
+            )
+    return found
+
+
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:
-    """The entries of `offsets` that are about a partition."""
+    """The entries of a mapping that are about a partition."""
     for key, entry in offsets.items() if isinstance(offsets, dict) else ():
         if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entry, dict):
             yield int(key), entry

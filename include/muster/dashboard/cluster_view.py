@@ -176,6 +176,7 @@ def waiting_entry(state: ClusterState, waiting: Waiting) -> WaitingEntry:
         phase=waiting.phase.name.lower(),
         partitions=ranges(waiting.partitions),
         why=waiting.why,
+        offset=waiting.offset,
         since=of_topic.since or None if of_topic is not None else None,
     )
 

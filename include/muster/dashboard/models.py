@@ -155,7 +155,8 @@ class ExclusionEntry(_Answer):
 
 
 class WaitingEntry(_Answer):
-    """A consumer that holds up partitions of a topic, whose rebalance began at `since`."""
+    """A consumer that holds up partitions of a topic, whose rebalance began at `since`. `offset` is that of the
+    record that holds the one partition up, if it is a record."""
 
     topic: str
     consumer: str
@@ -163,6 +164,7 @@ class WaitingEntry(_Answer):
     partitions: Ranges
     why: str
     since: Moment | None = None
+    offset: int | None = None
 
 
 class AssignorInForce(_Answer):
@@ -515,7 +517,7 @@ class CommandEntry(_Answer):
     question: str
     happens: list[str]
     fields: list[CommandField]
-    subject: Literal["cluster", "consumer", "topic", "partitions", "assignor"]
+    subject: Literal["cluster", "consumer", "topic", "partitions", "record", "assignor"]
     undo: str
     override: str
     risky: bool

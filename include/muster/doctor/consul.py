@@ -27,7 +27,10 @@ _NO_VERSION = 1
 
 NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs")
 """Keys that Muster's own DAGs write."""
-OVERRIDES = ("isolated", "drained", "pinned", "excluded", "coordination", "topics", "consumption", "seeks")
+OVERRIDES = (
+    *("isolated", "drained", "pinned", "excluded", "answers"),
+    *("coordination", "topics", "consumption", "seeks"),
+)
 """Keys that only people write, through commands."""
 
 

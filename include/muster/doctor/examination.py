@@ -20,6 +20,7 @@ from muster.doctor.findings import Check, Part
 from muster.doctor.kafka import BROKERS, GROUP, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
+from muster.edges.consul_answers import ANSWERS
 from muster.edges.consul_jobs import GENERATIONS, STOP
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
@@ -75,7 +76,7 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     if own.zookeeper:
         yield job("consumers.zookeeper", jobs_zookeeper, check_zookeeper, cluster.name, False)
     if own.consul:
-        yield job("consumers.consul", jobs_consul, check_consul, cluster, (STOP, GENERATIONS), ())
+        yield job("consumers.consul", jobs_consul, check_consul, cluster, (STOP, GENERATIONS, ANSWERS), ())
     yield "airflow", partial(check_pools, Part("airflow"), cluster)
     yield "cluster", partial(_state_checks, cluster, source, consul is not None, asks_consumers)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
+from muster.edges.consul_answers import AnswerBox
 from muster.edges.consul_api import Answer, ConsulApi, ConsulError, Params, not_understood
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
 from muster.edges.consul_keys import PREFIX, Keys, of_consumer
@@ -81,6 +82,7 @@ class ConsulCluster:
         self.keys = Keys(ConsulApi(settings), cluster, prefix)
         self.overrides = OverrideStore(self.keys)
         self.jobs = JobMailbox(self.keys)
+        self.answers = AnswerBox(self.keys)
         self.catalog = ConsulCatalog(self.keys, self.overrides, service, pause)
 
     @classmethod

@@ -20,6 +20,8 @@ from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, 
 from muster.edges.consul_members import MOST_GENERATIONS
 
 STOP, GENERATIONS, SUBMITTED = "stop", "generations", "submitted"
+BY_POISON = "on_poison: stop"
+"""Who asked a consumer to stop that ends by itself, because of a poison record."""
 TAKES = 10
 """How many times a number is tried to be taken while others take one as well."""
 

@@ -1,7 +1,8 @@
 """The keys of one cluster in Consul's KV, below `muster/[CLUSTER]/`, and what their values have in common.
 
 Instead of `muster` the keys begin with the cluster's `consul_prefix`. People's decisions are in
-`muster.edges.consul_overrides`, what processes leave for each other in `muster.edges.consul_jobs`. Most values are
+`muster.edges.consul_overrides`, their answers to a consumer in `muster.edges.consul_answers`, what processes leave
+for each other in `muster.edges.consul_jobs`. Most values are
 JSON objects with `who`, `when` (ISO 8601 in UTC) and `why`. Consul's ACL says who may write which key.
 """
 

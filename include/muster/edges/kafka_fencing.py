@@ -5,6 +5,9 @@ earlier ones. So each partition of a group has an id of its own (`transactional_
 initialises it, and commits its offsets in transactions of that id. A former owner that comes to life again can no
 longer commit: its producer is *fenced*.
 
+A record that is passed over gets its dead letter in the transaction that commits the offset after it: both are there,
+or neither.
+
 `init_transactions` also ends what the former owner had under way. After it nothing of the former owner can land, so
 a consumer that reads the group's committed offset then begins where that stays.
 
@@ -24,6 +27,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -32,6 +36,7 @@ from confluent_kafka import TopicPartition as _TopicPartition
 
 from muster.core.model import TopicPartition
 from muster.core.positions import of_another_topic, parse_stamp
+from muster.edges.dead_letters import ToWrite, large_records, why_not_written, write
 from muster.edges.kafka import NO_METADATA, GroupOffsets
 from muster.edges.kafka_admin import client_config, open_client
 from muster.edges.kafka_group import item_to_commit
@@ -71,6 +76,8 @@ def transactional_id(cluster: str, group_id: str, topic: str, partition: int) ->
     """The id that fences `partition`. Neither cluster nor topic can hold a slash, so no two are the same."""
     return f"muster/{cluster}/{topic}/{partition}/{group_id}"
 
+
+NO_LETTERS: Mapping[TopicPartition, ToWrite] = MappingProxyType({})
 
 Begin = Callable[[TopicPartition], bool]
 """Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
@@ -145,8 +152,11 @@ class _Fence:
             for _ in range(2):
                 self.producer.list_topics(self.topic, timeout=timeout)
 
-    def commit(self, item: _TopicPartition, group: GroupOffsets, timeout: float) -> int:
-        """Commit; returns the offset that is acknowledged, which is an earlier one if its end was not seen before.
+    def commit(
+        self, item: _TopicPartition, group: GroupOffsets, timeout: float, letter: ToWrite | None = None
+    ) -> int:
+        """Commit, with a dead letter if there is one; returns the offset that is acknowledged, which is an earlier
+        one if its end was not seen before.
 
         Raises `_RefusedError`, or KafkaException or KafkaError if trying again may help.
         """
@@ -163,6 +173,8 @@ class _Fence:
                 ):
                     raise _RefusedError(f"another consumer has committed offset {present.offset} since")
                 self.replaces = False
+                if letter is not None and present is not None and present.offset == item.offset:
+                    return present.offset  # so the one that was stuck has written the letter, too
             if self.phase is _Phase.ABORT:
                 self.producer.abort_transaction(timeout)
                 self.phase = _Phase.BEGIN
@@ -170,6 +182,9 @@ class _Fence:
                 self.producer.begin_transaction()
                 self.phase = _Phase.SEND
             if self.phase is _Phase.SEND:
+                if letter is not None:
+                    self.phase = _Phase.ABORT  # unless all of it works: it must not be written twice
+                    write(self.producer, [letter], timeout)
                 self.producer.send_offsets_to_transaction([item], group.metadata(), timeout)
                 self.sent = item.offset
                 self.phase = _Phase.COMMIT
@@ -206,6 +221,7 @@ class FencedCommits:
             # To ask about a topic that was deleted would make it again, where the broker allows that.
             "allow.auto.create.topics": "false",
             "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
+            **large_records(settings),
         }
         self._config.pop("isolation.level", None)  # of consumers only
 
@@ -243,9 +259,15 @@ class FencedCommits:
         return Claims(frozenset(tp for tp, end in ends.items() if end is None), failures)
 
     def commit(
-        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
+        self,
+        offsets: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] = NO_METADATA,
+        letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS,
     ) -> Outcome:
-        """Commit the next offset to read of each partition, each on its own. They must be claimed."""
+        """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
+
+        A letter is written if the offset that is `done` is the one that was given with it.
+        """
         outcome = Outcome()
         fences: dict[TopicPartition, _Fence] = {}
         with self._lock:
@@ -267,6 +289,7 @@ class FencedCommits:
                         item_to_commit(tp, offsets[tp], metadata.get(tp, "")),
                         self._group,
                         self._timeout,
+                        letters.get(tp),
                     ),
                 )
                 for tp, fence in fences.items()
@@ -278,6 +301,8 @@ class FencedCommits:
             elif isinstance(end, _RefusedError):
                 outcome.refused[tp] = str(end)
                 self.release([tp])
+            elif tp in letters and isinstance(end, KafkaException):
+                outcome.failed[tp] = why_not_written(letters[tp].topic, end.args[0].code(), _why(end))
             else:
                 outcome.failed[tp] = _why(end)
         return outcome

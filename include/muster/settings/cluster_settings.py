@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from muster.core.overrides import TopicOverride
+from muster.core.parking import OnPoison
 from muster.core.seeking import StartingOffsets
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
@@ -221,6 +222,11 @@ class ConsumersSettings(_Settings):
     """Of the status page; 0 takes a free one."""
     trigger_interval: Duration = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
+    max_attempts: Annotated[int, Field(gt=0)] = 8
+    """How many times a record is tried that fails alone, until it may be poison; see `muster.core.turns`."""
+    on_poison: OnPoison = OnPoison.PARK
+    dead_letter_topic: Annotated[str, AfterValidator(check_topic)] | None = None
+    """Where dead letters go; None: see `ClusterSettings.dead_letter_topic`."""
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""
@@ -397,6 +403,25 @@ class ClusterSettings(_Settings):
                     f"{self.name}-1"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _dead_letters(self) -> ClusterSettings:
+        if self.consumers.on_poison is OnPoison.DEAD_LETTER and not self.fencing:
+            raise ValueError(
+                "'consumers.on_poison: dead_letter' needs 'fencing: true': a dead letter is written in the "
+                "transaction that fences its offset. Take 'fencing: false' out, or set 'on_poison: park'"
+            )
+        if self.topics.includes(self.dead_letter_topic):
+            raise ValueError(
+                f"'consumers.dead_letter_topic' is {self.dead_letter_topic!r}, which the cluster itself reads by "
+                "'topics'; name another topic, such as one that begins with '__', which no pattern covers"
+            )
+        return self
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """Where dead letters of this cluster go. No pattern covers the default, as it begins with `__`."""
+        return self.consumers.dead_letter_topic or f"__muster.dead-letters.{self.name}"
 
     def consumer_ids(self) -> tuple[str, ...]:
         """The ids of the consumers that Airflow runs for this cluster."""

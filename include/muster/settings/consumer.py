@@ -24,6 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
+from muster.core.parking import OnPoison
 from muster.core.wire import PROTOCOL, check_id, check_protocol
 from muster.settings.connections import (
     ConsulSettings,
@@ -96,6 +97,11 @@ class ConsumerSettings(BaseModel):
     """ZooKeeper is read again this often besides the watches, because watches can get lost."""
     fencing: bool = True
     """Whether Kafka refuses the commits of former owners of a partition."""
+    max_attempts: Annotated[int, Field(gt=0)] = 8
+    """How many times a single failing record is tried until it may be poison."""
+    on_poison: OnPoison = OnPoison.PARK
+    dead_letter_topic: str = ""
+    """Where dead letters go; empty: nowhere."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     hand_over: Annotated[float, Field(ge=0)] = 5.0
     """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""

@@ -27,7 +27,8 @@ class Batch:
 
     `ranges` are the offsets `(from, to)` by topic and partition, as they were planned, not what the rows show: a
     range may hold offsets without a record, and a handler may drop rows. So the ranges of one partition's batches
-    follow one another without a gap. Partitions without an offset in the batch are left out.
+    follow one another without a gap, but for records that Kafka lost, or that were skipped or dead-lettered.
+    Partitions without an offset in the batch are left out.
 
     `topic_ids` are Kafka's ids of the topics, as far as they are known: a topic that is deleted and created again
     under its name has another id, and its offsets are no range of the old one.

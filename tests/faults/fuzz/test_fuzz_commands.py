@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +30,7 @@ from muster.cli.main import main
 from muster.commands.command import CommandError
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
+from muster.core.model import Consumer, ConsumerStatus, FailingRecord
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
 from muster.settings.cluster_settings import ClusterSettings
@@ -49,6 +50,7 @@ clusters:
 GOOD: dict[str, Any] = {
     **{"consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
     **{"kind": "name", "assignor": "range", "options": {}, "to": "earliest", "preview": False},
+    **{"partition": "0", "offset": "7"},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 
@@ -95,6 +97,8 @@ def around() -> Cluster:
     """Two topics that are Stable, one pin, one exclusion, one isolation, one key that is rotten."""
     cluster = Cluster({"t": 2, "u": 2}, good=("t", "u"))
     cluster.settles()
+    for each in cluster.consumers.values():
+        each.failing["t", 0] = FailingRecord(7, "ValueError: no", 8, parked=True)
     cluster.discovery.overrides.pin("u", 0, "a", by="ann", why="r", at=1.0)
     cluster.discovery.overrides.exclude("b", "u", by="ann", why="r", at=1.0)
     cluster.discovery.overrides.isolate("b", by="ann", why="r", at=1.0)
@@ -105,7 +109,10 @@ def around() -> Cluster:
 @contextmanager
 def put_in_place(cluster: Cluster) -> Iterator[None]:
     def of(settings: ClusterSettings, _: object) -> Target:
-        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store))
+        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store), poll)
+
+    def poll(consumers: Iterable[Consumer], *_: object, **__: object) -> dict[str, ConsumerStatus]:
+        return {each.id: cluster.consumers[each.id].status() for each in consumers}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Target, "of", of)

@@ -21,6 +21,7 @@ from muster.edges.consul import (
     OverrideStore,
     WaitIndex,
 )
+from muster.edges.consul_answers import AnswerBox
 from muster.edges.consul_api import Answer, ConsulError
 from muster.edges.consul_keys import Keys
 from muster.settings.connections import ConsulSettings
@@ -326,4 +327,5 @@ class SimulatedConsul(ConsulCluster):
         self.api = api
         self.overrides = OverrideStore(self.keys)
         self.jobs = JobMailbox(self.keys)
+        self.answers = AnswerBox(self.keys)
         self.catalog = SimulatedCatalog(api, self.keys, self.overrides, moment)

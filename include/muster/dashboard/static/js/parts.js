@@ -141,6 +141,7 @@ export function pairText(pairs) {
 /** What a consumer is waited for. @param {WaitingEntry} one @returns {string} "is to close partition 3" */
 export function lacking(one) {
   if (one.phase === "answer") return "is to say what it holds";
+  if (one.offset !== null) return `is to get past offset ${one.offset} of ${partitions(one.partitions)}`;
   return `is to ${one.phase === "progress" ? "make progress on" : one.phase} ${partitions(one.partitions)}`;
 }
 

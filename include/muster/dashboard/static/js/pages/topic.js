@@ -71,6 +71,9 @@ function drawn(answer, cluster, known) {
       answer.waiting.length ? h("ul", { class: "problems" }, answer.waiting.map((one) => h(
         "li", { class: "waiting" }, mark("↻"),
         h("span", {}, consumerLink(cluster, one.consumer), ` ${lacking(one)}: ${one.why}`),
+        one.offset === null ? null : commandsOn("record").map((each) => commandButton(each.name, known, {
+          topic: one.topic, partition: pairText(one.partitions), offset: String(one.offset),
+        })),
       ))) : null,
       decisions(answer, cluster, known),
     ),

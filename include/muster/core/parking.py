@@ -1,0 +1,81 @@
+"""Partitions that are held and not read for now, each with the reason: the record that its handler fails with.
+
+A partition is parked in the process that owns it. Another owner, or the same one after a restart, tries the record
+again and parks it again. What a person, or the setting `on_poison`, decided about the record is its `answer`.
+
+Pure; times are in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from muster.core.model import TopicPartition
+
+
+class OnPoison(StrEnum):
+    """What becomes of a poison record."""
+
+    PARK = "park"
+    DEAD_LETTER = "dead_letter"
+    STOP = "stop"
+
+
+class Answer(StrEnum):
+    """What is to become of the record of a parked partition."""
+
+    RETRY = "retry"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Why a partition is parked: the record at `offset` failed `attempts` times alone, with `error` the last time.
+
+    `answer` is what was decided about it and is not done yet, `by` is who decided.
+    """
+
+    offset: int
+    error: str
+    attempts: int
+    at: float
+    answer: Answer | None = None
+    by: str = ""
+
+
+class Parking:
+    """The parked partitions of one process."""
+
+    def __init__(self) -> None:
+        self._parked: dict[TopicPartition, Parked] = {}
+
+    @property
+    def all(self) -> dict[TopicPartition, Parked]:
+        """All of them."""
+        return dict(self._parked)
+
+    def park(self, tp: TopicPartition, why: Parked) -> None:
+        """Read `tp` no more."""
+        self._parked[tp] = why
+
+    def answered(self, tp: TopicPartition, answer: Answer, by: str) -> None:
+        """Note what was decided about the record of `tp`."""
+        self._parked[tp] = replace(self._parked[tp], answer=answer, by=by)
+
+    def free(self, tp: TopicPartition) -> Parked | None:
+        """Read `tp` again; returns why it was parked, None if it was not."""
+        return self._parked.pop(tp, None)
+
+    def keep(self, test: Callable[[TopicPartition, Parked], bool]) -> list[TopicPartition]:
+        """Forget those that fail `test`; returns them."""
+        gone = [tp for tp, why in self._parked.items() if not test(tp, why)]
+        for tp in gone:
+            del self._parked[tp]
+        return gone
+
+    def readable(self, ready: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of `ready` that are not parked."""
+        return set(ready) - self._parked.keys()

@@ -1,0 +1,387 @@
+"""Dead letters: records that a handler cannot take, kept in a topic of their own, and written back from there.
+
+A letter has the key, the value and the headers of its record, and says in more headers which record it was and why it
+is here (`HEADERS`). It is written in the transaction that commits the offset after the record
+(`muster.edges.kafka_fencing`), so there is one letter a record.
+
+When a letter is written back, a *mark* goes to the dead-letter topic in the same transaction: an empty record whose
+header `muster.replay.of` names the letter. So a letter is written back once, unless a person asks for more.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer
+from confluent_kafka import KafkaError as KafkaError_
+from confluent_kafka import TopicPartition as _TopicPartition
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # exported, though not by name
+
+from muster.core.model import TopicPartition
+from muster.edges.kafka import TopicLister
+from muster.edges.kafka_admin import GRACE, Admin, Failure, KafkaError, client_config, next_step, open_client
+from muster.settings.connections import KafkaSettings
+
+OURS = "muster."
+"""What the headers begin with that are not the record's own."""
+HEADERS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "error",
+    "attempts",
+    "cluster",
+    "consumer",
+    "by",
+)
+"""The headers of a letter, after `muster.`, as UTF-8 text. `timestamp` is the record's, in milliseconds since the
+epoch."""
+REPLAY, REPLAY_OF = "muster.replay", "muster.replay.of"
+"""Marks a record that was written back, with the letter that it comes from; and what says so in the dead-letter
+topic. Both hold `[TOPIC]/[PARTITION]/[OFFSET]` of the letter."""
+
+LONGEST_ERROR = 1_000
+"""Characters of an error in a header."""
+LARGEST = 1_000_000_000
+"""Bytes of the largest record that librdkafka writes; Kafka's brokers take less."""
+LONGEST_RECEIVED = 2_147_483_647
+TRANSACTION_TIMEOUT = 60.0
+"""Seconds that one transaction of a replay may take."""
+TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(LARGEST)}
+"""How a dead-letter topic is made: a letter stays until a person removes it, and any record fits."""
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in Kafka. `timestamp` is in milliseconds since the epoch, None without one."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @classmethod
+    def of(cls, message: Message) -> Record:
+        """Take a message of confluent-kafka."""
+        kind, moment = message.timestamp()
+        return cls(
+            str(message.topic()),
+            int(message.partition() or 0),
+            int(message.offset() or 0),
+            moment if kind else None,
+            message.key(),
+            message.value(),
+            tuple(cast("Headers", message.headers() or ())),
+        )
+
+    def said(self, name: str) -> str:
+        """The text of the header `muster.[name]`, '' without one."""
+        value = dict(self.headers).get(OURS + name)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+    @property
+    def own_headers(self) -> Headers:
+        """The headers without those of a letter."""
+        return tuple((name, value) for name, value in self.headers if not name.startswith(OURS))
+
+    @property
+    def place(self) -> str:
+        """`[TOPIC]/[PARTITION]/[OFFSET]`."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToWrite:
+    """A record to be written to `topic`."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None = None
+
+
+def letter(record: Record, topic: str, said: Mapping[str, object]) -> ToWrite:
+    """Make the letter of a record for `topic`. `said` has those of `HEADERS` that the record itself does not tell."""
+    about = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": "" if record.timestamp is None else record.timestamp,
+        **said,
+    }
+    ours = [(OURS + name, str(about.get(name, ""))[:LONGEST_ERROR].encode()) for name in HEADERS]
+    return ToWrite(topic, record.key, record.value, (*record.own_headers, *ours))
+
+
+class RecordReader:
+    """Reads single records of the topics at `settings`, with the rights of `group_id`, of which it commits nothing.
+
+    Raises `KafkaError` within `operation_timeout` seconds.
+    """
+
+    def __init__(self, settings: KafkaSettings, group_id: str) -> None:
+        self._settings = settings
+        self._group_id = group_id
+
+    def read(self, tp: TopicPartition, offset: int) -> Record | None:
+        """Return the record at `offset`; None if there is none (any more): deleted, or compacted away."""
+        deadline = time.monotonic() + self._settings.operation_timeout
+        # The reader in Spark may be set to give records that are not committed.
+        with _consumer(self._settings, self._group_id, {"isolation.level": "read_uncommitted"}) as consumer:
+            consumer.assign([_TopicPartition(*tp, offset)])
+            while (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(min(1.0, left))
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    return Record.of(message) if message.offset() == offset else None
+                if error.code() in {KafkaError_._AUTO_OFFSET_RESET, KafkaError_.OFFSET_OUT_OF_RANGE}:
+                    return None
+                if error.code() != KafkaError_._PARTITION_EOF:
+                    break
+            else:
+                error = None
+        words = Failure(None, "no answer in time") if error is None else Failure.of(error)
+        raise KafkaError(
+            f"Kafka at {self._settings.bootstrap_servers}: reading topic {tp[0]!r}, partition {tp[1]}, offset "
+            f"{offset}: {words.text}; {next_step(self._settings.config, words.text)}"
+        )
+
+
+class DeadLetterTopic:
+    """The topic `name` at `settings`. Raises `KafkaError` naming the topic and the next step."""
+
+    def __init__(self, settings: KafkaSettings, name: str) -> None:
+        self.name = name
+        self._settings = settings
+        self._there = False
+
+    def ensure(self) -> None:
+        """Make the topic, unless it is there."""
+        if self._there:
+            return
+        admin = Admin(self._settings)
+        try:
+            if self.name in TopicLister(self._settings, admin).identities({self.name}).absent:
+                self._make(admin)
+        finally:
+            admin.close()
+        self._there = True
+
+    def doubt(self) -> None:
+        """Look again whether it is there."""
+        self._there = False
+
+    def _make(self, admin: Admin) -> None:
+        asked = admin.client.create_topics(
+            [NewTopic(self.name, num_partitions=1, replication_factor=-1, config=TOPIC_CONFIG)],
+            request_timeout=admin.timeout,
+        )
+        try:
+            asked[self.name].result(admin.timeout + GRACE)
+        except (KafkaException, concurrent.futures.TimeoutError) as error:
+            failure = Failure.of(error)
+            if failure.code != KafkaError_.TOPIC_ALREADY_EXISTS:
+                config = " ".join(f"--config {key}={value}" for key, value in TOPIC_CONFIG.items())
+                raise KafkaError(
+                    f"Kafka at {self._settings.bootstrap_servers}: the dead-letter topic {self.name!r} does not "
+                    f"exist and cannot be made: {failure.text}; make it with 'kafka-topics.sh --create --topic "
+                    f"{self.name} --partitions 1 {config}', or allow this user to create it"
+                ) from error
+
+
+def why_not_written(topic: str, code: int | None, why: str) -> str:
+    """What keeps a letter from `topic`, and what to do."""
+    step = "check that the topic exists and takes records of this size"
+    if code in {KafkaError_.MSG_SIZE_TOO_LARGE, KafkaError_.RECORD_LIST_TOO_LARGE}:
+        step = f"raise max.message.bytes of topic {topic!r}"
+    elif code == KafkaError_.TOPIC_AUTHORIZATION_FAILED:
+        step = f"allow this user to write to topic {topic!r}"
+    return f"the dead letter could not be written to topic {topic!r}: {why}; {step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A letter as it lies in the dead-letter topic, and whether it was `replayed` already."""
+
+    record: Record
+    replayed: bool = False
+
+    @property
+    def at(self) -> float:
+        """When it was written, in seconds since the epoch; 0 if that is unknown."""
+        return (self.record.timestamp or 0) / 1000
+
+
+def read_letters(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Letter]:
+    """Read all letters of the dead-letter topic, oldest first in each partition, up to where it ends now; none if
+    there is no such topic.
+
+    Marks of replays are read first, so the topic is read twice. Raises `KafkaError`.
+    """
+    replayed = {record.said("replay.of") for record in _records(settings, topic, group_id)} - {""}
+    for record in _records(settings, topic, group_id):
+        if not record.said("replay.of"):
+            yield Letter(record, record.place in replayed)
+
+
+class Replay:
+    """Writes letters back. A replay of the cluster that begins later fences this one off. Raises `KafkaError`.
+
+    To be made before the letters are read: what another one had under way is over then.
+    """
+
+    def __init__(self, settings: KafkaSettings, cluster: str) -> None:
+        self._settings = settings
+        config: dict[str, Any] = client_config(settings) | {
+            "transactional.id": f"muster/{cluster}/deadletters",
+            "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT * 1000)),
+            **large_records(settings),
+        }
+        config.pop("isolation.level", None)  # of consumers only
+        self._producer = open_client(Producer, config)
+        self._ask("preparing a replay", self._producer.init_transactions, settings.operation_timeout)
+
+    def write(self, letters: Iterable[Letter], to: str | None = None) -> None:
+        """Write letters back in one transaction, with their marks: all of them, or none.
+
+        They go to topic `to`, by their keys, or each to the topic and partition that it came from.
+        """
+        writes = [each for letter in letters for each in _back(letter.record, to)]
+        try:
+            self._producer.begin_transaction()
+            write(self._producer, writes, TRANSACTION_TIMEOUT)
+            self._producer.commit_transaction(TRANSACTION_TIMEOUT)
+        except KafkaException as error:
+            reason = error.args[0]
+            if not reason.fatal():
+                self._ask("giving up a replay", self._producer.abort_transaction, TRANSACTION_TIMEOUT)
+            raise self._error("writing letters back", error) from error
+
+    def _ask(self, what: str, call: Any, timeout: float) -> None:
+        try:
+            call(timeout)
+        except KafkaException as error:
+            raise self._error(what, error) from error
+
+    def _error(self, what: str, error: KafkaException) -> KafkaError:
+        text = Failure.of(error).text
+        return KafkaError(
+            f"Kafka at {self._settings.bootstrap_servers}: {what}: {text}; nothing of this transaction was written; "
+            f"{next_step(self._settings.config, text)}"
+        )
+
+
+def write(producer: Producer, records: Iterable[ToWrite], timeout: float) -> None:
+    """Write in the producer's transaction; return when the brokers have all. Raises KafkaException."""
+    failed: list[KafkaError_] = []
+
+    def delivered(error: KafkaError_ | None, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    for each in records:
+        where = {} if each.partition is None else {"partition": each.partition}
+        producer.produce(
+            each.topic,
+            value=each.value,
+            key=each.key,
+            headers=list(each.headers),
+            on_delivery=delivered,
+            **where,  # type: ignore[arg-type]
+        )
+    left = producer.flush(timeout)
+    if failed:
+        raise KafkaException(failed[0])
+    if left:
+        raise KafkaException(KafkaError_(KafkaError_._TIMED_OUT, "no answer in time"))
+
+
+def large_records(settings: KafkaSettings) -> dict[str, str]:
+    """What lets a producer write whatever record Kafka took before."""
+    return {
+        "compression.type": settings.config.get("compression.type", "zstd"),
+        "message.max.bytes": str(LARGEST),
+    }
+
+
+def _back(record: Record, to: str | None) -> tuple[ToWrite, ToWrite]:
+    """A record as it was, and the mark of its letter."""
+    headers = (*record.own_headers, (REPLAY, record.place.encode()))
+    topic, partition = (to, None) if to is not None else (record.said("topic"), int(record.said("partition")))
+    mark = ToWrite(record.topic, None, None, ((REPLAY_OF, record.place.encode()),))
+    return ToWrite(topic, record.key, record.value, headers, partition), mark
+
+
+@contextmanager
+def _consumer(
+    settings: KafkaSettings, group_id: str, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Consumer]:
+    consumer = open_client(
+        Consumer,
+        client_config(settings)
+        | {
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "queued.min.messages": "1",
+            "receive.message.max.bytes": str(LONGEST_RECEIVED),
+            "allow.auto.create.topics": "false",
+            **more,
+        },
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _records(settings: KafkaSettings, topic: str, group_id: str) -> Iterator[Record]:
+    """All records of a topic up to where each partition ends when it is reached."""
+    admin = Admin(settings)
+    try:
+        partitions = TopicLister(settings, admin).list_topics().partitions.get(topic, frozenset())
+    finally:
+        admin.close()
+    if not partitions:
+        return
+    with _consumer(settings, group_id) as consumer:
+        left = set(partitions)
+        consumer.assign([_TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
+        heard = time.monotonic()
+        while left:
+            message = consumer.poll(1.0)
+            if message is None:
+                if time.monotonic() - heard > settings.operation_timeout:
+                    raise KafkaError(
+                        f"Kafka at {settings.bootstrap_servers}: reading topic {topic!r}: no answer in time; "
+                        f"{next_step(settings.config, '')}"
+                    )
+                continue
+            heard = time.monotonic()
+            error = message.error()
+            if error is None:
+                yield Record.of(message)
+            elif error.code() == KafkaError_._PARTITION_EOF:
+                left.discard(int(message.partition() or 0))
+            else:
+                text = Failure.of(error).text
+                raise KafkaError(
+                    f"Kafka at {settings.bootstrap_servers}: reading topic {topic!r}: {text}; "
+                    f"{next_step(settings.config, text)}"
+                )

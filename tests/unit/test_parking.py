@@ -1,0 +1,397 @@
+"""A record that a handler fails with for good: its partition is parked, and what a person answers is carried out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from muster.consumer.agent import HANDLER, Agent
+from muster.consumer.poison_answers import PoisonAnswers
+from muster.consumer.source.planner import Planner
+from muster.consumer.status_page import make_status_page
+from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
+from muster.core.ownership import Due, Place
+from muster.core.parking import Answer, OnPoison
+from muster.core.positions import Committed
+from muster.core.wire import parse_status
+from muster.edges.consul_answers import GivenAnswer
+from muster.settings.connections import KafkaSettings
+from tests.support.consumer_settings import consumer_settings
+
+PLACE = Place("k:9092", "g")
+POISON = ("t", 1)
+
+
+class Kafka:
+    """`GroupOffsets`: three partitions of a topic, with 100 records each."""
+
+    def __init__(self) -> None:
+        self.ends = {("t", p): 100 for p in range(3)}
+        self.committed: dict[TopicPartition, int] = {}
+
+    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        return {key: Committed(self.committed[key]) if key in self.committed else None for key in keys}
+
+    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(keys, 0)
+
+    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {key: self.ends[key] for key in keys}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "A")
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Consumer:
+    """An agent with its planner; the handler raises for offset 70 of partition 1 as long as it is `poisoned`."""
+
+    def __init__(self, kafka: Kafka, on_poison: OnPoison = OnPoison.PARK) -> None:
+        self.kafka = kafka
+        self.now = 0.0
+        self.poisoned: set[int] = {70}
+        self.read: list[tuple[int, int, int]] = []
+        self.agent = Agent("me", fencing=True, max_attempts=3, on_poison=on_poison, clock=lambda: self.now)
+        self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
+        self.assign({0, 1, 2}, 1)
+        self.start()
+
+    def assign(self, partitions: set[int], epoch: int) -> None:
+        owners = {p: "me" if p in partitions else "other" for p in range(3)}
+        self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, epoch, topic_id="A"), epoch)
+
+    def start(self) -> None:
+        def open_offsets(*_: object) -> Any:
+            return self.kafka
+
+        settings = KafkaSettings(config={"bootstrap.servers": "k:9092"})
+        token = self.agent.query_started()
+        self.planner = Planner(
+            self.agent, token, settings, 1000, open_offsets=open_offsets, clock=lambda: self.now
+        )
+        self.stands: dict[str, Any] = {}
+
+    def plan(self) -> bool:
+        self.now += 0.2
+        before = self.stands
+        self.stands = self.planner.next(self.stands, 2).offset
+        return self.stands != before
+
+    def finish(self) -> None:
+        plan = self.agent.batch_started()
+        ranges = plan.filled
+        bad = any(begin <= at < end for begin, end in [ranges.get(POISON, (0, 0))] for at in self.poisoned)
+        if bad:
+            self.agent.batch_done(plan, "ValueError: poison")
+        else:
+            self.read += [(p, begin, end) for (_, p), (begin, end) in sorted(ranges.items())]
+            self.agent.batch_done(plan, None)
+
+    def go(self, seconds: float, commits: bool = True) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            if self.plan():
+                self.finish()
+            if commits:
+                self.commit()
+            for tp in self.kafka.ends:
+                if tp != POISON:
+                    self.kafka.ends[tp] += 1
+
+    def commit(self) -> None:
+        due = self.agent.due(PLACE)
+        self.acknowledge(due)
+
+    def acknowledge(self, due: dict[TopicPartition, Due]) -> None:
+        self.kafka.committed.update({tp: one.offset for tp, one in due.items()})
+        if due:
+            self.agent.committed(due)
+
+    @property
+    def failing(self) -> FailingRecord | None:
+        return parse_status(self.page.get("/status").content, "u").on("t").failing.get(1)
+
+    def metric(self, name: str) -> float:
+        families = text_string_to_metric_families(self.page.get("/metrics").text)
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+    def offsets_of(self, partition: int) -> set[int]:
+        return {offset for begin, end in self.read_of(partition) for offset in range(begin, end)}
+
+    def read_of(self, partition: int) -> list[tuple[int, int]]:
+        return [(begin, end) for p, begin, end in self.read if p == partition]
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    return Kafka()
+
+
+@pytest.fixture
+def parked(kafka: Kafka) -> Consumer:
+    made = Consumer(kafka)
+    made.go(20)
+    assert made.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
+    return made
+
+
+def test_parked_partition_is_read_no_more_while_the_others_go_on(parked: Consumer) -> None:
+    tried = parked.agent.view().counters.handler_failures
+    before = {p: max(end for _, end in parked.read_of(p)) for p in range(3)}
+    parked.go(300)
+    assert parked.agent.view().counters.handler_failures == tried
+    assert max(end for _, end in parked.read_of(1)) == before[1] == 70
+    assert all(max(end for _, end in parked.read_of(p)) > before[p] + 1000 for p in (0, 2))
+    assert parked.kafka.committed[POISON] == 70
+    (error,) = parked.page.get("/status").json()["errors"]
+    assert error.startswith(
+        "parked t [1]: topic 't', partition 1: the record at offset 70 failed 3 times alone"
+    )
+    assert parked.metric("muster_consumer_parked") == 1
+    assert parked.metric("muster_consumer_poison_records_total") == 1
+    assert parked.page.get("/health").status_code == 200
+
+
+def test_skipped_record_is_committed_past_and_never_given_to_the_handler(parked: Consumer) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    due = parked.agent.due(PLACE)
+    assert due[POISON].offset == 71
+    parked.go(10, commits=False)
+    assert parked.failing == FailingRecord(70, "ValueError: poison", 3, parked=True, answer="skip")
+    assert max(end for _, end in parked.read_of(1)) == 70, "not before Kafka has acknowledged it"
+    parked.go(5)
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+    assert parked.kafka.committed[POISON] == 100
+    assert parked.failing is None
+    assert parked.page.get("/status").json()["errors"] == []
+    assert parked.metric("muster_consumer_skipped_records_total") == 1
+
+
+def test_retried_record_is_tried_as_often_again_and_read_if_it_is_mended(parked: Consumer) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.RETRY, "ann (try)")
+    parked.go(0.4)
+    assert parked.failing == FailingRecord(70, "ValueError: poison", 1)
+    parked.go(20)
+    assert parked.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
+    parked.poisoned.clear()
+    assert parked.agent.answer(POISON, 70, Answer.RETRY, "ann (mended)")
+    parked.go(5)
+    assert parked.read_of(1)[-1][1] == 100
+    assert parked.failing is None
+
+
+def test_dead_letter_is_due_alone_and_its_partition_goes_on_when_it_is_written(parked: Consumer) -> None:
+    assert parked.agent.letters(PLACE) == {}
+    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    assert not parked.agent.answer(POISON, 70, Answer.RETRY, "bob (no)"), "its letter may be on the way"
+    assert parked.agent.answered_by(POISON) == "ann (keep it)"
+    assert POISON not in parked.agent.due(PLACE)
+    letters = parked.agent.letters(PLACE)
+    assert letters[POISON].offset == 71
+    parked.acknowledge(letters)
+    assert parked.agent.letters(PLACE) == {}
+    parked.go(5)
+    assert parked.kafka.committed[POISON] == 100
+    assert parked.metric("muster_consumer_dead_letters_total") == 1
+
+
+def test_letter_waits_until_what_was_processed_before_it_is_committed(kafka: Kafka) -> None:
+    consumer = Consumer(kafka, OnPoison.DEAD_LETTER)
+    consumer.go(20, commits=False)
+    assert consumer.failing is not None
+    assert consumer.failing.answer == "dead_letter"
+    assert consumer.agent.letters(PLACE) == {}
+    assert consumer.agent.due(PLACE)[POISON].offset == 70
+    consumer.commit()
+    assert consumer.agent.letters(PLACE)[POISON].offset == 71
+
+
+def test_acknowledgement_in_the_middle_of_a_batch_does_not_take_the_partition_back(parked: Consumer) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    letters = parked.agent.letters(PLACE)
+    parked.kafka.ends["t", 0] += 5
+    assert parked.plan()
+    batch = parked.agent.batch_started()
+    assert batch.ranges[POISON] == (70, 70)
+    parked.acknowledge(letters)
+    parked.agent.batch_done(batch, None)
+    assert POISON not in parked.agent.due(PLACE), "offset 70 is not to be committed after 71"
+    parked.go(5)
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+
+
+def test_batch_of_others_that_fails_meanwhile_does_not_take_the_partition_back(parked: Consumer) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    parked.kafka.ends["t", 0] += 5
+    assert parked.plan()
+    batch = parked.agent.batch_started()
+    parked.commit()
+    parked.agent.batch_done(batch, "ValueError: another")
+    parked.go(20)
+    assert parked.kafka.committed[POISON] == 100
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+
+
+def test_partition_stays_parked_when_the_query_is_started_again(parked: Consumer) -> None:
+    parked.agent.query_ended(failed=True, error="gone")
+    parked.start()
+    parked.go(20)
+    assert parked.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
+    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    parked.go(5)
+    assert parked.kafka.committed[POISON] == 100
+
+
+def test_record_is_skipped_while_no_query_runs(parked: Consumer) -> None:
+    parked.agent.query_ended(failed=True, error="gone")
+    assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
+    parked.commit()
+    assert parked.kafka.committed[POISON] == 71
+    parked.start()
+    parked.go(5)
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+
+
+def test_next_owner_tries_the_record_again_and_parks_it_again(parked: Consumer) -> None:
+    parked.assign({0, 2}, 2)
+    parked.go(1)
+    assert parked.failing is None
+    assert 1 not in parked.agent.view().topics["t"].held
+    assert parked.page.get("/status").json()["errors"] == []
+    other = Consumer(parked.kafka)
+    other.go(20)
+    assert other.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
+
+
+def test_partition_is_read_again_when_retention_has_deleted_the_record(parked: Consumer) -> None:
+    parked.kafka.ends[POISON] = 300
+    parked.kafka.beginning_offsets = lambda keys: {  # type: ignore[method-assign]
+        key: 200 if key == POISON else 0 for key in keys
+    }
+    parked.go(5)
+    assert parked.read_of(1)[-1] == (200, 300)
+    assert parked.failing is None
+
+
+@pytest.mark.parametrize("answer", [Answer.SKIP, Answer.DEAD_LETTER])
+def test_answer_about_a_record_that_retention_has_deleted_is_void(parked: Consumer, answer: Answer) -> None:
+    assert parked.agent.answer(POISON, 70, answer, "ann (known)")
+    late = {**parked.agent.due(PLACE), **parked.agent.letters(PLACE)}
+    parked.kafka.ends[POISON] = 300
+    parked.kafka.beginning_offsets = lambda keys: {  # type: ignore[method-assign]
+        key: 200 if key == POISON else 0 for key in keys
+    }
+    parked.go(5, commits=False)
+    assert parked.read_of(1)[-1] == (200, 300)
+    parked.acknowledge({POISON: late[POISON]})
+    parked.go(5)
+    assert parked.kafka.committed[POISON] == 300
+    assert parked.agent.letters(PLACE) == {}
+    assert parked.read_of(1)[-1] == (200, 300)
+
+
+def test_consumer_that_is_to_stop_names_the_record(kafka: Kafka) -> None:
+    consumer = Consumer(kafka, OnPoison.STOP)
+    stopped: list[str] = []
+    consumer.agent.on_stop = stopped.append
+    consumer.go(20)
+    (why,) = stopped
+    assert why.startswith(
+        "topic 't', partition 1: the record at offset 70 failed 3 times alone: ValueError: poison"
+    )
+
+
+@pytest.mark.parametrize("on_poison", OnPoison)
+def test_sink_that_is_down_parks_nothing(kafka: Kafka, on_poison: OnPoison) -> None:
+    consumer = Consumer(kafka, on_poison)
+    consumer.poisoned = set()
+    stopped: list[str] = []
+    consumer.agent.on_stop = stopped.append
+    while consumer.now < 600:
+        if consumer.plan():
+            consumer.agent.batch_done(consumer.agent.batch_started(), "OSError: no sink")
+        for tp in kafka.ends:
+            kafka.ends[tp] += 1
+    assert any(record.attempts for record in consumer.agent.failing.values())
+    assert not any(record.parked for record in consumer.agent.failing.values())
+    assert consumer.agent.letters(PLACE) == {}
+    assert stopped == []
+    assert "OSError: no sink" in consumer.agent.view().problems[HANDLER], "a person sees it"
+    assert consumer.page.get("/health").status_code == 503
+
+
+def test_person_may_answer_before_it_is_known_to_be_poison(kafka: Kafka) -> None:
+    consumer = Consumer(kafka)
+    consumer.poisoned = {0}
+    consumer.kafka.ends = {POISON: 100, ("t", 0): 0, ("t", 2): 0}
+    while consumer.now < 300:
+        if consumer.plan():
+            consumer.finish()
+    failing = consumer.failing
+    assert failing is not None
+    assert (failing.offset, failing.parked) == (0, False), "no record came through, so it may be the sink"
+    assert not consumer.agent.answer(POISON, 5, Answer.SKIP, "ann (another one)")
+    assert consumer.agent.answer(POISON, 0, Answer.SKIP, "ann (known)")
+    consumer.go(5)
+    assert consumer.kafka.committed[POISON] == 100
+
+
+class Box:
+    """`AnswerBox`, with what was deleted."""
+
+    def __init__(self) -> None:
+        self.given: dict[TopicPartition, GivenAnswer] = {}
+        self.ended: list[TopicPartition] = []
+
+    def all(self) -> dict[TopicPartition, GivenAnswer]:
+        return dict(self.given)
+
+    def end(self, tp: TopicPartition, _: GivenAnswer) -> None:
+        self.ended.append(tp)
+
+
+def test_answer_is_carried_out_once_and_deleted_when_it_is_done(parked: Consumer) -> None:
+    box = Box()
+    answers = PoisonAnswers(parked.agent, box)  # type: ignore[arg-type]
+    box.given = {POISON: GivenAnswer(69, Answer.SKIP, "ann", 1.0, "another record", 4)}
+    answers.look()
+    assert parked.agent.answered_by(POISON) == ""
+    box.given = {POISON: GivenAnswer(70, Answer.RETRY, "ann", 1.0, "mended", 5)}
+    answers.look()
+    assert box.ended == [POISON]
+    parked.go(20)
+    answers.look()
+    assert parked.failing is not None
+    assert parked.failing.parked, "an answer that could not be deleted is not carried out again"
+    box.given = {POISON: GivenAnswer(70, Answer.SKIP, "ann", 2.0, "known", 6)}
+    answers.look()
+    assert parked.agent.answered_by(POISON) == "ann (known)"
+    assert box.ended == [POISON], "not committed yet"
+    parked.commit()
+    answers.look()
+    assert box.ended == [POISON, POISON]
+
+
+def test_answers_are_not_asked_for_while_nothing_fails(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Consumer(kafka)
+    asked, beats = threading.Event(), threading.Semaphore(0)
+    answers = PoisonAnswers(consumer.agent, Box())  # type: ignore[arg-type]
+    monkeypatch.setattr("muster.consumer.poison_answers.LOOK", 0.01)
+    monkeypatch.setattr(answers, "look", asked.set)
+    thread = threading.Thread(target=answers.run, args=(beats.release,))
+    thread.start()
+    for _ in range(3):
+        assert beats.acquire(timeout=10)
+    assert not asked.is_set()
+    consumer.go(20)
+    assert asked.wait(10)
+    answers.stop()
+    thread.join(10)
+    assert not thread.is_alive()
