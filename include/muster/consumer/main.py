@@ -110,7 +110,7 @@ class Job:
             "local-api",
             make_local_api(
                 self._agent,
-                settings.kafka,
+                settings.kafka_in_zone,
                 settings.max_records_per_batch,
                 IDLE_WAIT * settings.trigger_interval,
                 settings.source_options,
@@ -125,7 +125,7 @@ class Job:
         self._watch = AssignmentWatch(
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )
-        self._committer = Committer(self._agent, settings.kafka, settings.cluster, settings.fencing)
+        self._committer = Committer(self._agent, settings.kafka_in_zone, settings.cluster, settings.fencing)
         self._supervisor: QuerySupervisor | None = None
         self._query: Loop | None = None
 
