@@ -60,4 +60,4 @@ def test_commands_that_make_no_sense_say_why() -> None:
 
 
 def test_history_names_are_all_in_words() -> None:
-    assert DID.keys() == {*COMMANDS, "clear-assignor"}
+    assert DID.keys() == {*COMMANDS, "clear-assignor", "import-offsets"}

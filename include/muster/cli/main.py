@@ -9,6 +9,7 @@ import click
 from muster.cli.commands import CLICK_COMMANDS
 from muster.cli.doctor import doctor
 from muster.cli.history import history
+from muster.cli.import_offsets import import_offsets_command
 from muster.cli.init import init
 from muster.cli.plan import plan
 from muster.cli.status import status
@@ -32,5 +33,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_sources
 
 
-for command in (plan, status, history, doctor, init, *CLICK_COMMANDS):
+for command in (plan, status, history, doctor, init, import_offsets_command, *CLICK_COMMANDS):
     main.add_command(command)

@@ -18,16 +18,24 @@ from muster.edges.zookeeper import ZooKeeperError
 
 
 def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str) -> Outcome:
-    """Run `command` with the fields in `given`, and record it; `via` is the surface (a DAG and its run, ...).
+    """Run `command` with the fields in `given`, and `record` it.
 
-    The values of the outcome are those of the command with cluster, actor, moment and reason. A record that cannot be
-    written is one more line of it. Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
+    Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
+    return record(command.name, found, target, actor, via)
+
+
+def record(name: str, found: Outcome, target: Target, actor: Actor, via: str) -> Outcome:
+    """Record what the command `name` did; `via` is the surface (a DAG and its run, ...).
+
+    The values of the outcome are those of the command with cluster, actor, moment and reason. A record that cannot be
+    written is one more line of it.
+    """
     entry = CommandEntry(
         at=actor.at,
         who=actor.name,
-        what=found.name or command.name,
+        what=found.name or name,
         why=actor.reason,
         via=via,
         details=_within(found.values),

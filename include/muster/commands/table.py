@@ -272,6 +272,7 @@ COMMANDS: Mapping[str, Command] = {
 DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
+    "import-offsets": "imported offsets",
 }
 """What the names in the history mean, to complete "ann ..."."""
 
