@@ -22,9 +22,11 @@ from devstack.connector import connector_jar
 from devstack.consul import Consul
 from devstack.hosts import why_not
 from devstack.kafka import Kafka
+from devstack.postgresql import PostgreSQL
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from tests.debian_programs import needed
 from tests.faults.summary import (  # noqa: F401  hooks
     pytest_report_header,
     pytest_sessionfinish,
@@ -51,7 +53,7 @@ T = TypeVar("T")
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 SERVER_FIXTURES = {
-    *("zookeeper_server", "consul_server", "kafka_server"),
+    *("zookeeper_server", "consul_server", "kafka_server", "postgresql_server"),
     *("secure_zookeeper", "secure_consul", "secure_kafka"),
 }
 
@@ -156,6 +158,13 @@ def consul_server(servers_dir: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def kafka_server(servers_dir: Path) -> Iterator[Server]:
     with running(Kafka(servers_dir / "kafka", guarded=True)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(servers_dir: Path) -> Iterator[Server]:
+    needed("pg_lsclusters")
+    with running(PostgreSQL(servers_dir / "postgresql", guarded=True)) as server:
         yield server
 
 

@@ -1,9 +1,9 @@
 """How a command ends that could not do what was asked: a message that names the next step, and an exit code.
 
 0: done. 1: a fault of Muster itself. 2: the question is wrong (unknown cluster, consumer, topic or option, or
-settings that cannot be used). 3: ZooKeeper, Consul or (for dead letters) Kafka is out of reach, or Consul's answer is
-not to be trusted. 4: the assignor is unavailable, failed, or returned something that cannot be obeyed. 5:
-`status --check` found something, or a check of `doctor` failed.
+settings that cannot be used). 3: ZooKeeper, Consul or Kafka is out of reach, or Consul's answer is not to be trusted.
+4: the assignor is unavailable, failed, or returned something that cannot be obeyed. 5: `status --check` found
+something, or a check of `doctor` failed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.core.assignors import AssignorError
 from muster.core.preview import WhatIfError
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulError
-from muster.edges.kafka import KafkaError
+from muster.edges.kafka_admin import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import SettingsError
 from muster.settings.connection_parsing import ConnectionSettingsError

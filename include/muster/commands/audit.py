@@ -18,10 +18,9 @@ from muster.edges.zookeeper import ZooKeeperError
 
 
 def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str) -> Outcome:
-    """Run `command` with the fields in `given`, and record it; `via` is the surface (a DAG and its run, ...).
+    """Run `command` with the fields in `given`, and `record` it.
 
-    The values of the outcome are those of the command with cluster, actor, moment and reason. A record that cannot be
-    written is one more line of it. Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
+    Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
     missing = record(target, actor, found.name or command.name, found.values, via)

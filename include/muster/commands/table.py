@@ -407,6 +407,7 @@ DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
     "replay-deadletters": "wrote dead letters back",
+    "import-offsets": "imported offsets",
 }
 """What the names in the history mean, to complete "ann ..."."""
 

@@ -117,7 +117,7 @@ class Job:
             "local-api",
             make_local_api(
                 self._agent,
-                settings.kafka,
+                settings.kafka_in_zone,
                 settings.max_records_per_batch,
                 IDLE_WAIT * settings.trigger_interval,
                 settings.source_options,
@@ -133,7 +133,11 @@ class Job:
             settings.zookeeper, settings.cluster, self._agent, settings.reread_interval
         )
         self._committer = Committer(
-            self._agent, settings.kafka, settings.cluster, settings.fencing, settings.dead_letter_topic
+            self._agent,
+            settings.kafka_in_zone,
+            settings.cluster,
+            settings.fencing,
+            settings.dead_letter_topic,
         )
         self._answers = PoisonAnswers(self._agent, consul.answers)
         self._supervisor: QuerySupervisor | None = None

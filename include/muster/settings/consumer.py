@@ -142,6 +142,14 @@ class ConsumerSettings(BaseModel):
                 f"environment variable {VARIABLE}: neither a JSON object nor base64: {error}"
             ) from None
 
+    @property
+    def kafka_in_zone(self) -> KafkaSettings:
+        """`kafka`, which reads from replicas in the consumer's zone; a `client.rack` of its own counts before."""
+        zone = self.metadata.get("zone")
+        if not zone:
+            return self.kafka
+        return self.kafka.model_copy(update={"config": {"client.rack": zone, **self.kafka.config}})
+
     def to_environment(self, encoded: bool = False) -> dict[str, str]:
         """The variables to start it with, the settings in base64 if `encoded`. They hold secrets in the clear."""
         text = self.model_dump_json(exclude_defaults=True)

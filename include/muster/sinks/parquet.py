@@ -8,11 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,12 +18,12 @@ from muster.core.model import TopicPartition
 from muster.sinks.batch import Batch, Range
 from muster.sinks.partition_folder import (
     PartitionFolder,
-    SinkError,
     incoming_file,
     partition_folder,
     sync,
     topic_folder,
 )
+from muster.sinks.rows import Pieces, by_partition, check, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +36,6 @@ GROUP_ROWS = 64_000
 PUBLISHED_AT_ONCE = 8
 _WRITTEN = "topic string, partition long, begin long, end long, file string"
 
-Pieces = Mapping[TopicPartition, list[Range]]
 Written = dict[tuple[TopicPartition, Range], list[Path]]
 
 
@@ -136,15 +133,15 @@ class ParquetSink:
         return target
 
 
-def expand(path: str) -> str:
-    """Fill in each `${VAR}` from the environment. Raises ValueError for a variable that is not set."""
+def expand(text: str, option: str = "path") -> str:
+    """Fill in each `${VAR}` of an option from the environment. Raises ValueError for a variable that is not set."""
 
     def value(match: re.Match[str]) -> str:
         if found := os.environ.get(match[1]):
             return found
-        raise ValueError(f"'path' needs the environment variable {match[1]}, which is not set")
+        raise ValueError(f"{option!r} needs the environment variable {match[1]}, which is not set")
 
-    return re.sub(r"\$\{(\w+)\}", value, path)
+    return re.sub(r"\$\{(\w+)\}", value, text)
 
 
 def _local_folder(path: str) -> Path:
@@ -169,10 +166,10 @@ def _write_task(
     writers: dict[tuple[TopicPartition, Range], _Writer] = {}
     try:
         for batch in batches:
-            for tp, rows in _by_partition(batch):
-                _check(tp, rows, ranges)
+            for tp, rows in by_partition(batch):
+                check(tp, rows, ranges)
                 for piece in pieces.get(tp, []):
-                    if held := _within(rows, piece):
+                    if held := within(rows, piece):
                         if (tp, piece) not in writers:
                             writers[tp, piece] = _Writer(incoming_file(Path(folders[tp])), compression)
                         writers[tp, piece].add(held)
@@ -221,39 +218,3 @@ class _Writer:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self.path, table.schema, compression=self._compression)
         self._writer.write_table(table)
-
-
-def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Slices of rows that follow one another and belong to one partition."""
-    if batch.num_rows == 0:
-        return
-    if lacking := {"topic", "partition", "offset"} - set(batch.schema.names):
-        raise SinkError(f"the rows have no column {', '.join(sorted(lacking))}; keep it in what is written")
-    topics = batch.column("topic").dictionary_encode()
-    names = topics.dictionary.to_pylist()
-    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    numbers = batch.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
-    changes = np.flatnonzero((np.diff(codes) != 0) | (np.diff(numbers) != 0)) + 1
-    bounds = [0, *changes.tolist(), batch.num_rows]
-    for begin, end in pairwise(bounds):
-        yield (names[codes[begin]], int(numbers[begin])), batch.slice(begin, end - begin)
-
-
-def _check(tp: TopicPartition, rows: pa.RecordBatch, ranges: Mapping[TopicPartition, Range]) -> None:
-    """Raise `SinkError` for rows that are none of the batch's."""
-    begin, end = ranges.get(tp, (0, 0))
-    offsets = rows.column("offset").to_numpy(zero_copy_only=False)
-    if offsets.min() < begin or offsets.max() >= end:
-        raise SinkError(
-            f"topic {tp[0]!r}, partition {tp[1]}: rows with offsets {offsets.min()} to {offsets.max()}, but the "
-            f"batch holds {begin} to {end - 1}; write what was made of this batch, and nothing else"
-        )
-
-
-def _within(rows: pa.RecordBatch, piece: Range) -> pa.RecordBatch | None:
-    """The rows that have offsets of `piece`; None if there are none."""
-    offsets = rows.column("offset").to_numpy(zero_copy_only=False)
-    mask = (offsets >= piece[0]) & (offsets < piece[1])
-    if mask.all():
-        return rows
-    return rows.filter(pa.array(mask)) if mask.any() else None

@@ -1,0 +1,186 @@
+"""`DatabaseSink` on a real PostgreSQL, and on SQLite: writers that die, stand still and come late at any step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devstack.postgresql import PostgreSQL
+from muster.sinks import Batch, DatabaseSink
+from tests.support.database_writer import OFFSETS_TABLE, PARTITIONS, TABLE, TOPIC, batch_of, write
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 10
+"""Connect, cursor; SELECT, fetch and UPDATE of two partitions; INSERT; commit. Closing comes after them."""
+IDLE = "-c idle_in_transaction_session_timeout=500ms"
+"""As docs/sinks.md says, but shorter."""
+
+
+@pytest.fixture
+def database(postgresql_server: PostgreSQL) -> Iterator[str]:
+    """How psycopg finds an empty database that has the two tables."""
+    name = f"d{uuid.uuid4().hex[:8]}"
+    server = postgresql_server.url("postgresql")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    url = f"{server.rpartition('/')[0]}/{name}"
+    with psycopg.connect(url) as connection:
+        connection.execute(TABLE)
+        connection.execute(OFFSETS_TABLE)
+    yield f"{url}?options={IDLE.replace(' ', '%20').replace('=', '%3D')}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def found(database: str) -> Counter[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return Counter(connection.execute('SELECT partition, "offset", value FROM numbers').fetchall())
+
+
+def once(begin: int, end: int) -> dict[tuple[Any, ...], int]:
+    return {(p, n, b"%d/%d" % (p, n)): 1 for p in PARTITIONS for n in range(begin, end)}
+
+
+def writer(database: str, begin: int, end: int, step: int, number: int) -> subprocess.Popen[str]:
+    arguments = [database, *(str(each) for each in (begin, end, step, number))]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.database_writer", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_number_of_steps_is_what_the_tests_go_through(database: str) -> None:
+    ended = writer(database, 0, 20, 0, signal.SIGKILL)
+    assert int(ended.communicate()[0]) == STEPS + 1
+    assert found(database) == once(0, 20)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first batch", "later batch"])
+@pytest.mark.parametrize("step", range(1, STEPS + 2))
+def test_writer_killed_at_a_step_leaves_each_record_once(database: str, step: int, begun: bool) -> None:
+    if begun:
+        write({"conninfo": database}, 0, 5)
+    killed = writer(database, 0, 20, step, signal.SIGKILL)
+    assert killed.wait(60) == -signal.SIGKILL, killed.communicate()
+    stands = found(database)
+    assert stands in ({}, once(0, 5), once(0, 20)), "all of a batch or nothing"
+    assert (stands == once(0, 20)) == (step == STEPS + 1), "from the commit on"
+    for begin, end in ((0, 9), (9, 14), (0, 30)):
+        write({"conninfo": database}, begin, end)
+    assert found(database) == once(0, 30)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first batch", "later batch"])
+@pytest.mark.parametrize("step", range(1, STEPS + 2))
+def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
+    database: str, step: int, begun: bool
+) -> None:
+    if begun:
+        write({"conninfo": database}, 0, 5)
+    frozen = writer(database, 0, 20, step, signal.SIGSTOP)
+    _, status = os.waitpid(frozen.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), frozen.communicate()
+    try:
+        for begin, end in ((0, 9), (9, 14), (14, 30)):
+            write({"conninfo": database}, begin, end)
+        assert found(database) == once(0, 30), "before the frozen one goes on"
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+        _, errors = frozen.communicate(timeout=60)
+    assert found(database) == once(0, 30), errors
+
+
+def test_writers_at_the_same_time_write_each_record_once(database: str) -> None:
+    writers = [writer(database, begin, begin + 40, 0, 0) for begin in (0, 10, 0, 25)]
+    for each in writers:
+        _, errors = each.communicate(timeout=60)
+        assert each.returncode == 0, errors
+    assert found(database) == once(0, 65)
+
+
+def test_records_passed_over_by_a_seek_are_written_when_they_come_later(database: str) -> None:
+    for begin, end in ((0, 10), (50, 60), (5, 55), (58, 70)):
+        write({"conninfo": database}, begin, end)
+    assert found(database) == once(0, 70)
+    with psycopg.connect(database) as connection:
+        stored = connection.execute("SELECT DISTINCT target, stored FROM muster_offsets").fetchall()
+    assert stored == [("numbers", "0-69")]
+
+
+def test_statement_is_executed_in_the_order_of_offsets_and_values_stand_once(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE latest (number integer PRIMARY KEY, value text, times integer)")
+    statement = (
+        "INSERT INTO latest VALUES ({partition}, convert_from({value}, 'UTF8'), 1) ON CONFLICT (number) "
+        "DO UPDATE SET value = excluded.value, times = latest.times + 1 WHERE '100%' <> '{{}}'"
+    )
+    sink = DatabaseSink("psycopg", {"conninfo": database}, "latest", statement)
+    for begin, end in ((0, 10), (4, 20), (0, 20)):
+        rows, batch = batch_of(begin, end)
+        sink.store(rows.take(list(reversed(range(rows.num_rows)))), batch)
+    with psycopg.connect(database) as connection:
+        latest = connection.execute("SELECT * FROM latest ORDER BY number").fetchall()
+    assert latest == [(p, f"{p}/19", 20) for p in PARTITIONS]
+
+
+def test_recreated_topic_is_written_beside_the_old_one(database: str) -> None:
+    sink = DatabaseSink("psycopg", {"conninfo": database}, "numbers")
+    for topic_id in ("first", "second", "first", "second"):
+        rows, batch = batch_of(0, 10)
+        sink.store(rows, Batch(batch.ranges, {TOPIC: topic_id}))
+    assert found(database) == dict.fromkeys(once(0, 10), 2), (
+        "the first one has what was written without an id"
+    )
+
+
+def test_statement_that_fails_leaves_nothing_of_the_batch(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute('CREATE UNIQUE INDEX ON numbers ("offset") WHERE "offset" > 14')
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        write({"conninfo": database}, 0, 20)
+    assert found(database) == {}
+    write({"conninfo": database}, 0, 10)
+    assert found(database) == once(0, 10)
+
+
+def test_options_of_no_use_are_named() -> None:
+    with pytest.raises(ValueError, match="'driver' 'no_such_driver'"):
+        DatabaseSink("no_such_driver", {}, "t")
+    with pytest.raises(ValueError, match=r"'connect\.password' needs the environment variable NOT_SET_HERE"):
+        DatabaseSink("sqlite3", {"password": "${NOT_SET_HERE}"}, "t")
+
+
+cuts = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 15)).map(lambda t: (t[0], t[0] + t[1])), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cuts)
+def test_batches_in_any_cuts_stand_once_in_another_database(written: list[tuple[int, int]]) -> None:
+    """SQLite, whose markers are others."""
+    name = f"file:{uuid.uuid4().hex}?mode=memory&cache=shared"
+    with sqlite3.connect(name, uri=True) as kept:
+        kept.executescript(TABLE + ";" + OFFSETS_TABLE)
+        sink = DatabaseSink("sqlite3", {"database": name, "uri": True}, "numbers")
+        for begin, end in written:
+            sink.store(*batch_of(begin, end))
+        held = Counter(kept.execute('SELECT partition, "offset" FROM numbers'))
+    kept.close()
+    assert held == {(p, n): 1 for p in PARTITIONS for begin, end in written for n in range(begin, end)}

@@ -1,0 +1,215 @@
+"""`DeltaSink` on real tables: writers that die, stand still and come late at the steps of a commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import SchemaMismatchError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.sinks import Batch, DeltaSink
+from tests.conftest import Eventually
+from tests.debian_programs import needed
+from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.stack
+
+
+def write(sink: DeltaSink, *cuts: tuple[int, int], partitions: tuple[int, ...] = PARTITIONS) -> None:
+    for begin, end in cuts:
+        sink.store(*batch_of(begin, end, partitions))
+
+
+def found(path: Path) -> Counter[tuple[Any, ...]]:
+    if not deltalake.DeltaTable.is_deltatable(str(path)):
+        return Counter()
+    table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
+    return Counter(zip(*(table.column(n).to_pylist() for n in ("partition", "offset", "value")), strict=True))
+
+
+def once(begin: int, end: int, partitions: tuple[int, ...] = PARTITIONS) -> dict[tuple[Any, ...], int]:
+    return {(p, n, b"%d/%d" % (p, n)): 1 for p in partitions for n in range(begin, end)}
+
+
+def writer(path: Path, begin: int, end: int, options: Sequence[str]) -> subprocess.Popen[str]:
+    """A process that writes a batch, with what `strace` is to do to it."""
+    strace = ["--follow-forks", "--quiet=all", "--output=/dev/null", *options]
+    child = [sys.executable, "-B", "-m", "tests.support.delta_writer", str(path), str(begin), str(end)]
+    return subprocess.Popen(
+        [str(needed("strace")[0]), *strace, *child],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def at(call: str, number: signal.Signals) -> list[str]:
+    """A signal at the first such system call: SIGKILL comes before it is carried out, SIGSTOP after it."""
+    return [f"--trace={call}", f"--inject={call}:signal={number.name}:when=1"]
+
+
+@pytest.mark.parametrize(
+    ("begun", "call", "stands"),
+    [
+        pytest.param(False, "linkat", 0, id="before the table is made"),
+        pytest.param(False, "unlink", 0, id="after the table is made"),
+        pytest.param(True, "rename", 5, id="before the data file has its place"),
+        pytest.param(True, "linkat", 5, id="before the commit"),
+        pytest.param(True, "unlink", 20, id="after the commit"),
+    ],
+)
+def test_writer_killed_at_a_step_leaves_each_record_once(
+    tmp_path: Path, begun: bool, call: str, stands: int
+) -> None:
+    table = tmp_path / "table"
+    if begun:
+        write(DeltaSink(str(table)), (0, 5))
+    killed = writer(table, 0, 20, at(call, signal.SIGKILL))
+    output = killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL, output
+    assert found(table) == once(0, stands), "all of a batch or nothing"
+    write(DeltaSink(str(table)), (0, 9), (9, 14), (0, 30))
+    assert found(table) == once(0, 30)
+
+
+@pytest.mark.parametrize(
+    ("call", "stands"),
+    [
+        pytest.param("rename", 5, id="before the commit"),
+        pytest.param("linkat", 20, id="after the commit"),
+    ],
+)
+def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
+    tmp_path: Path, call: str, stands: int, eventually: Eventually
+) -> None:
+    table = tmp_path / "table"
+    newer = DeltaSink(str(table))
+    write(newer, (0, 5))
+    frozen = writer(table, 0, 20, at(call, signal.SIGSTOP))
+    assert frozen.stdout is not None
+    pid = int(frozen.stdout.readline())
+
+    def stopped() -> bool:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "Tt" for task in tasks)
+
+    try:
+        eventually(stopped, what="SIGSTOP")
+        assert found(table) == once(0, stands)
+        write(newer, (0, 9), (9, 14), (14, 30))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        output = frozen.communicate(timeout=60)
+    assert frozen.returncode == 0, output
+    assert found(table) == once(0, 30)
+
+
+def test_writers_at_the_same_time_write_each_record_once(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    writers = [writer(table, begin, begin + 40, ["--trace=none"]) for begin in (0, 10, 0, 25)]
+    for each in writers:
+        output = each.communicate(timeout=120)
+        assert each.returncode == 0, output
+    assert found(table) == once(0, 65)
+
+
+def test_consumers_of_other_partitions_are_not_in_each_others_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = (DeltaSink(str(tmp_path)) for _ in range(2))
+    for begin in range(0, 50, 10):
+        write(one, (begin, begin + 10), partitions=(0,))
+        write(other, (begin, begin + 10), partitions=(1,))
+    assert not [record for record in caplog.records if "read again" in record.message]
+    assert found(tmp_path) == once(0, 50)
+
+
+def test_partition_that_moves_there_and_back_is_written_once(tmp_path: Path) -> None:
+    one, other = (DeltaSink(str(tmp_path)) for _ in range(2))
+    write(one, (0, 10))
+    write(other, (10, 20), partitions=(0,))
+    write(one, (10, 15), partitions=(1,))
+    write(one, (5, 25), partitions=(0,))
+    write(other, (15, 25), (0, 25), partitions=(1,))
+    assert found(tmp_path) == once(0, 25)
+
+
+def test_records_passed_over_by_a_seek_are_written_when_they_come_later(tmp_path: Path) -> None:
+    for cut in ((0, 10), (50, 60), (70, 80), (5, 55), (58, 90)):
+        write(DeltaSink(str(tmp_path)), cut)
+    assert found(tmp_path) == once(0, 90)
+
+
+def test_batch_without_rows_is_known_as_stored(tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path))
+    rows, batch = batch_of(0, 10)
+    sink.store(rows.slice(0, 0), batch)
+    write(DeltaSink(str(tmp_path)), (0, 20))
+    assert found(tmp_path) == once(10, 20)
+    assert deltalake.DeltaTable(str(tmp_path)).transaction_version(f"muster:{TOPIC}:an-id:0:earlier") == 0
+
+
+def test_recreated_topic_is_written_beside_the_old_one(tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path))
+    for topic_id in ("first", "second", "first", "second"):
+        rows, batch = batch_of(0, 10)
+        sink.store(rows, Batch(batch.ranges, {TOPIC: topic_id}))
+    assert found(tmp_path) == dict.fromkeys(once(0, 10), 2)
+
+
+def test_identifiers_outlast_the_cleaning_of_the_log(tmp_path: Path) -> None:
+    write(DeltaSink(str(tmp_path)), (0, 10), (20, 30), (30, 40))
+    deltalake.DeltaTable(str(tmp_path)).create_checkpoint()
+    *older, _ = sorted((tmp_path / "_delta_log").glob("*.json"))
+    for commit in older:
+        commit.unlink()
+    write(DeltaSink(str(tmp_path)), (0, 45))
+    assert found(tmp_path) == once(0, 45)
+
+
+def test_rows_that_the_table_refuses_leave_nothing_of_the_batch(tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path), partition_by=["partition"])
+    write(sink, (0, 10))
+    rows, batch = batch_of(10, 20)
+    with pytest.raises(SchemaMismatchError):
+        sink.store(rows.append_column("more", pa.array(["x"] * rows.num_rows)), batch)
+    assert found(tmp_path) == once(0, 10)
+    write(sink, (10, 20))
+    assert found(tmp_path) == once(0, 20)
+    assert {path.name for path in tmp_path.glob("partition=*")} == {"partition=0", "partition=1"}
+
+
+writes = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.sampled_from([(0,), (1,), (0, 1)]), st.integers(0, 40), st.integers(1, 15)
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(writes)
+def test_batches_in_any_cuts_and_from_any_writer_stand_once(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[int, tuple[int, ...], int, int]]
+) -> None:
+    table = tmp_path_factory.mktemp("delta")
+    sinks = [DeltaSink(str(table)) for _ in range(3)]
+    expected: dict[tuple[Any, ...], int] = {}
+    for number, partitions, begin, length in written:
+        write(sinks[number], (begin, begin + length), partitions=partitions)
+        expected |= once(begin, begin + length, partitions)
+    assert found(table) == expected

@@ -1,0 +1,60 @@
+"""Writes one batch of a topic `t` into a database, dying or standing still at a step of it.
+
+    python -m tests.support.database_writer CONNINFO FROM TO STEP SIGNAL
+
+Prints the number of steps that there were.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from muster.sinks import Batch, DatabaseSink
+from tests.support.stepping_driver import Steps
+
+TOPIC = "t"
+PARTITIONS = (0, 1)
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "sinks.md"
+OFFSETS_TABLE = re.findall(
+    r"```sql\n(CREATE TABLE muster_offsets.*?)```", _PAGE.read_text("utf-8"), re.DOTALL
+)[0]
+"""As the page has it."""
+TABLE = """
+CREATE TABLE numbers (topic text NOT NULL, partition integer NOT NULL, "offset" bigint NOT NULL, value bytea)
+"""
+
+
+def batch_of(begin: int, end: int, partitions: tuple[int, ...] = PARTITIONS) -> tuple[pa.Table, Batch]:
+    """The records with offsets `begin` up to `end` of each partition, and their batch."""
+    places = [(partition, offset) for partition in partitions for offset in range(begin, end)]
+    rows = pa.table(
+        {
+            "topic": [TOPIC] * len(places),
+            "partition": pa.array([partition for partition, _ in places], pa.int32()),
+            "offset": pa.array([offset for _, offset in places], pa.int64()),
+            "value": pa.array([b"%d/%d" % place for place in places], pa.binary()),
+        }
+    )
+    return rows, Batch({(TOPIC, partition): (begin, end) for partition in partitions}, {TOPIC: "an-id"})
+
+
+def write(connect: dict[str, Any], begin: int, end: int, driver: str = "psycopg") -> None:
+    """Write these records with a sink that knows of nothing yet."""
+    DatabaseSink(driver, connect, "numbers").store(*batch_of(begin, end))
+
+
+def main() -> None:
+    conninfo, *numbers = sys.argv[1:]
+    begin, end, step, signal = map(int, numbers)
+    steps = Steps(step, signal)
+    write({"conninfo": conninfo, "steps": steps}, begin, end, "tests.support.stepping_driver")
+    print(steps.done)
+
+
+if __name__ == "__main__":
+    main()
