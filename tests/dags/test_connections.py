@@ -123,14 +123,61 @@ def test_a_missing_connection_is_named_with_the_next_step():
 
 def test_the_status_pages_token_is_the_password(given):
     given(conn_type="generic", password=SECRET)
-    token = CONNECTIONS.token("c")
-    assert token is not None
-    assert token.get_secret_value() == SECRET
-    assert SECRET not in repr(token)
-    assert CONNECTIONS.token(None) is None
+    pages = CONNECTIONS.status_pages("c")
+    assert pages.token is not None
+    assert pages.token.get_secret_value() == SECRET
+    assert SECRET not in repr(pages)
+    assert (pages.scheme, CONNECTIONS.status_pages(None).token) == ("http", None)
 
 
-@pytest.mark.parametrize("read", [CONNECTIONS.token, CONNECTIONS.consul])
+def test_status_pages_have_tls_with_certificate_and_ca(given):
+    given(conn_type="generic", password=SECRET, extra={"certfile": "c.pem", "ca": "ca.pem", "keyfile": ""})
+    pages = CONNECTIONS.status_pages("c")
+    assert pages.tls is not None
+    assert (pages.scheme, pages.tls.certfile, pages.tls.ca, pages.tls.keyfile) == (
+        "https",
+        "c.pem",
+        "ca.pem",
+        None,
+    )
+    for half, missing in (({"certfile": "c.pem"}, "ca"), ({"ca": "ca.pem"}, "certfile")):
+        given(conn_type="generic", password=SECRET, extra=half)
+        with pytest.raises(
+            ConnectionSettingsError, match=rf"'c', key 'extra\.{missing}': is missing; add it"
+        ):
+            CONNECTIONS.status_pages("c")
+    given(conn_type="generic", password=SECRET, extra={"cafile": "ca.pem"})
+    with pytest.raises(ConnectionSettingsError, match=r"'extra\.cafile': unknown key; did you mean"):
+        CONNECTIONS.status_pages("c")
+
+
+def test_airflows_api_is_used_with_a_login_or_with_a_bearer_token(given):
+    given(conn_type="http", host="h", port=443, schema="https", password=SECRET, extra={"ca": "ca.pem"})
+    found = CONNECTIONS.airflow_api("c")
+    assert (found.address, found.ca, found.username, found.password) == (
+        "https://h:443",
+        "ca.pem",
+        None,
+        None,
+    )
+    assert found.token is not None and found.token.get_secret_value() == SECRET
+    given(conn_type="http", host="h/team", login="ann", password=SECRET)
+    found = CONNECTIONS.airflow_api("c")
+    assert (found.address, found.username, found.token) == ("http://h/team", "ann", None)
+    assert SECRET not in repr(found)
+    for wrong, key in (({"host": "h"}, "password"), ({"password": SECRET}, "host")):
+        given(conn_type="http", **wrong)
+        with pytest.raises(ConnectionSettingsError, match=f"'c', key '{key}'"):
+            CONNECTIONS.airflow_api("c")
+
+
+def test_consul_has_namespace_and_partition(given):
+    given(conn_type="consul", host="h", extra={"namespace": "team", "partition": "part"})
+    found = CONNECTIONS.consul("c")
+    assert (found.namespace, found.partition) == ("team", "part")
+
+
+@pytest.mark.parametrize("read", [CONNECTIONS.token, CONNECTIONS.status_pages, CONNECTIONS.consul])
 @pytest.mark.parametrize("password", [f"{SECRET}\n", f"two {SECRET}", f"{SECRET}\xe9"])
 def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(given, read, password):
     given(conn_type="http", host="h", port=1, password=password)
@@ -144,7 +191,7 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(given, read, p
 def test_a_status_connection_without_a_token_is_refused(given):
     given(conn_type="generic")
     with pytest.raises(ConnectionSettingsError, match=r"'c', key 'password': .*is empty"):
-        CONNECTIONS.token("c")
+        CONNECTIONS.status_pages("c")
 
 
 def test_zookeepers_acl_is_checked_when_it_is_read(given):

@@ -177,7 +177,10 @@ def test_the_token_is_in_the_header_of_every_request_and_in_no_url(monkeypatch: 
         "/v1/kv/muster/c/stop/one": lambda n: page([key] if n < 3 else True),
         "/v1/agent/health/service/id/one": lambda _: page(health, index=None),
     }
-    with playing(answers, token=TOKEN, datacenter="dc9") as (discovery, pages):
+    with playing(answers, token=TOKEN, datacenter="dc9", namespace="team", partition="p1") as (
+        discovery,
+        pages,
+    ):
         discovery.catalog.members()
         discovery.catalog.wait(WaitIndex(1, 1), 0.2)
         discovery.catalog.wait(WaitIndex(), 0)
@@ -195,6 +198,7 @@ def test_the_token_is_in_the_header_of_every_request_and_in_no_url(monkeypatch: 
         assert not [r.path for r in pages.requests if "token" in r.path or TOKEN in r.path]
         reads = [r.path for r in pages.requests if r.path.startswith(("/v1/health", "/v1/catalog", "/v1/kv"))]
         assert all("dc=dc9" in path for path in reads)
+        assert all("ns=team" in r.path and "partition=p1" in r.path for r in pages.requests)
 
 
 def test_no_error_shows_the_token() -> None:

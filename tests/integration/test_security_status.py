@@ -20,12 +20,18 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.status import StatusFailure, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    ConsulSettings,
+    KafkaSettings,
+    StatusPageSettings,
+    ZooKeeperSettings,
+)
 from tests.conftest import Eventually
 from tests.support.consumer_settings import consumer_settings
 
 TOKEN = SecretStr("a-token-that-stands-nowhere-else")
 WRONG = SecretStr("an-older-token")
+GUARDED = StatusPageSettings(token=TOKEN)
 
 
 def listens(server: HttpServer) -> bool:
@@ -87,8 +93,8 @@ def test_the_poll_says_what_is_wrong_with_the_token(
     guarded: HttpServer, token: SecretStr | None, said: str
 ) -> None:
     me = Consumer("me", "127.0.0.1", guarded.port)
-    assert isinstance(poll_statuses([me], 5.0, TOKEN)["me"], ConsumerStatus)
-    failure = poll_statuses([me], 5.0, token)["me"]
+    assert isinstance(poll_statuses([me], 5.0, GUARDED)["me"], ConsumerStatus)
+    failure = poll_statuses([me], 5.0, StatusPageSettings(token=token))["me"]
     assert isinstance(failure, StatusFailure)
     assert (
         f"http://127.0.0.1:{guarded.port}/status answered 401: it asks for a bearer token, {said}"
@@ -101,7 +107,7 @@ def test_the_poll_says_what_is_wrong_with_the_token(
 
 def test_a_successor_looks_at_its_predecessor_with_the_token(guarded: HttpServer) -> None:
     older = Predecessor("i", "127.0.0.1", guarded.port)
-    answer = ask(older, TOKEN)
+    answer = ask(older, GUARDED)
     assert isinstance(answer, ConsumerStatus)
     assert answer.consumer == "me"
     assert not isinstance(ask(older), ConsumerStatus)
@@ -133,9 +139,11 @@ def test_refusal_is_an_unavailable_status_for_the_coordinator(
             return membership is not None and "me" in membership.live
 
         eventually(live, what="Consul's check needs no token")
-        with open_coordinator(cluster, zookeeper, consul, kafka, WRONG) as coordinator:
+        with open_coordinator(
+            cluster, zookeeper, consul, kafka, StatusPageSettings(token=WRONG)
+        ) as coordinator:
             refused = coordinator.advance(0.0)
-        with open_coordinator(cluster, zookeeper, consul, kafka, TOKEN) as coordinator:
+        with open_coordinator(cluster, zookeeper, consul, kafka, GUARDED) as coordinator:
             answered = coordinator.advance(0.0)
     finally:
         discovery.catalog.deregister("me")

@@ -190,6 +190,7 @@ def test_targets_are_all_that_are_registered() -> None:
         {"targets": ["h-c-1:80"], "labels": {"cluster_name": "c", "consumer_id": "c-1"}},
         {"targets": ["h-c-2:80"], "labels": {"cluster_name": "c", "consumer_id": "c-2"}},
     ]
+    assert {group["labels"].get("__scheme__") for group in targets({"c": state}, ["c"])} == {"https"}
 
 
 @pytest.mark.parametrize("read", [AWAY, Source(doubted("not confirmed"), NOW)])

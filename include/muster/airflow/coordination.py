@@ -73,7 +73,7 @@ def open_edges(cluster: ClusterSettings, by: str = "") -> AbstractContextManager
         CONNECTIONS.zookeeper(cluster.zookeeper),
         CONNECTIONS.consul(cluster.consul),
         CONNECTIONS.kafka(cluster.kafka),
-        CONNECTIONS.token(cluster.status),
+        CONNECTIONS.status_pages(cluster.status),
         by=by,
     )
 

@@ -32,6 +32,8 @@ _ZOOKEEPER = {
 
 _CONSUL = {
     "datacenter": _field("Datacenter", description="The agent's own by default"),
+    "namespace": _field("Namespace", description="Consul Enterprise; the token's own by default"),
+    "partition": _field("Admin partition", description="Consul Enterprise; the agent's own by default"),
     "verify": _field("Verify certificates", "boolean", default=True),
     "ca": _field("CA file", description=_TLS_FILE),
     "certfile": _field("Client certificate file", description=_TLS_FILE),

@@ -16,15 +16,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-from airflow.sdk.bases.hook import BaseHook
 
+from muster.airflow.connections import CONNECTIONS
 from muster.airflow.run_notes import OURS
+from muster.edges.tls import client_context, no_tls
 from muster.settings.cluster_settings import RetentionSettings
 from muster.settings.clusters import Clusters, SettingsError, load_clusters
+from muster.settings.connections import AirflowApiSettings
 
 log = logging.getLogger(__name__)
 
@@ -117,21 +120,40 @@ def _last_written(folder: Path) -> float:
 
 @contextmanager
 def logged_in(connection: str) -> Iterator[AirflowRest]:
-    """Log in as the Airflow connection of type `http` says: host, port, schema, login, password.
+    """Be who the Airflow connection of type `http` says: with login and password, or with a bearer token.
 
-    Raises `RestError`.
+    Raises `ConnectionSettingsError`, and `RestError`.
     """
-    found = BaseHook.get_connection(connection)
-    address = f"{found.schema or 'http'}://{found.host}" + (f":{found.port}" if found.port else "")
-    with httpx.Client(base_url=address, timeout=TIMEOUT) as client:
+    found = CONNECTIONS.airflow_api(connection)
+    with httpx.Client(base_url=found.address, timeout=TIMEOUT, verify=_tls(found, connection)) as client:
         airflow = AirflowRest(client, connection)
-        answer = airflow.send(
-            "POST", "/auth/token", json={"username": found.login, "password": found.password}
-        )
-        if answer.status_code != httpx.codes.CREATED:
-            raise airflow.error(f"login refused: {answer.status_code}; check login and password")
-        client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        client.headers["Authorization"] = f"Bearer {_token(found, airflow)}"
         yield airflow
+
+
+def _tls(settings: AirflowApiSettings, connection: str) -> SSLContext:
+    if settings.scheme == "http":
+        return no_tls()
+    try:
+        return client_context(
+            settings.ca, verify=settings.verify, certfile=settings.certfile, keyfile=settings.keyfile
+        )
+    except OSError as error:
+        raise RestError(
+            f"Airflow's API at {settings.address} (connection {connection}): CA or client certificate cannot be "
+            f"loaded ({error}); check the connection's ca, certfile and keyfile"
+        ) from error
+
+
+def _token(settings: AirflowApiSettings, airflow: AirflowRest) -> str:
+    """Return the connection's token, or one for its user. Raises `RestError` if the login is refused."""
+    if settings.token is not None:
+        return settings.token.get_secret_value()
+    password = settings.password.get_secret_value() if settings.password else None
+    answer = airflow.send("POST", "/auth/token", json={"username": settings.username, "password": password})
+    if answer.status_code != httpx.codes.CREATED:
+        raise airflow.error(f"login refused: {answer.status_code}; check login and password")
+    return str(answer.json()["access_token"])
 
 
 class AirflowRest:
@@ -182,10 +204,15 @@ class AirflowRest:
             return self._client.request(method, path, **arguments)
         except httpx.HTTPError as error:
             raise self.error(
-                f"{method} {path}: cannot be reached ({error!r}); check host and port, and that the API server runs"
+                f"{method} {path}: cannot be reached ({error!r}); check host, port, schema and 'ca', and that "
+                "the API server runs"
             ) from error
 
     def _check(self, method: str, path: str, answer: httpx.Response) -> None:
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise self.error(
+                f"{method} {path}: 401; its token is not valid any more: put a new one into the connection"
+            )
         if answer.status_code == httpx.codes.FORBIDDEN:
             raise self.error(
                 f"{method} {path}: 403; its user may not do this, which takes the right to delete runs"

@@ -18,7 +18,8 @@ default ticks (runs that did nothing) after a day, failures after a week, rebala
 days. Only Muster's own DAGs are touched; the history in ZooKeeper is pruned by each coordinator itself.
 
 It deletes runs through Airflow's REST API, as the user of the connection `muster_airflow` (type `http`: host, port,
-login, password), who must have the right to delete DAG runs. Unpause this DAG once that connection is there.
+login and password, or a bearer token as the password), who must have the right to delete DAG runs. Unpause this DAG
+once that connection is there.
 """
 
 

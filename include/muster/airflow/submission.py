@@ -131,6 +131,7 @@ def consumer_settings(
     """All settings of a job. Holds secrets. Raises `ConnectionSettingsError`."""
     of = cluster.consumers
     bind, advertise, port = of.place_of(consumer)
+    pages = connections.status_pages(cluster.status)
     return ConsumerSettings(
         cluster=cluster.name,
         consumer=consumer,
@@ -155,7 +156,8 @@ def consumer_settings(
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
         **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),
-        status_token=connections.token(cluster.status),
+        status_token=pages.token,
+        status_tls=pages.tls,
     )
 
 

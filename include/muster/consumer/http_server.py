@@ -8,14 +8,17 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
+from muster.settings.connections import StatusTls
+
 
 class HttpServer:
     """Serves `app` on `host` and `port`; port 0 takes a free one, which is known at once.
 
-    Raises OSError naming host and port if the address is unavailable.
+    With `tls` it speaks https. Raises OSError naming host and port if the address is unavailable,
+    and naming the certificate if it cannot be loaded.
     """
 
-    def __init__(self, name: str, app: FastAPI, host: str, port: int) -> None:
+    def __init__(self, name: str, app: FastAPI, host: str, port: int, tls: StatusTls | None = None) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,11 +32,26 @@ class HttpServer:
             ) from error
         self.host = host
         self.port: int = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-            )
+        self._scheme = "http" if tls is None else "https"
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            ssl_certfile=tls.certfile if tls else None,
+            ssl_keyfile=tls.keyfile if tls else None,
         )
+        try:
+            config.load()
+        except OSError as error:
+            self._socket.close()
+            raise OSError(
+                error.errno,
+                f"{name}: certificate {config.ssl_certfile} or its key cannot be loaded ({error}); check "
+                "'certfile' and 'keyfile' of the cluster's 'status' connection on this machine",
+            ) from error
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name=f"muster-{name}", daemon=True
         )
@@ -41,7 +59,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where it answers, for callers on this machine."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self._scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def start(self) -> None:
         """Start to answer."""

@@ -105,6 +105,7 @@ class Job:
             make_status_page(self._agent, settings, self._trouble, lambda: self._registrar.generation),
             settings.bind,
             settings.port,
+            settings.status_tls,
         )
         self._local_api = HttpServer(
             "local-api",

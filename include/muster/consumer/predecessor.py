@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import httpx
-from pydantic import SecretStr
 
 from muster.core.model import ConsumerStatus
 from muster.core.wire import WireError, parse_status
@@ -29,10 +28,11 @@ from muster.edges.status import (
     LARGEST_ANSWER,
     StatusFailure,
     StatusResult,
-    bearer,
+    guard,
     page_url,
     was_refused,
 )
+from muster.settings.connections import OPEN_PAGES, StatusPageSettings
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +79,12 @@ def to_meta(waited_for: Iterable[Predecessor]) -> dict[str, str]:
     return {KEY: ",".join(names)} if names else {}
 
 
-def ask(older: Predecessor, token: SecretStr | None = None) -> StatusResult:
-    """Ask for the status of an older process. `token` is the bearer token of status pages, if they have one."""
+def ask(older: Predecessor, pages: StatusPageSettings = OPEN_PAGES) -> StatusResult:
+    """Ask for the status of an older process; `pages` says how status pages are guarded."""
     try:
-        url = page_url(older.address, older.port)
+        url = page_url(older.address, older.port, pages.scheme)
         with (
-            httpx.Client(timeout=1.0, trust_env=False, headers=bearer(token)) as client,
+            httpx.Client(timeout=1.0, trust_env=False, **guard(pages)) as client,
             client.stream("GET", url) as response,
         ):
             body = bytearray()
@@ -94,7 +94,7 @@ def ask(older: Predecessor, token: SecretStr | None = None) -> StatusResult:
                     too_large = f"its status page {url} answered with more than {LARGEST_ANSWER} bytes"
                     return StatusFailure(older.incarnation, too_large)
             return parse_status(bytes(body), url)
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, WireError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError, WireError) as error:
         return StatusFailure(older.incarnation, str(error) or type(error).__name__, was_refused(error))
 
 

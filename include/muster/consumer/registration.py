@@ -85,7 +85,7 @@ class Registrar:
         self._agent = agent
         self._ending = ending
         self._port = port
-        self._ask = ask or partial(predecessor.ask, token=settings.status_token)
+        self._ask = ask or partial(predecessor.ask, pages=settings.status_pages)
         self._clock = clock
         self._opened = threading.Event()
         self._stopped = threading.Event()
@@ -331,7 +331,7 @@ class Registrar:
                 "host": socket.gethostname(),
                 "version": muster.__version__,
             },
-            f"http://{host}:{self._port}/health",
+            f"{settings.status_pages.scheme}://{host}:{self._port}/health",
             settings.check_interval,
             DEREGISTER_AFTER,
             passing=passing,

@@ -1,6 +1,6 @@
 """The consumer's HTTP face: `/status` for the coordinator and people, `/health` for Consul, `/metrics`.
 
-With a `status_token`, `/status` and `/metrics` answer only requests that send it (`Authorization: Bearer ...`).
+With a token, `/status` and `/metrics` answer only requests that send it (`Authorization: Bearer ...`).
 `/health` is open in any case and says little: a token in Consul's check would be in Consul's catalog, which many can
 read. No page shows a setting that could be a secret. They answer from memory, so they are quick whatever Spark, Kafka
 or ZooKeeper do.

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pydantic import SecretStr
-
 from muster.coordinator.asking import BRIEFLY, SILENCE, Answers, Questions, StatusPoller, ask
 from muster.coordinator.observing import tell
 from muster.coordinator.planning_context import ContextReader
@@ -38,7 +36,13 @@ from muster.core.wire import readable
 from muster.edges import consul, kafka, status, zookeeper
 from muster.settings.assignor_choice import load_in_force
 from muster.settings.cluster_settings import ClusterSettings
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    OPEN_PAGES,
+    ConsulSettings,
+    KafkaSettings,
+    StatusPageSettings,
+    ZooKeeperSettings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -467,12 +471,12 @@ def open_coordinator(
     zookeeper_settings: ZooKeeperSettings,
     consul_settings: ConsulSettings,
     kafka_settings: KafkaSettings,
-    status_token: SecretStr | None = None,
+    status_pages: StatusPageSettings = OPEN_PAGES,
     by: str = "",
 ) -> Iterator[Coordinator]:
     """Connect to the edges of `cluster` and close them again at the end.
 
-    `status_token` is the bearer token of the consumers' status pages, if they ask for one. `by` is who coordinates,
+    `status_pages` says how the consumers' status pages are guarded. `by` is who coordinates,
     for the history: a DAG and its run.
 
     It is for a process that coordinates and does little else: see `rare_collections`.
@@ -487,7 +491,7 @@ def open_coordinator(
             zookeeper.TopicStore(zookeeper_settings, cluster.name, by=by) as store,
         ):
             found = consul.ConsulCluster.of(consul_settings, cluster)
-            poll = partial(status.poll_statuses, token=status_token)
+            poll = partial(status.poll_statuses, pages=status_pages)
             yield Coordinator(cluster, kafka_settings, store, found.catalog, found.overrides, lister, poll)
     finally:
         lister.close()

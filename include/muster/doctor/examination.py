@@ -55,7 +55,7 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     kafka = _find(checks, "kafka", cluster.kafka, source.kafka)
     _find(checks, "spark", own.spark, source.fields)
     asks_consumers = (
-        cluster.status is None or _find(checks, "status", cluster.status, source.token) is not None
+        cluster.status is None or _find(checks, "status", cluster.status, source.status_pages) is not None
     )
     jobs_zookeeper = _find(checks, "consumers.zookeeper", own.zookeeper, source.zookeeper)
     jobs_consul = _find(checks, "consumers.consul", own.consul, source.consul)

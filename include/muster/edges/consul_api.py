@@ -8,18 +8,19 @@ this module, and no token.
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
+from ssl import SSLContext
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 from consul import base
 
+from muster.edges.tls import client_context, no_tls
 from muster.settings.connections import ConsulSettings
 
 TOKEN_HEADER = "X-Consul-Token"  # noqa: S105  the header's name, no token
@@ -140,7 +141,7 @@ def unreachable(settings: ConsulSettings, what: str, error: Exception) -> Consul
 def client_options(settings: ConsulSettings) -> dict[str, Any]:
     """What an httpx client is made with. Raises `ConsulError` for an address or certificates that are malformed.
 
-    Neither a proxy for the outside world nor a .netrc counts.
+    Neither a proxy for the outside world nor a .netrc counts. Namespace and partition go with every call.
     """
     try:
         url = httpx.URL(address(settings))
@@ -148,6 +149,11 @@ def client_options(settings: ConsulSettings) -> dict[str, Any]:
         raise unreachable(settings, "its address", error) from error
     return {
         "base_url": url,
+        "params": {
+            name: value
+            for name, value in (("ns", settings.namespace), ("partition", settings.partition))
+            if value
+        },
         "headers": {TOKEN_HEADER: settings.token.get_secret_value()} if settings.token else {},
         "timeout": settings.timeout,
         "verify": _tls(settings),
@@ -155,22 +161,18 @@ def client_options(settings: ConsulSettings) -> dict[str, Any]:
     }
 
 
-def _tls(settings: ConsulSettings) -> ssl.SSLContext:
+def _tls(settings: ConsulSettings) -> SSLContext:
     if settings.scheme == "http":
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; loading the system's certificates takes time
+        return no_tls()
     try:
-        context = ssl.create_default_context(cafile=settings.ca)
-        if not settings.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if settings.certfile:
-            context.load_cert_chain(settings.certfile, settings.keyfile)
+        return client_context(
+            settings.ca, verify=settings.verify, certfile=settings.certfile, keyfile=settings.keyfile
+        )
     except OSError as error:
         raise ConsulError(
             f"Consul at {address(settings)}: CA or client certificate cannot be loaded ({error}); check the "
             "connection's ca, certfile and keyfile"
         ) from error
-    return context
 
 
 class _Writer:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
-from pydantic import SecretStr
 
 from muster.core.model import Consumer, ConsumerStatus
 from muster.core.wire import WireError, parse_status
+from muster.edges.tls import client_context, no_tls
+from muster.settings.connections import OPEN_PAGES, StatusPageSettings
 
 AT_ONCE = 200
 """So many requests are on the way together. More only make each other late: on a busy machine, of 500 that had
@@ -48,15 +49,19 @@ class _UselessAnswerError(Exception):
     """The answer is of no use; the message says why."""
 
 
-def bearer(token: SecretStr | None) -> dict[str, str]:
-    """The header that lets one in to a status page."""
-    return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+def guard(pages: StatusPageSettings) -> dict[str, Any]:
+    """What an HTTP client is made with to read status pages. Raises OSError if the CA cannot be loaded."""
+    token, tls = pages.token, pages.tls
+    return {
+        "headers": {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {},
+        "verify": client_context(tls.ca, check_hostname=tls.check_hostname) if tls else no_tls(),
+    }
 
 
 def poll_statuses(
     consumers: Iterable[Consumer],
     timeout: float,
-    token: SecretStr | None = None,
+    pages: StatusPageSettings = OPEN_PAGES,
     topics: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, StatusResult]:
     """Ask every consumer for `GET /status`, and return within `timeout` seconds what came of it, by consumer id.
@@ -64,17 +69,28 @@ def poll_statuses(
     Never raises for what a consumer does or fails to do: no answer in time, an error, a body that is too large or
     not a status, or a status under another id are each a `StatusFailure`. Of more than `AT_ONCE` consumers each
     gets its share of the time, so that frozen ones do not use up that of the others. A consumer in `topics` is asked
-    about those topics only, if they are few; it may answer of all. `token` is sent as a bearer token.
+    about those topics only, if they are few; it may answer of all. `pages` says how the pages are
+    guarded; a CA that cannot be loaded is a failure of each.
     """
     asked = {consumer.id: consumer for consumer in consumers}.values()
-    return asyncio.run(_poll(asked, timeout, topics or {}, token))
+    try:
+        guarded = guard(pages)
+    except OSError as error:
+        ca = pages.tls.ca if pages.tls else ""
+        reason = (
+            f"its status page cannot be verified: CA {ca} cannot be loaded ({error}); check 'ca' of the "
+            "cluster's 'status' connection on this machine"
+        )
+        return {consumer.id: StatusFailure(consumer.id, reason) for consumer in asked}
+    return asyncio.run(_poll(asked, timeout, topics or {}, pages.scheme, guarded))
 
 
 async def _poll(
     consumers: Iterable[Consumer],
     seconds: float,
     topics: Mapping[str, Collection[str]],
-    token: SecretStr | None,
+    scheme: str,
+    guarded: Mapping[str, Any],
 ) -> dict[str, StatusResult]:
     asked = list(consumers)
     if not asked:
@@ -85,16 +101,15 @@ async def _poll(
     answers: dict[str, StatusResult] = {}
     async with httpx.AsyncClient(
         timeout=share,
-        headers=bearer(token),
         limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0),
         trust_env=False,  # a proxy for the outside world has no business between coordinator and consumers
-        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # plain HTTP: do not load the system's certificates
+        **guarded,
     ) as client:
 
         async def ask(consumer: Consumer) -> None:
             async with slots:
                 about = topics.get(consumer.id, ())
-                answers[consumer.id] = await _ask(client, consumer, share, about)
+                answers[consumer.id] = await _ask(client, consumer, share, about, scheme)
 
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -102,31 +117,32 @@ async def _poll(
                     group.create_task(ask(consumer))
     for consumer in asked:
         if consumer.id not in answers:
-            answers[consumer.id] = _too_late(consumer, seconds)
+            answers[consumer.id] = _too_late(consumer, seconds, scheme)
     return answers
 
 
 async def _ask(
-    client: httpx.AsyncClient, consumer: Consumer, seconds: float, topics: Collection[str]
+    client: httpx.AsyncClient, consumer: Consumer, seconds: float, topics: Collection[str], scheme: str
 ) -> StatusResult:
     if not consumer.address or not consumer.port:
         return StatusFailure(consumer.id, "it is registered without an address and port of its status page")
     try:
-        page_url(consumer.address, consumer.port)
+        url = page_url(consumer.address, consumer.port, scheme)
         async with asyncio.timeout(seconds):
-            return await _get(client, consumer, topics)
+            return await _get(client, consumer, url, topics)
     except (TimeoutError, httpx.TimeoutException):
-        return _too_late(consumer, seconds)
+        return _too_late(consumer, seconds, scheme)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         problem = str(error)[:LONGEST_PROBLEM] or type(error).__name__
-        reason = f"its status page {_url(consumer)} is out of reach: {problem}"
+        reason = f"its status page {_url(consumer, scheme)} is out of reach: {problem}{_tls_step(problem)}"
         return StatusFailure(consumer.id, reason, was_refused(error))
     except (WireError, _UselessAnswerError) as error:
         return StatusFailure(consumer.id, str(error))
 
 
-async def _get(client: httpx.AsyncClient, consumer: Consumer, topics: Collection[str]) -> ConsumerStatus:
-    url = _url(consumer)
+async def _get(
+    client: httpx.AsyncClient, consumer: Consumer, url: str, topics: Collection[str]
+) -> ConsumerStatus:
     async with client.stream("GET", url, params=_about(topics)) as response:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             sent = "another one than was sent" if "Authorization" in client.headers else "and none was sent"
@@ -166,7 +182,7 @@ def was_refused(error: BaseException | None) -> bool:
     return False
 
 
-def page_url(address: str, port: int) -> str:
+def page_url(address: str, port: int, scheme: str = "http") -> str:
     """The status page at an address as it is registered. Raises `WireError` if that is no host and port.
 
     What else a URL can hold (a path, a user) is not to be had by registering a strange address.
@@ -176,12 +192,26 @@ def page_url(address: str, port: int) -> str:
             f"it is registered at address {address[:100]!r}, port {str(port)[:20]}, which is no host name or IP "
             "address with a port from 1 to 65535; correct it where the consumer registers"
         )
-    return f"http://{f'[{address}]' if ':' in address else address}:{port}/status"
+    return f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}/status"
 
 
-def _url(consumer: Consumer) -> str:
-    return page_url(consumer.address, consumer.port)
+def _url(consumer: Consumer, scheme: str) -> str:
+    return page_url(consumer.address, consumer.port, scheme)
 
 
-def _too_late(consumer: Consumer, timeout: float) -> StatusFailure:
-    return StatusFailure(consumer.id, f"its status page {_url(consumer)} did not answer within {timeout:g} s")
+def _tls_step(problem: str) -> str:
+    words = problem.lower()
+    if "certificate verify failed" in words:
+        return (
+            "; check 'ca' of the cluster's 'status' connection, and that the address that the consumer registers "
+            "stands in its certificate ('check_hostname')"
+        )
+    if "ssl" in words or "disconnected without sending" in words:
+        return "; restart a consumer that was started before TLS of the status pages was switched on or off"
+    return ""
+
+
+def _too_late(consumer: Consumer, timeout: float, scheme: str) -> StatusFailure:
+    return StatusFailure(
+        consumer.id, f"its status page {_url(consumer, scheme)} did not answer within {timeout:g} s"
+    )

@@ -8,7 +8,7 @@ that is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -237,9 +237,10 @@ class TargetsUnknownError(RuntimeError):
     """Consul could not be asked for all clusters, so Prometheus is to go on with the targets that it has."""
 
 
-def targets(states: Mapping[str, ClusterState]) -> list[dict[str, Any]]:
+def targets(states: Mapping[str, ClusterState], https: Collection[str] = ()) -> list[dict[str, Any]]:
     """The consumers' status pages for HTTP service discovery (`http_sd_configs`): one group a consumer that is
-    registered, live or not, with the labels `cluster_name` and `consumer_id`.
+    registered, live or not, with the labels `cluster_name` and `consumer_id`. Those of the clusters in `https` are
+    scraped over TLS.
 
     Debian's Prometheus, for one, is built without the discovery of Consul, which would not give `cluster_name`.
     Raises `TargetsUnknownError` if Consul could not be read for a cluster, or its answer is not to be trusted.
@@ -255,5 +256,7 @@ def targets(states: Mapping[str, ClusterState]) -> list[dict[str, Any]]:
             if page.address and page.port:
                 host = f"[{page.address}]" if ":" in page.address else page.address
                 labels = {"cluster_name": name, "consumer_id": consumer}
+                if name in https:
+                    labels["__scheme__"] = "https"
                 groups.append({"targets": [f"{host}:{page.port}"], "labels": labels})
     return groups

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from muster.cluster.cache import StateCache
 from muster.cluster.reading import Place
+from muster.cluster.state import ClusterState
 from muster.monitoring.exporter import Exporter, RunsReader
 from muster.monitoring.exposition import TargetsUnknownError, targets
 from muster.settings.clusters import SettingsError
@@ -90,11 +91,16 @@ def metrics_router(
     def discover(cluster: Annotated[list[str] | None, Query()] = None) -> list[dict[str, Any]]:
         """The consumers' status pages. After an error Prometheus goes on with those that it knows."""
         try:
-            return targets(exporter.states(cluster or (), [Place.CONSUL], WITHIN))
-        except (SettingsError, TargetsUnknownError) as error:
+            states = exporter.states(cluster or (), [Place.CONSUL], WITHIN)
+            return targets(states, [name for name, state in states.items() if _speaks_tls(state)])
+        except (SettingsError, ConnectionSettingsError, TargetsUnknownError) as error:
             raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(error)) from error
 
     return router
+
+
+def _speaks_tls(state: ClusterState) -> bool:
+    return CONNECTIONS.status_pages(state.settings.status).scheme == "https"
 
 
 def _within(said: float | None) -> float:

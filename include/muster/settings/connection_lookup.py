@@ -24,12 +24,21 @@ from muster.settings.connection_parsing import (
     ConnectionFields,
     ConnectionSettingsError,
     check_extra,
+    parse_airflow_api,
     parse_consul,
     parse_kafka,
-    parse_status_token,
+    parse_status_pages,
+    parse_token,
     parse_zookeeper,
 )
-from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    OPEN_PAGES,
+    AirflowApiSettings,
+    ConsulSettings,
+    KafkaSettings,
+    StatusPageSettings,
+    ZooKeeperSettings,
+)
 
 Find = Callable[[str], tuple[ConnectionFields, Mapping[str, Any]]]
 """The fields of a connection and its decoded extra. Raises `ConnectionSettingsError` if there is none."""
@@ -79,9 +88,17 @@ class Connections:
         found = parse_kafka(*self._find(conn_id))
         return found.model_copy(update={"operation_timeout": min(self._longest, found.operation_timeout)})
 
-    def token(self, conn_id: str | None) -> SecretStr | None:
-        """Look up the bearer token of the status pages; None if `conn_id` is None."""
-        return None if conn_id is None else parse_status_token(self._find(conn_id)[0])
+    def status_pages(self, conn_id: str | None) -> StatusPageSettings:
+        """Look up how the status pages are guarded; not at all if `conn_id` is None."""
+        return OPEN_PAGES if conn_id is None else parse_status_pages(*self._find(conn_id))
+
+    def airflow_api(self, conn_id: str) -> AirflowApiSettings:
+        """Look up a connection to Airflow's REST API."""
+        return parse_airflow_api(*self._find(conn_id))
+
+    def token(self, conn_id: str) -> SecretStr:
+        """Look up a bearer token."""
+        return parse_token(self._find(conn_id)[0])
 
     def fields(self, conn_id: str) -> ConnectionFields:
         """Look up a connection of any kind."""

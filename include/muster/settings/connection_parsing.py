@@ -6,7 +6,9 @@
   `ConsulSettings`.
 - Kafka: type `kafka`, as Airflow's Kafka provider has it: extra holds librdkafka's properties, of which those that
   Muster sets itself (`RESERVED`) are ignored. An extra key `operation_timeout` (seconds) is Muster's own.
-- Status pages: any type (`generic` will do); the password is the bearer token.
+- Status pages: any type (`generic` will do); the password is the bearer token; extra: the keys of `StatusTls`.
+- Airflow's REST API: type `http`; host, port, schema; login and password, or without a login a bearer token as the
+  password; extra: the other keys of `AirflowApiSettings`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from muster.settings.connections import (
     RESERVED,
+    AirflowApiSettings,
     ConsulSettings,
     HeaderSecret,
     KafkaSettings,
+    StatusPageSettings,
+    StatusTls,
     ZooKeeperSettings,
 )
 
@@ -45,7 +50,7 @@ class ConnectionFields(Protocol):
     extra: str | None
 
 
-class _StatusPages(BaseModel):
+class _Token(BaseModel):
     token: HeaderSecret
 
 
@@ -56,10 +61,33 @@ class ConnectionSettingsError(ValueError):
     """
 
 
-def parse_status_token(connection: ConnectionFields) -> SecretStr:
+def parse_token(connection: ConnectionFields) -> SecretStr:
     """The bearer token that a connection holds. Raises `ConnectionSettingsError`."""
     values = {"token": connection.password or ""}
-    return _validate(connection, _StatusPages, values, {"token": "password"}).token
+    return _validate(connection, _Token, values, {"token": "password"}).token
+
+
+def parse_status_pages(connection: ConnectionFields, extra: Mapping[str, Any]) -> StatusPageSettings:
+    """Turn a connection, which has to have a token, into settings. Raises `ConnectionSettingsError`."""
+    values = _from_extra(connection, StatusTls, extra, set())
+    tls = _validate(connection, StatusTls, values, {}) if values else None
+    return StatusPageSettings(token=parse_token(connection), tls=tls)
+
+
+def parse_airflow_api(connection: ConnectionFields, extra: Mapping[str, Any]) -> AirflowApiSettings:
+    """Turn a connection and its decoded extra into settings. Raises `ConnectionSettingsError`."""
+    elsewhere = {"host", "port", "scheme", "username", "password", "token"}
+    values = _from_extra(connection, AirflowApiSettings, extra, elsewhere)
+    if not connection.password:
+        raise _wrong(
+            connection, "password", "is empty; expected the login's password, or a bearer token alone"
+        )
+    secret = "password" if connection.login else "token"
+    values |= _present(
+        host=connection.host, port=connection.port, scheme=connection.schema, username=connection.login
+    ) | {secret: connection.password}
+    shown = {"scheme": "schema", "username": "login", "token": "password"}
+    return _validate(connection, AirflowApiSettings, values, shown)
 
 
 def parse_zookeeper(connection: ConnectionFields, extra: Mapping[str, Any]) -> ZooKeeperSettings:
@@ -171,6 +199,7 @@ def _validate(
         field = str(found["loc"][0]) if found["loc"] else "extra"
         of_its_own = field in {"host", "port", "password"}
         key = shown.get(field, field if of_its_own else f"extra.{field}")
-        message = found["msg"].removeprefix("Value error, ")
+        missing = found["type"] == "missing"
+        message = "is missing; add it" if missing else found["msg"].removeprefix("Value error, ")
         # Not chained: pydantic's own message shows the values.
         raise _wrong(connection, key, message) from None

@@ -89,18 +89,72 @@ class ZooKeeperSettings(_Connection):
 
 
 class ConsulSettings(_Connection):
-    """Where the Consul agent answers. `timeout` (seconds) is for a plain call; blocking ones add to it."""
+    """Where the Consul agent answers. `timeout` (seconds) is for a plain call; blocking ones add to it.
+
+    `namespace` and `partition` are those of Consul Enterprise; None: the token's own.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(gt=0, lt=65536)] = 8500
     scheme: Literal["http", "https"] = "http"
     token: HeaderSecret | None = None
     datacenter: str | None = None
+    namespace: str | None = None
+    partition: str | None = None
     timeout: Annotated[float, Field(gt=0)] = 5.0
     verify: bool = True
     ca: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
+
+
+class StatusTls(_Connection):
+    """TLS of the consumers' status pages: `certfile` and `keyfile` for the page, `ca` for those who read it.
+
+    A `certfile` may hold the key, too. The files are those of the machine where they are used.
+    """
+
+    certfile: Annotated[str, Field(min_length=1)]
+    keyfile: str | None = None
+    ca: Annotated[str, Field(min_length=1)]
+    check_hostname: bool = True
+    """Whether the address that a consumer registers has to stand in its certificate."""
+
+
+class StatusPageSettings(_Connection):
+    """How the consumers' status pages are guarded: the bearer `token` that they ask for, and TLS."""
+
+    token: HeaderSecret | None = None
+    tls: StatusTls | None = None
+
+    @property
+    def scheme(self) -> Literal["http", "https"]:
+        """What the pages speak."""
+        return "https" if self.tls else "http"
+
+
+OPEN_PAGES = StatusPageSettings()
+"""Status pages that anyone may read, over plain HTTP."""
+
+
+class AirflowApiSettings(_Connection):
+    """Where Airflow's REST API answers, and as which user: `username` and `password`, or a bearer `token`."""
+
+    host: Annotated[str, Field(min_length=1)]
+    port: Annotated[int, Field(gt=0, lt=65536)] | None = None
+    scheme: Literal["http", "https"] = "http"
+    username: str | None = None
+    password: Secret | None = None
+    token: HeaderSecret | None = None
+    verify: bool = True
+    ca: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+
+    @property
+    def address(self) -> str:
+        """The base URL."""
+        return f"{self.scheme}://{self.host}" + (f":{self.port}" if self.port else "")
 
 
 class KafkaSettings(_Connection):

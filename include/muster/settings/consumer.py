@@ -21,7 +21,14 @@ from pydantic import (
 )
 
 from muster.core.wire import check_id
-from muster.settings.connections import ConsulSettings, HeaderSecret, KafkaSettings, ZooKeeperSettings
+from muster.settings.connections import (
+    ConsulSettings,
+    HeaderSecret,
+    KafkaSettings,
+    StatusPageSettings,
+    StatusTls,
+    ZooKeeperSettings,
+)
 
 VARIABLE = "MUSTER_CONSUMER"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -86,6 +93,13 @@ class ConsumerSettings(BaseModel):
     """Where this machine keeps the driver's output, for it to be rotated; empty where the cluster keeps it."""
     status_token: HeaderSecret | None = None
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
+    status_tls: StatusTls | None = None
+    """TLS of the status pages; None is plain HTTP."""
+
+    @property
+    def status_pages(self) -> StatusPageSettings:
+        """How this consumer's status page and those of the others are guarded."""
+        return StatusPageSettings(token=self.status_token, tls=self.status_tls)
 
     @classmethod
     def from_environment(cls) -> ConsumerSettings:
