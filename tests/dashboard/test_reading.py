@@ -257,3 +257,5 @@ def test_file_that_cannot_be_read_is_shown_above_the_clusters_of_the_others(dash
     answer = dashboard.get("")
     assert answer["error"] == wrong
     assert [each["name"] for each in answer["clusters"]] == ["c"]
+    answer = dashboard.get("", user="other")
+    assert (answer["clusters"], answer["error"]) == ([], ""), "who sees no cluster sees no file of others"

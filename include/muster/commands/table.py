@@ -224,7 +224,7 @@ COMMANDS: Mapping[str, Command] = {
             documentation=(
                 "The coordinator plans with it from its next run on. 'muster plan --cluster NAME --assignor "
                 "OTHER' shows beforehand what would move and why. An unknown assignor, one that the settings "
-                "does not allow, or options that it refuses, change nothing."
+                "do not allow, or options that it refuses, change nothing."
             ),
             preview={"assignor": "{assignor}"},
         ),
