@@ -149,7 +149,8 @@ def secure_kafka(
         servers_dir / "secure-kafka", passwords.admin, passwords.users(), server_certificate, authority.ca
     )
     server.start()
-    for arguments in [*kafka_acl_commands("kafka-acls"), *kafka_acl_commands("kafka-acls-fencing")]:
+    examples = ("kafka-acls", "kafka-acls-fencing", "kafka-acls-dead-letters")
+    for arguments in [command for each in examples for command in kafka_acl_commands(each)]:
         server.grant(arguments)
     yield server
     server.stop()

@@ -16,10 +16,13 @@ from devstack.certificates import Authority
 from devstack.secured import SecureKafka
 from muster.doctor import kafka as doctor
 from muster.doctor.findings import Outcome, Part
+from muster.edges.dead_letters import DeadLetterTopic, RecordReader, letter
 from muster.edges.kafka import GroupOffsets, KafkaError, PartitionError, TopicLister
 from muster.edges.kafka_admin import librdkafka_logger
+from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
+from tests.conftest import Eventually
 from tests.secured import (
     CLUSTER,
     CONSUMER,
@@ -129,6 +132,28 @@ def test_the_consumers_rights_are_enough_for_a_commit_in_a_transaction(of, group
     assert group_of(settings).committed([PARTITION]) == {PARTITION: 1}
     with pytest.raises(KafkaException, match="Transactional Id authorization failed"):
         transact(settings, f"muster/other/{TOPIC}/0/{GROUP}")
+
+
+def test_the_consumers_rights_are_enough_for_dead_letters(of, group_of, eventually: Eventually) -> None:
+    settings = of(CONSUMER)
+    group = group_of(settings)
+    letters_to = f"__muster.dead-letters.{CLUSTER}"
+    for _ in range(2):
+        DeadLetterTopic(settings, letters_to).ensure()
+    record = RecordReader(settings, GROUP).read(PARTITION, 0)
+    assert record is not None
+    assert record.value == VALUES[0]
+    commits = FencedCommits(settings, CLUSTER, group)
+    eventually(lambda: not commits.claim([PARTITION]).failed, 60, "claimed")
+    refused = {PARTITION: letter(record, HIDDEN, {})}
+
+    def why() -> str:
+        return commits.commit({PARTITION: 1}, letters=refused).failed[PARTITION]
+
+    eventually(lambda: f"allow this user to write to topic '{HIDDEN}'" in why(), 60, "refused")
+    made = {PARTITION: letter(record, letters_to, {})}
+    eventually(lambda: commits.commit({PARTITION: 1}, letters=made).done == {PARTITION: 1}, 60, "written")
+    commits.close()
 
 
 def test_read_only_user_sees_offsets_and_changes_none(of, group_of) -> None:

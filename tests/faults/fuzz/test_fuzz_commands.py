@@ -109,7 +109,7 @@ def around() -> Cluster:
 @contextmanager
 def put_in_place(cluster: Cluster) -> Iterator[None]:
     def of(settings: ClusterSettings, _: object) -> Target:
-        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store), poll)
+        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store), poll=poll)
 
     def poll(consumers: Iterable[Consumer], *_: object, **__: object) -> dict[str, ConsumerStatus]:
         return {each.id: cluster.consumers[each.id].status() for each in consumers}

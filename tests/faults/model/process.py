@@ -282,6 +282,7 @@ class Process:
         job._agent = _WaitingAgent(self)
         job._handler = SerialHandler([], self.agent)
         job._registrar = self.registrar
+        job._poison = ""
         job._supervisor = SimpleNamespace(stop=lambda: setattr(self.query, "stopping", True))
         job._query = SimpleNamespace(join=self._join_query)
         job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
