@@ -287,7 +287,7 @@ class Process:
         job._query = SimpleNamespace(join=self._join_query)
         job._watch = SimpleNamespace(stop=lambda: setattr(self, "watches", False))
         job._committer = SimpleNamespace(stop=lambda: setattr(self, "commits", False))
-        job._page = job._local_api = SimpleNamespace(stop=lambda: None)
+        job._page = job._local_api = job._answers = SimpleNamespace(stop=lambda: None)
         return job
 
     def _join_query(self, timeout: float) -> bool:
