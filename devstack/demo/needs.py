@@ -1,4 +1,4 @@
-"""What the demo takes of the machine: said before it begins."""
+"""What the demo takes of the machine, estimated: said before it begins."""
 
 from __future__ import annotations
 
