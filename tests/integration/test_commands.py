@@ -139,7 +139,9 @@ def test_consumption_is_paused_and_resumed(
         pause_consumption(target, ANN, "flights", frozenset({0}))
     pause_consumption(target, ANN, "flights", frozenset({1, 2}))
     pause_consumption(target, ANN, "flights", frozenset())
-    pause_consumption(target, ANN, "", frozenset())
+    assert pause_consumption(target, ANN, "", frozenset()).values == {}, (
+        "the history has it under every topic"
+    )
     found = discovery.overrides.decisions()
     assert {(each.topic, each.partition) for each in found.consumption} == {
         ("flights", 0),

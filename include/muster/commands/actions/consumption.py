@@ -42,7 +42,7 @@ def pause_consumption(target: Target, actor: Actor, topic: str, partitions: froz
         "the owners keep what they have, finish and commit the batch under way, and read no more until it is resumed",
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), {"topic": topic, "partitions": _shown(partitions)})
+    return Outcome(tuple(lines), named(topic, partitions))
 
 
 def resume_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
@@ -72,7 +72,7 @@ def resume_consumption(target: Target, actor: Actor, topic: str, partitions: fro
         *(f"still paused: {each}" for each in still),
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), {"topic": topic, "partitions": _shown(partitions)})
+    return Outcome(tuple(lines), named(topic, partitions))
 
 
 def check_scope(target: Target, topic: str, partitions: frozenset[int]) -> str:
@@ -90,6 +90,12 @@ def waits_for_coordination(target: Target) -> list[str]:
     """What keeps it from being carried out now."""
     paused = target.consul.overrides.decisions().paused
     return [] if paused is None else [f"coordination is {paused}; this waits until it is resumed"]
+
+
+def named(topic: str, partitions: frozenset[int]) -> dict[str, str]:
+    """What an outcome says of the scope: the topic and the partitions, as far as they were given."""
+    found = {"topic": topic, "partitions": _shown(partitions)}
+    return {field: text for field, text in found.items() if text}
 
 
 def _each(partitions: frozenset[int]) -> list[int | None]:

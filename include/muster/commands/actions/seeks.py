@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.commands.actions.consumption import check_scope, waits_for_coordination
+from muster.commands.actions.consumption import check_scope, named, waits_for_coordination
 from muster.commands.command import Actor, CommandError, Outcome
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import flow_scope
@@ -55,15 +55,15 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
         consul.overrides.seek(
             of, number, seek_id, planned.offset, by=actor.name, why=actor.reason, at=actor.at
         )
-    named = format_partitions(partitions) if partitions else ""
+    shown = format_partitions(partitions) if partitions else ""
     lines = (
-        f"{flow_scope(topic, named)} of cluster {cluster} is to go on at {to}: {actor}",
+        f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}: {actor}",
         *_lines(plan),
         "the owners carry it out between two batches, and the coordinator where there is none; cancel-seek takes "
         "back what was not carried out yet",
         *waits_for_coordination(target),
     )
-    return Outcome(lines, {"to": to, "topic": topic, "partitions": named, "seek": seek_id})
+    return Outcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
 
 
 def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
@@ -72,7 +72,7 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
     consul, cluster = target.consul, target.cluster.name
     if partitions and not topic:
         raise CommandError("partitions are those of a topic; name the topic as well")
-    named = format_partitions(partitions) if partitions else ""
+    shown = format_partitions(partitions) if partitions else ""
     concerned = [
         (of, number)
         for of, number in consul.overrides.decisions().seeks
@@ -80,15 +80,15 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
     ]
     if not concerned:
         raise CommandError(
-            f"no seek of {flow_scope(topic, named)} is waiting in cluster {cluster!r}; it may have been carried out"
+            f"no seek of {flow_scope(topic, shown)} is waiting in cluster {cluster!r}; it may have been carried out"
         )
     for of, number in concerned:
         consul.overrides.cancel_seek(of, number)
     lines = (
-        f"{len(concerned)} seek(s) of {flow_scope(topic, named)} of cluster {cluster} are taken back: {actor}",
+        f"{len(concerned)} seek(s) of {flow_scope(topic, shown)} of cluster {cluster} are taken back: {actor}",
         "what its owner has carried out meanwhile stays so",
     )
-    return Outcome(lines, {"topic": topic, "partitions": named})
+    return Outcome(lines, named(topic, partitions))
 
 
 def _plan(
@@ -136,13 +136,13 @@ def _lines(plan: dict[TopicPartition, Planned]) -> tuple[str, ...]:
     moved = {tp: each.bounds.position - each.offset for tp, each in plan.items()}
     again = sum(max(0, by) for by in moved.values())
     left_out = sum(max(0, -by) for by in moved.values())
-    named = [
+    first = [
         f"topic {topic}, partition {number}: {effect(each.bounds, each.offset)}"
         for (topic, number), each in list(plan.items())[:SHOWN]
     ]
-    more = len(plan) - len(named)
+    more = len(plan) - len(first)
     return (
-        *named,
+        *first,
         *([f"and {more} more partition(s)"] if more > 0 else []),
         f"together {again} record(s) come again and {left_out} are left out, by offsets and what is committed now",
     )
