@@ -23,6 +23,7 @@ def main() -> None:
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
