@@ -1,4 +1,4 @@
-"""The jars of Kafka, ZooKeeper, YARN and Spark's own Kafka source: from Maven Central once, then from the cache."""
+"""The jars of Kafka, ZooKeeper, YARN, Spark's Kafka source and Delta Lake: from Maven Central once, then cached."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""`DatabaseSink` and `DeltaSink` with a real Spark: frames of all kinds, and readers of their own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from devstack.jars import jars
+from devstack.postgresql import PostgreSQL
+from muster.sinks import Batch, DatabaseSink, DeltaSink, SinkError
+from tests.support.database_writer import OFFSETS_TABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+Ranges = dict[tuple[str, int], tuple[int, int]]
+AT = dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC)
+"""A moment that Berlin does not have twice, but nearly."""
+
+
+def frame(spark: SparkSession, ranges: Ranges) -> DataFrame:
+    rows = [(t, p, n, f"{t}/{p}/{n}", AT) for (t, p), held in ranges.items() for n in range(*held)]
+    schema = "topic string, partition int, offset long, value string, timestamp timestamp"
+    return spark.createDataFrame(rows, schema)
+
+
+def expected(ranges: Ranges) -> dict[tuple[Any, ...], int]:
+    return {(p, n, f"{t}/{p}/{n}"): 1 for (t, p), held in ranges.items() for n in range(*held)}
+
+
+def read_by_spark(table: Path) -> tuple[Counter[tuple[Any, ...]], list[int]]:
+    command = [sys.executable, str(Path(__file__).with_name("delta_lake.py")), str(jars("delta")), str(table)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-5000:]
+    answer = json.loads(result.stdout.splitlines()[-1])
+    return Counter(tuple(row) for row in answer["rows"]), answer["files"]
+
+
+def test_delta_table_is_read_and_optimised_by_spark_and_written_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    sink = DeltaSink(str(table))
+    for begin, end in ((0, 10), (5, 20), (20, 30)):
+        ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
+        sink(frame(spark, ranges).repartition(3), Batch(ranges, {"t": "an-id"}))
+    found, files = read_by_spark(table)
+    assert found == expected({("t", 0): (0, 30), ("t", 1): (0, 30)})
+    assert files[0] == 3
+    assert files[1] == 1, "OPTIMIZE has joined them"
+    ranges = {("t", 0): (0, 40), ("t", 1): (15, 35)}
+    for again in (sink, DeltaSink(str(table))):
+        again(frame(spark, ranges), Batch(ranges, {"t": "an-id"}))
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table()
+    columns = [rows.column(name).to_pylist() for name in ("partition", "offset", "value")]
+    assert Counter(zip(*columns, strict=True)) == expected({("t", 0): (0, 40), ("t", 1): (0, 35)})
+
+
+def test_delta_table_has_moments_in_utc(spark: SparkSession, tmp_path: Path) -> None:
+    ranges: Ranges = {("t", 0): (0, 1)}
+    made = frame(spark, ranges)
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        DeltaSink(str(tmp_path))(made, Batch(ranges))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    table = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
+    assert table.column("timestamp").to_pylist() == [AT]
+
+
+def test_database_has_each_row_once_and_as_it_was(spark: SparkSession, postgresql_server: PostgreSQL) -> None:
+    url = postgresql_server.url("postgresql")
+    columns = 'topic text, partition int, "offset" bigint, value text, "timestamp" timestamptz'
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE TABLE frames ({columns})")
+        connection.execute(OFFSETS_TABLE)
+    try:
+        sink = DatabaseSink("psycopg", {"conninfo": url}, "frames")
+        for begin, end in ((0, 400), (100, 700), (0, 1000)):
+            ranges: Ranges = {("t", 0): (begin, end), ("t", 1): (begin, end)}
+            sink(frame(spark, ranges).repartition(3), Batch(ranges, {"t": "an-id"}))
+        with psycopg.connect(url) as connection:
+            rows = connection.execute('SELECT partition, "offset", value FROM frames').fetchall()
+            moments = connection.execute('SELECT DISTINCT "timestamp" FROM frames').fetchall()
+        assert Counter(rows) == expected({("t", 0): (0, 1000), ("t", 1): (0, 1000)})
+        assert moments == [(AT,)]
+    finally:
+        with psycopg.connect(url) as connection:
+            connection.execute("DROP TABLE frames, muster_offsets")
+
+
+def test_rows_that_are_none_of_the_batch_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = DeltaSink(str(tmp_path))
+    ranges: Ranges = {("t", 0): (0, 10)}
+    with pytest.raises(SinkError, match="batch holds 0 to 9"):
+        sink(frame(spark, {("t", 0): (5, 15)}), Batch(ranges))
+    with pytest.raises(SinkError, match="no column offset"):
+        sink(frame(spark, ranges).drop("offset"), Batch(ranges))
+    assert not list(tmp_path.rglob("*.parquet"))
