@@ -338,9 +338,12 @@ class Agent:
             return own.offer()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return whose turn it is; see `Turns.next`. What is parked has none."""
+        """Return whose turn it is; see `Turns.next`. What is parked has none, and what was parked when the planner
+        was made an offer."""
         with self._changed:
-            return self._turns.next(self._parking.readable(ready), self.clock())
+            held = self._ownership.held
+            may = {tp for tp in ready if tp not in held or held[tp].passed is None}
+            return self._turns.next(self._parking.readable(may), self.clock())
 
     def planned(
         self,
