@@ -227,6 +227,42 @@ def test_acknowledgement_in_the_middle_of_a_batch_does_not_take_the_partition_ba
     assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
 
 
+@pytest.mark.parametrize("moment", ["before the turn", "after the turn"])
+def test_acknowledgement_in_the_middle_of_a_planning_is_heeded_by_the_next(
+    parked: Consumer, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    letters = parked.agent.letters(PLACE)
+    turn = parked.agent.turn
+
+    def meanwhile(ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        monkeypatch.undo()
+        if moment == "before the turn":
+            parked.acknowledge(letters)
+            return turn(ready)
+        found = turn(ready)
+        parked.acknowledge(letters)
+        return found
+
+    monkeypatch.setattr(parked.agent, "turn", meanwhile)
+    parked.go(5)
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+    assert parked.kafka.committed[POISON] == 100
+    assert parked.agent.view().counters.dead_lettered == {"t": 1}
+
+
+def test_letter_that_waits_keeps_its_partition_from_beginning_again(parked: Consumer) -> None:
+    assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
+    parked.agent.query_ended(failed=True, error="gone")
+    parked.start()
+    parked.go(5)
+    letters = parked.agent.letters(PLACE)
+    assert letters[POISON].offset == 71
+    parked.acknowledge(letters)
+    parked.go(5)
+    assert parked.offsets_of(1) == {*range(70), *range(71, 100)}
+
+
 def test_batch_of_others_that_fails_meanwhile_does_not_take_the_partition_back(parked: Consumer) -> None:
     assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
     parked.kafka.ends["t", 0] += 5

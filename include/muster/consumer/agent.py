@@ -343,9 +343,12 @@ class Agent:
             return own.offer()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return whose turn it is, of those that may be read now; see `Turns.next`. What is parked has none."""
+        """Return whose turn it is, of those that may be read now; see `Turns.next`. What is parked has none, and what
+        was parked when the planner was made an offer."""
         with self._changed:
-            readable = self._parking.readable(ready) - self._ownership.not_read().keys()
+            held = self._ownership.held
+            may = {tp for tp in ready if tp not in held or held[tp].passed is None}
+            readable = self._parking.readable(may) - self._ownership.not_read().keys()
             return self._turns.next(readable, self.clock())
 
     def planned(

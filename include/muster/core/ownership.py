@@ -263,6 +263,8 @@ class _Partition:
     paused_after: int | None = None
     """How many offers had been made when its consumption was paused; None if it is not."""
     pass_over: PassOver | None = None
+    passed: int | None = None
+    """Where it goes on once the planner has answered the open offer, made before a record was passed over."""
 
     @property
     def outstanding(self) -> bool:
@@ -291,7 +293,7 @@ class _Partition:
     def offerable(self) -> bool:
         """Whether the planner may put it in the next batch."""
         ready = self.claimed and self.announced and not self.closing
-        return ready and (self.planned is not None or not self.outstanding)
+        return ready and (self.planned is not None or not (self.outstanding or self.pass_over))
 
     def due(self, offset: int) -> Due:
         """`offset`, to be committed."""
@@ -305,7 +307,15 @@ class _Partition:
             return
         self.processed, self.pass_over = offset, None
         if self.planned == over.offset:
-            self.planned = offset
+            self.passed = offset
+            if not self.offered:
+                self.go_on()
+
+    def go_on(self) -> None:
+        """Go on after a record that was passed over."""
+        if self.passed is not None and self.planned == self.passed - 1:
+            self.planned = self.passed
+        self.passed = None
 
 
 class Ownership:
@@ -450,7 +460,7 @@ class Ownership:
         self._reset_plan(running=False)
         for partition in self.held.values():
             partition.offered = False
-            partition.planned = None
+            partition.planned = partition.passed = None
         self._settle()
 
     def _reset_plan(self, running: bool) -> None:
@@ -469,6 +479,7 @@ class Ownership:
         self._asked += 1
         offered: dict[str, set[int]] = {}
         for (name, number), partition in self.held.items():
+            partition.go_on()
             partition.offered = partition.offerable and not self.topics[name].recreated
             if partition.offered:
                 offered.setdefault(name, set()).add(number)
@@ -549,7 +560,7 @@ class Ownership:
         for tp, partition in self.held.items():
             partition.offered = False
             if tp not in ranges:
-                partition.planned = None
+                partition.planned = partition.passed = None
                 continue
             if partition.planned is None:
                 # It starts again from what the group had committed, so what was known before no longer counts.
@@ -557,8 +568,11 @@ class Ownership:
                 partition.start = ranges[tp][0]
                 partition.sought = partition.noted = (noted or {}).get(tp, "")
             partition.planned = ranges[tp][1]
+            if tp in (sought or {}):
+                partition.passed = None
             if partition.pass_over is not None and partition.pass_over.offset != partition.planned:
                 partition.pass_over = None  # the record is gone, and it goes on elsewhere
+            partition.go_on()
         self._seek(sought or {})
         self._settle()
 
@@ -633,6 +647,8 @@ class Ownership:
             return False
         if partition.position > over.offset or partition.planned not in {None, over.offset}:
             return False
+        if partition.planned is None and partition.offered:
+            return False  # a plan may be about to begin before the record
         partition.pass_over = over
         return True
 
