@@ -19,7 +19,9 @@ from typing import Any
 
 import httpx
 
-settings: dict[str, Any] = json.loads(os.environ["MUSTER_CONSUMER"])
+from muster.settings.consumer import ConsumerSettings
+
+settings: dict[str, Any] = ConsumerSettings.from_environment().model_dump()
 options: dict[str, Any] = settings["handler_options"]
 consul = f"http://{settings['consul']['host']}:{settings['consul']['port']}/v1"
 stop = threading.Event()
