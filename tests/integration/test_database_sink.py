@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from devstack.postgresql import PostgreSQL
 from muster.sinks import Batch, DatabaseSink
 from tests.support.database_writer import OFFSETS_TABLE, PARTITIONS, TABLE, TOPIC, batch_of, write
+from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 10
@@ -65,13 +66,16 @@ def writer(database: str, begin: int, end: int, step: int, number: int) -> subpr
     )
 
 
+BEGUN = [pytest.param(False, id="first batch", marks=only_long), pytest.param(True, id="later batch")]
+
+
 def test_the_number_of_steps_is_what_the_tests_go_through(database: str) -> None:
     ended = writer(database, 0, 20, 0, signal.SIGKILL)
     assert int(ended.communicate()[0]) == STEPS + 1
     assert found(database) == once(0, 20)
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["first batch", "later batch"])
+@pytest.mark.parametrize("begun", BEGUN)
 @pytest.mark.parametrize("step", range(1, STEPS + 2))
 def test_writer_killed_at_a_step_leaves_each_record_once(database: str, step: int, begun: bool) -> None:
     if begun:
@@ -86,7 +90,7 @@ def test_writer_killed_at_a_step_leaves_each_record_once(database: str, step: in
     assert found(database) == once(0, 30)
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["first batch", "later batch"])
+@pytest.mark.parametrize("begun", BEGUN)
 @pytest.mark.parametrize("step", range(1, STEPS + 2))
 def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
     database: str, step: int, begun: bool

@@ -22,6 +22,7 @@ from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import Topic
 from tests.support.hand_coordinator import HandCoordinator, coordinating
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -191,6 +192,7 @@ def test_poison_record_goes_to_the_dead_letter_topic_and_its_partition_goes_on(
     assert job.metric("muster_consumer_dead_letters_total") == 1
 
 
+@only_long
 def test_poison_record_ends_a_consumer_that_is_to_stop(
     jobs: dict[str, ConsumerJob],
     topic: Topic,

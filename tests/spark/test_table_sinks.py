@@ -19,6 +19,7 @@ from devstack.jars import jars
 from devstack.postgresql import PostgreSQL
 from muster.sinks import Batch, DatabaseSink, DeltaSink, SinkError
 from tests.support.database_writer import OFFSETS_TABLE
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -45,6 +46,7 @@ def read_by_spark(table: Path) -> tuple[Counter[tuple[Any, ...]], list[int]]:
     return Counter(tuple(row) for row in answer["rows"]), answer["files"]
 
 
+@only_long
 def test_delta_table_is_read_and_optimised_by_spark_and_written_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -65,6 +67,7 @@ def test_delta_table_is_read_and_optimised_by_spark_and_written_on(
     assert Counter(zip(*columns, strict=True)) == expected({("t", 0): (0, 40), ("t", 1): (0, 35)})
 
 
+@only_long
 def test_delta_table_has_moments_in_utc(spark: SparkSession, tmp_path: Path) -> None:
     ranges: Ranges = {("t", 0): (0, 1)}
     made = frame(spark, ranges)

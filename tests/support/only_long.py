@@ -1,0 +1,9 @@
+"""What is slow and rarely breaks: left out of `make test` unless `LONG=1` is set."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+only_long = pytest.mark.skipif(os.environ.get("LONG") != "1", reason="slow: LONG=1 runs it")
