@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +22,6 @@ from muster.consumer.committer import Committer
 from muster.core.history import CommandEntry
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.parking import Answer
-from muster.edges import kafka_fencing
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, Replay, letter, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
@@ -34,6 +34,7 @@ __all__ = ["site"]
 pytestmark = pytest.mark.timeout(300)
 
 CLUSTER = "c"
+ROOT = Path(__file__).parents[2]
 LARGE = 5_000_000
 Written = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 SAID = {"error": "ValueError: no", "attempts": 3, "cluster": CLUSTER, "consumer": "one", "by": "on_poison"}
@@ -220,36 +221,6 @@ def test_record_that_kafka_has_no_more_is_passed_over(
     assert (counters.skipped, counters.dead_lettered) == ({topic: 1}, {})
 
 
-def _dead_letter_and_die(
-    config: dict[str, str], topic: str, group_id: str, letters_to: str, when: str
-) -> None:
-    """A consumer that is killed when it has written the letter, or when it has committed the transaction."""
-    kafka = KafkaSettings(config=config)
-    group = GroupOffsets(kafka, group_id)
-    commits = FencedCommits(kafka, CLUSTER, group)
-    tp = (topic, 0)
-    while commits.claim([tp]).failed:
-        pass
-    write, commit = kafka_fencing.write, _Fence.commit
-
-    def write_and_die(*arguments: Any) -> None:
-        write(*arguments)
-        os._exit(9)
-
-    def commit_and_die(*arguments: Any) -> int:
-        commit(*arguments)
-        os._exit(9)
-
-    if when == "written":
-        kafka_fencing.write = write_and_die
-    else:
-        _Fence.commit = commit_and_die  # type: ignore[method-assign]
-    record = RecordReader(kafka, group_id).read(tp, 0)
-    assert record is not None
-    while True:
-        commits.commit({tp: 1}, letters={tp: letter(record, letters_to, SAID)})
-
-
 @pytest.mark.parametrize(("when", "landed"), [("written", False), ("committed", True)])
 def test_consumer_that_is_killed_leaves_letter_and_offset_or_neither(
     when: str, landed: bool, kafka: KafkaSettings, group: str, letters_to: str, eventually: Eventually
@@ -257,12 +228,17 @@ def test_consumer_that_is_killed_leaves_letter_and_offset_or_neither(
     topic = make_topic(kafka)
     produce(kafka, topic, RECORDS["plain"])
     DeadLetterTopic(kafka, letters_to).ensure()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_dead_letter_and_die, args=(dict(kafka.config), topic, group, letters_to, when)
-    )
-    process.start()
-    process.join(120)
-    assert process.exitcode == 9
+    told = {"kafka": kafka.config, "cluster": CLUSTER, "topic": topic, "group": group, "to": letters_to}
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.dying_letter_writer",
+        json.dumps(told),
+        when,
+        json.dumps(SAID),
+    ]
+    died = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert died.returncode == 9, died.stderr
     assert len(contents(kafka, letters_to, isolation="read_uncommitted")) == 1, "it was written"
     tp = (topic, 0)
     offsets = GroupOffsets(kafka, group)
