@@ -120,7 +120,7 @@ def test_znodes_follow_the_wire_protocol(store: TopicStore, raw: KazooClient, cl
 
     data, _ = raw.get(f"/consumers/{cluster}/assignments/flights")
     assert data == (
-        b'{"bootstrap.servers":"h:9092","group.id":"g","assignments":{"0":"a","1":"a"},"epoch":1}'
+        b'{"bootstrap.servers":"h:9092","group.id":"g","assignments":{"0":"a","1":"a"},"epoch":1,"protocol":2}'
     )
     data, _ = raw.get(f"/consumers/{cluster}/state/flights")
     assert data.startswith(b'{"state":"Starting","toStart":{"a":[0,1]},"toClose":{},')

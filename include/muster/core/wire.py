@@ -198,6 +198,9 @@ def check_protocol(version: int | None) -> int | None:
     )
 
 
+_Protocol = Annotated[StrictInt | None, AfterValidator(check_protocol)]
+
+
 class _Node(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
@@ -207,11 +210,7 @@ class _Seek(_Node):
     offset: Annotated[StrictInt, Field(ge=0)]
 
 
-class _Versioned(_Node):
-    protocol: Annotated[StrictInt | None, AfterValidator(check_protocol)] = None
-
-
-class _AssignmentNode(_Versioned):
+class _AssignmentNode(_Node):
     bootstrap_servers: Annotated[_Setting, Field(alias="bootstrap.servers")]
     group_id: Annotated[_Setting, Field(alias="group.id")]
     assignments: dict[Annotated[str, AfterValidator(_partition_key)], _Id]
@@ -220,9 +219,10 @@ class _AssignmentNode(_Versioned):
     topic_id: Annotated[StrictStr, Field(alias="topic.id", pattern=r"^[A-Za-z0-9_-]{0,64}$")] = ""
     paused: list[_Partition] = Field(default_factory=list)
     seeks: dict[Annotated[str, AfterValidator(_partition_key)], _Seek] = Field(default_factory=dict)
+    protocol: _Protocol = None
 
 
-class _StateNode(_Versioned):
+class _StateNode(_Node):
     state: State
     to_start: Annotated[dict[_Id, list[_Partition]], Field(alias="toStart")]
     to_close: Annotated[dict[_Id, list[_Partition]], Field(alias="toClose")]
@@ -230,6 +230,7 @@ class _StateNode(_Versioned):
     since: _Moment | None = None
     reason: str = ""
     missing: dict[_Id, _Moment] = Field(default_factory=dict)
+    protocol: _Protocol = None
 
 
 class _RacksNode(_Node):
@@ -247,7 +248,7 @@ class _TopicStatus(_Node):
     failing: Any = None
 
 
-class _Status(_Versioned):
+class _Status(_Node):
     consumer: _Id
     incarnation: Annotated[StrictStr, Field(min_length=1, max_length=128)]
     epochs: bool = False
@@ -261,13 +262,14 @@ class _Status(_Versioned):
     records: Any = None
     batches: Any = None
     last_batch: Any = None
+    protocol: _Protocol = None
 
 
 def _mistake(where: str, error: ValidationError, otherwise: str) -> WireError:
     """What is wrong `where`: a version that is not understood here, or `otherwise`, with {} for the details."""
-    cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
-    if isinstance(cause, OtherVersionError):
-        return WireError(f"{where}: {cause}")
+    for each in error.errors(include_url=False):
+        if isinstance(cause := each.get("ctx", {}).get("error"), OtherVersionError):
+            return WireError(f"{where}: {cause}")
     return WireError(f"{where} {otherwise.format(_explain(error))}")
 
 
