@@ -598,9 +598,9 @@ class Agent:
             )
         return None
 
-    def set_by_others(self, found: Mapping[TopicPartition, Committed | None], group_id: str) -> None:
-        """Say that another program has set the committed offsets of these partitions, or deleted them (None). What
-        this consumer has stands, and is committed again."""
+    def set_by_others(self, found: Mapping[TopicPartition, Committed], group_id: str) -> None:
+        """Say that another program has set the committed offsets of these partitions. What this consumer has stands,
+        and is committed again."""
         with self.change() as own:
             for tp, there in sorted(found.items()):
                 partition = own.held.get(tp)
@@ -609,12 +609,11 @@ class Agent:
                 own.set_by_others(tp)
                 self._counters.foreign_commits += 1
                 self._foreign[tp] = self.clock()
-                to = "deleted" if there is None else f"set to {there.offset}"
                 self.problem(
                     _foreign(tp),
-                    f"its committed offset was {to} by another program (kafka-consumer-groups, or a consumer that "
-                    f"uses group {group_id!r}); this consumer goes on at {partition.position} and commits that "
-                    f"again. To have it go on elsewhere: muster seek {tp[0]} {tp[1]}",
+                    f"its committed offset was set to {there.offset} by another program (kafka-consumer-groups, or a "
+                    f"consumer that uses group {group_id!r}); this consumer goes on at {partition.position} and "
+                    f"commits that again. To have it go on elsewhere: muster seek {tp[0]} {tp[1]}",
                 )
 
     def refused(self, tp: TopicPartition, claim_epoch: int, why: str) -> None:

@@ -299,7 +299,11 @@ class PlaceWorker:
         )
 
     def _look_at_commits(self, partitions: Collection[TopicPartition]) -> None:
-        """Notice that another program has set or deleted what is committed of these. Raises `KafkaError`."""
+        """Notice that another program has set what is committed of these. Raises `KafkaError`.
+
+        Where nothing is committed, that was not a program in most cases: Kafka itself drops what is of a topic that
+        is deleted.
+        """
         with self._agent.locked() as own:
             asked = own.commits_that_stand().get(self._place, {}).keys() & partitions
         if not asked:
@@ -308,7 +312,8 @@ class PlaceWorker:
             found: Mapping[TopicPartition, Committed | None] = self._group.positions(asked)
         except PartitionError as error:
             found = error.offsets
-        if changed := {tp: there for tp, there in found.items() if by_others(there, self._cluster)}:
+        changed = {tp: there for tp, there in found.items() if there and by_others(there, self._cluster)}
+        if changed:
             self._agent.set_by_others(changed, self._place.group_id)
 
     # -- claims -------------------------------------------------------------------------------------------

@@ -108,10 +108,9 @@ def of_another_cluster(metadata: str, cluster: str) -> str | None:
     return stamp.cluster if stamp is not None and stamp.cluster != cluster else None
 
 
-def by_others(committed: Committed | None, cluster: str) -> bool:
-    """Whether what is committed of a partition that this `cluster` has committed is not what it has: it was set by
-    another program, or deleted."""
-    stamp = None if committed is None else parse_stamp(committed.metadata)
+def by_others(committed: Committed, cluster: str) -> bool:
+    """Whether what is committed of a partition that this `cluster` has committed was set by another program."""
+    stamp = parse_stamp(committed.metadata)
     return stamp is None or stamp.cluster != cluster
 
 
