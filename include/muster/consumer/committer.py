@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -213,7 +214,10 @@ class PlaceWorker:
             return
         began, failed = time.monotonic(), True
         if not self._commit_failed:  # else a commit may still be under way, and Kafka would not tell
-            self._look_at_commits(due.keys())
+            with suppress(
+                KafkaError
+            ):  # a Kafka that is away is the commit's business, and must not hold it up
+                self._look_at_commits(due.keys())
         try:
             outcome = self._commit(due)
             failed = bool(outcome.failed)
