@@ -20,6 +20,7 @@ from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
 from tests.dashboard.standing import OURS
+from tests.support.airflow_home import tokens_of
 
 pytestmark = pytest.mark.airflow
 
@@ -89,12 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, consul: ConsulSettings) -> 
     )
     airflow.api.start()
     try:
-        tokens = {}
-        for user, password in airflow.passwords().items():
-            credentials = {"username": user, "password": password}
-            answer = httpx.post(f"{airflow.url}/auth/token", json=credentials, timeout=60, trust_env=False)
-            tokens[user] = answer.json()["access_token"]
-        yield Server(airflow.url, tokens)
+        yield Server(airflow.url, tokens_of(airflow))
     finally:
         airflow.api.stop()
 

@@ -22,7 +22,7 @@ from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import Topic
 from tests.support.hand_coordinator import HandCoordinator, coordinating
-from tests.support.only_long import only_long
+from tests.support.only_long import LONG, only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -76,7 +76,7 @@ def jobs(
                     more={"on_poison": on_poison, "max_attempts": 3, "dead_letter_topic": LETTERS},
                 )
             )
-            for on_poison in ("park", "dead_letter", "stop")
+            for on_poison in ("park", "dead_letter", *(["stop"] if LONG else []))
         }
         for job in made.values():
             eventually(job.registered, 150, "registered")

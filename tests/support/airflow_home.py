@@ -1,4 +1,7 @@
-"""Airflow's database, made once for all tests of a process: to make one takes ten seconds of a processor."""
+"""An Airflow of a test: its database, made once for all tests of a process, and the tokens of its users.
+
+To make a database takes ten seconds of a processor.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+
+import httpx
 
 from devstack.airflow import ROOT, Airflow
 
@@ -39,3 +44,13 @@ def give_database(airflow: Airflow, database: Path) -> None:
         airflow.data_dir.mkdir(parents=True)
         shutil.copyfile(database, airflow.data_dir / "airflow.db")
         airflow.backend.migrated.write_text(version("apache-airflow"), encoding="utf-8")
+
+
+def tokens_of(airflow: Airflow) -> dict[str, str]:
+    """Log all users in; a token by user."""
+    tokens = {}
+    for user, password in airflow.passwords().items():
+        credentials = {"username": user, "password": password}
+        answer = httpx.post(f"{airflow.url}/auth/token", json=credentials, timeout=60, trust_env=False)
+        tokens[user] = answer.json()["access_token"]
+    return tokens

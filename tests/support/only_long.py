@@ -6,4 +6,5 @@ import os
 
 import pytest
 
-only_long = pytest.mark.skipif(os.environ.get("LONG") != "1", reason="slow: LONG=1 runs it")
+LONG = os.environ.get("LONG") == "1"
+only_long = pytest.mark.skipif(not LONG, reason="slow: LONG=1 runs it")

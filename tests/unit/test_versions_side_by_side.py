@@ -1,4 +1,4 @@
-"""Neighbouring versions: what version 1 wrote is read, and what one further off wrote is not acted upon.
+"""Neighbouring versions: what version 1 wrote is read, and what one further off wrote is not used.
 
 `tests/support/version_1/written.json` was written by the code of version 1. `tests/install` has both run together.
 """

@@ -24,7 +24,7 @@ import httpx
 
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.run_notes import OURS
-from muster.edges.tls import client_context, no_tls
+from muster.edges.tls import context_of
 from muster.settings.cluster_settings import RetentionSettings
 from muster.settings.clusters import Clusters, SettingsError, load_clusters
 from muster.settings.connections import AirflowApiSettings
@@ -132,17 +132,10 @@ def logged_in(connection: str) -> Iterator[AirflowRest]:
 
 
 def _tls(settings: AirflowApiSettings, connection: str) -> SSLContext:
-    if settings.scheme == "http":
-        return no_tls()
     try:
-        return client_context(
-            settings.ca, verify=settings.verify, certfile=settings.certfile, keyfile=settings.keyfile
-        )
+        return context_of(settings, f"Airflow's API at {settings.address} (connection {connection})")
     except OSError as error:
-        raise RestError(
-            f"Airflow's API at {settings.address} (connection {connection}): CA or client certificate cannot be "
-            f"loaded ({error}); check the connection's ca, certfile and keyfile"
-        ) from error
+        raise RestError(str(error)) from error
 
 
 def _token(settings: AirflowApiSettings, airflow: AirflowRest) -> str:

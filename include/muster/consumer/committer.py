@@ -214,9 +214,8 @@ class PlaceWorker:
             return
         began, failed = time.monotonic(), True
         if not self._commit_failed:  # else a commit may still be under way, and Kafka would not tell
-            with suppress(
-                KafkaError
-            ):  # a Kafka that is away is the commit's business, and must not hold it up
+            # A Kafka that is away is the commit's business, and must not hold it up.
+            with suppress(KafkaError):
                 self._look_at_commits(due.keys())
         try:
             outcome = self._commit(due)

@@ -7,11 +7,11 @@ person, and so does one whose next record fails for long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.core.model import ConsumerStatus, Membership, State, TopicSnapshot, TopicStatus
+from muster.core.model import ConsumerStatus, Membership, State, TopicAssignment, TopicSnapshot, TopicStatus
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
@@ -128,16 +128,23 @@ def _waiting_for(
     ]
 
 
+def _answering(
+    snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus]
+) -> Iterator[tuple[str, TopicAssignment]]:
+    """The live consumers that answer, each with the assignment, if the topic is Stable; else none."""
+    state, assignment = snapshot.state, snapshot.assignment
+    if assignment is not None and state is not None and state.state is State.STABLE:
+        for consumer in sorted(membership.live.keys() & statuses.keys()):
+            yield consumer, assignment
+
+
 def _failing(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
     """Return the live owners of a Stable topic whose partition is parked, or whose next record fails for more than
     `limit` seconds."""
-    state, assignment = snapshot.state, snapshot.assignment
-    if assignment is None or state is None or state.state is not State.STABLE:
-        return []
     found = []
-    for consumer in sorted(membership.live.keys() & statuses.keys()):
+    for consumer, assignment in _answering(snapshot, membership, statuses):
         status = statuses[consumer].on(snapshot.topic)
         for partition, record in sorted(status.failing.items()):
             if assignment.owners.get(partition) != consumer or record.answer:
@@ -155,11 +162,8 @@ def _stalled(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
     """Return the live owners of a Stable topic that report no progress for more than `limit` seconds."""
-    state, assignment = snapshot.state, snapshot.assignment
-    if assignment is None or state is None or state.state is not State.STABLE:
-        return []
     found = []
-    for consumer in sorted(membership.live.keys() & statuses.keys()):
+    for consumer, assignment in _answering(snapshot, membership, statuses):
         status = statuses[consumer]
         slow = {
             partition: seconds

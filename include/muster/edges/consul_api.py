@@ -20,7 +20,7 @@ from urllib.parse import quote
 import httpx
 from consul import base
 
-from muster.edges.tls import client_context, no_tls
+from muster.edges.tls import context_of
 from muster.settings.connections import ConsulSettings
 
 TOKEN_HEADER = "X-Consul-Token"  # noqa: S105  the header's name, no token
@@ -162,17 +162,10 @@ def client_options(settings: ConsulSettings) -> dict[str, Any]:
 
 
 def _tls(settings: ConsulSettings) -> SSLContext:
-    if settings.scheme == "http":
-        return no_tls()
     try:
-        return client_context(
-            settings.ca, verify=settings.verify, certfile=settings.certfile, keyfile=settings.keyfile
-        )
+        return context_of(settings, f"Consul at {address(settings)}")
     except OSError as error:
-        raise ConsulError(
-            f"Consul at {address(settings)}: CA or client certificate cannot be loaded ({error}); check the "
-            "connection's ca, certfile and keyfile"
-        ) from error
+        raise ConsulError(str(error)) from error
 
 
 class _Writer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 
+from muster.settings.connections import AirflowApiSettings, ConsulSettings
+
 
 def client_context(
     ca: str | None,
@@ -24,6 +26,21 @@ def client_context(
     if certfile:
         context.load_cert_chain(certfile, keyfile)
     return context
+
+
+def context_of(settings: ConsulSettings | AirflowApiSettings, who: str) -> ssl.SSLContext:
+    """Make the context of a client of `who`, as its connection says. Raises OSError that says what to check."""
+    if settings.scheme == "http":
+        return no_tls()
+    try:
+        return client_context(
+            settings.ca, verify=settings.verify, certfile=settings.certfile, keyfile=settings.keyfile
+        )
+    except OSError as error:
+        raise OSError(
+            f"{who}: CA or client certificate cannot be loaded ({error}); check the connection's ca, certfile and "
+            "keyfile"
+        ) from error
 
 
 def no_tls() -> ssl.SSLContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from string import Formatter
@@ -14,12 +13,11 @@ from muster.core.model import TopicPartition
 from muster.sinks.batch import Batch, Range
 from muster.sinks.parquet import expand
 from muster.sinks.partition_folder import Coverage, SinkError
-from muster.sinks.rows import Pieces, collected, missing_rows
+from muster.sinks.rows import Pieces, collected, log_left_out, missing_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger(__name__)
 
 PARAMETERS = 2_000
 """At most so many values go with one statement; SQL Server takes 2,100, others more."""
@@ -115,10 +113,7 @@ class DatabaseSink:
             before = self._stored(cursor, place)
             coverage = Coverage(_ranges(before or ""))
             missing = coverage.missing(*held)
-            if missing != [held]:
-                log.info(
-                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing
-                )
+            log_left_out(tp, held, missing)
             if not missing:
                 continue
             coverage.add(*held)

@@ -20,7 +20,7 @@ from muster.core.model import TopicPartition
 from muster.sinks.batch import Batch, Range
 from muster.sinks.parquet import expand
 from muster.sinks.partition_folder import Coverage, SinkError
-from muster.sinks.rows import collected, missing_rows
+from muster.sinks.rows import collected, log_left_out, missing_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,10 +108,7 @@ class DeltaSink:
             app_id = _app_id(tp, batch.topic_ids.get(tp[0], ""))
             before[app_id] = stored = self._known.get(app_id) or self._read(app_id)
             missing = stored.missing(*held)
-            if missing != [held]:
-                log.info(
-                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing
-                )
+            log_left_out(tp, held, missing)
             if missing:
                 pieces[tp] = missing
         if not pieces:

@@ -23,7 +23,7 @@ from muster.sinks.partition_folder import (
     sync,
     topic_folder,
 )
-from muster.sinks.rows import Pieces, by_partition, check, within
+from muster.sinks.rows import Pieces, by_partition, check, log_left_out, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,10 +68,7 @@ class ParquetSink:
         folders = {tp: self._folder(tp, batch.topic_ids.get(tp[0], "")) for tp in ranges}
         for tp, held in ranges.items():
             missing = folders[tp].missing(held)
-            if missing != [held]:
-                log.info(
-                    "topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing
-                )
+            log_left_out(tp, held, missing)
             if missing:
                 pieces[tp] = missing
         if not pieces:

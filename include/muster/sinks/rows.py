@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from muster.sinks.partition_folder import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 Pieces = Mapping[TopicPartition, list[Range]]
 """Of each partition the offsets that are still to be written."""
@@ -30,6 +33,12 @@ def collected(frame: DataFrame, batch: Batch) -> pa.Table:
         for tp, held in by_partition(rows):
             check(tp, held, batch.ranges)
     return table
+
+
+def log_left_out(tp: TopicPartition, held: Range, missing: list[Range]) -> None:
+    """Say it if of the offsets `held` of a batch only those `missing` are still to be written."""
+    if missing != [held]:
+        log.info("topic %r, partition %d: of offsets %d to %d, only %s are written", *tp, *held, missing)
 
 
 def missing_rows(table: pa.Table, pieces: Pieces) -> pa.Table:
