@@ -41,7 +41,6 @@ class AirflowComponent(Server):
 
     roles: ClassVar[tuple[str, ...]] = ()
     stop_grace = 10.0
-    start_timeout = 120.0
     subcommand = ""
     health_key = ""
     python = Path(sys.executable)

@@ -25,12 +25,13 @@ class Server(ABC):
 
     `ports` fixes ports by role (see `roles`); the others are free ones, chosen at the first start and kept for
     all later ones. With `guarded` the server is killed when this Python process ends. `extra_environment` is
-    added to this process's own. Times are in seconds.
+    added to this process's own. Times are in seconds: `start_timeout` is for a busy machine on which all start at
+    once; a server that ends is noticed at once.
     """
 
     name: ClassVar[str]
     roles: ClassVar[tuple[str, ...]]
-    start_timeout: ClassVar[float] = 60.0
+    start_timeout: ClassVar[float] = 300.0
     stop_grace: ClassVar[float] = 20.0
 
     def __init__(

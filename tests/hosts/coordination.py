@@ -93,8 +93,6 @@ class AirflowCoordination(Coordination):
         )
         self._logs = folder / "logs"
         self._started: set[str] = set()
-        for component in self._airflow.components:
-            component.start_timeout = 300.0
 
     def prepare(self) -> None:
         """Make its database."""

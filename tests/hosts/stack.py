@@ -50,7 +50,6 @@ PARTITIONS = {NUMBERS: 6, VOLATILE: 3}
 DELAY = 90
 """Seconds of `rebalance_delay` in cluster beta: time to be back, however busy the machine is. Alpha has none."""
 STUCK_AFTER = 12
-START_TIMEOUT = 240.0
 LONG = os.environ.get("MUSTER_TEST_HOSTS") == "long"
 """Whether all is done, with Airflow and Spark; see above."""
 SPARK = ("--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
@@ -119,7 +118,6 @@ class HostStack:
         self._write_clusters()
         try:
             for server in (*self.ensemble, *self.brokers, *self.consuls, self.consul):
-                server.start_timeout = START_TIMEOUT
                 server.extra_environment = {MARKER: str(self.folder)}
             with ThreadPoolExecutor() as pool:
                 starts = [self.ensemble.start, self.brokers.start, self.consuls.start, self.consul.start]

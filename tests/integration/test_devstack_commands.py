@@ -62,7 +62,7 @@ class Commands:
 
     def run(self, command: str, code: int = 0) -> str:
         with self.begin(command) as process:
-            output, _ = process.communicate(timeout=300)
+            output, _ = process.communicate(timeout=540)
         assert process.returncode == code, output
         return output
 

@@ -8,7 +8,7 @@ whole a consumer knows only its part: sums, maxima, and partitions without an ow
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -100,13 +100,13 @@ class ConsumerMetrics(Collector):
         lost = (((*tp, why), n) for tp, reasons in view.counters.lost.items() for why, n in reasons.items())
         yield self._own(CounterMetricFamily, "lost_records", text, lost, "topic", "partition", "reason")
         text = "Records that were skipped, by a person's answer"
-        skipped: _Samples = (((topic,), n) for topic, n in view.counters.skipped.items())
+        skipped = _from_zero(view, view.counters.skipped)
         yield self._own(CounterMetricFamily, "skipped_records", text, skipped, "topic")
         text = "Records that were written to the dead-letter topic"
-        letters: _Samples = (((topic,), n) for topic, n in view.counters.dead_lettered.items())
+        letters = _from_zero(view, view.counters.dead_lettered)
         yield self._own(CounterMetricFamily, "dead_letters", text, letters, "topic")
-        text = "1 for each partition that is parked for a record that the handler fails with"
-        parked: _Samples = ((tp, 1) for tp, record in view.failing.items() if record.parked)
+        text = "Whether the partition is parked for a record that the handler fails with"
+        parked: _Samples = ((tp, tp in view.failing and view.failing[tp].parked) for tp in view.held)
         yield self._own(GaugeMetricFamily, "parked", text, parked, "topic", "partition")
         text = "Partitions by state; those that it stands by for it does not read"
         states = ("running", "starting", "closing", "standby")
@@ -198,3 +198,8 @@ class ConsumerMetrics(Collector):
             if value is not None:
                 family.add_metric([*self._me, *map(str, values)], value)
         return family
+
+
+def _from_zero(view: View, counts: Mapping[str, int]) -> _Samples:
+    """Counts by topic, with those topics in which nothing was counted so far: a rate is right from the first on."""
+    return (((topic,), counts.get(topic, 0)) for topic in sorted(view.topics.keys() | counts.keys()))

@@ -25,8 +25,6 @@ from tests.faults.real.zookeeper_proxy import Watched, ZooKeeperProxy
 
 CLUSTER, TOPIC, GROUP, SERVICE = "faults", "numbers", "faults-group", "muster-faults"
 PARTITIONS, CONSUMERS = 6, 3
-START_TIMEOUT = 300.0
-"""Seconds for a server to come up: all start at once, perhaps on a machine that does other things as well."""
 HANDLERS = Path(__file__).parent / "handlers"
 
 
@@ -74,8 +72,6 @@ class FaultStack:
         guard.watch_marker(MARKER, str(self.folder))
         self.journal.mkdir()
         self._write_clusters()
-        for server in (*self.ensemble, self.consul, self.kafka, *self.airflow.components):
-            server.start_timeout = START_TIMEOUT
         before = dict(os.environ)
         try:
             with ThreadPoolExecutor() as pool:
