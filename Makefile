@@ -26,7 +26,8 @@ BENCH ?=
 # More arguments for pytest: `make test PYTEST="-k coordinator -x"`.
 PYTEST ?=
 
-# `make test-faults LONG=1` plays many more histories, and injects each real fault five times.
+# `make test LONG=1` runs what is slow and rarely breaks, too; `make test-faults LONG=1` plays many more histories, and
+# injects each real fault five times.
 LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)

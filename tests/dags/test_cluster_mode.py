@@ -28,6 +28,7 @@ from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, WriteClusters, connection
 from tests.spark.topics import committed, create_topic, numbered, produce
 from tests.support.hand_coordinator import HandCoordinator
+from tests.support.only_long import only_long
 from tests.support.operator_task import Task, first_event
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
@@ -108,6 +109,7 @@ def _spark_home() -> Path:
     )
 
 
+@only_long
 @pytest.mark.usefixtures("on_yarn")
 def test_a_consumer_runs_on_yarn_reads_its_partitions_and_stops_in_order(
     yarn: ResourceManager,

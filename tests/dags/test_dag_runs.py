@@ -29,6 +29,7 @@ from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
 from tests.dags.dag_runner import DagRunner, Run
 from tests.support.foreign_consumers import ForeignConsumers
+from tests.support.only_long import only_long
 
 pytestmark = pytest.mark.airflow
 
@@ -569,6 +570,7 @@ def test_the_history_prunes_itself_when_its_hundredth_entry_is_written(site: Sit
     assert "old entries of the history" in run.log
 
 
+@only_long
 @pytest.mark.spark
 def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(site: Site, monkeypatch):
     monkeypatch.delenv("MUSTER_APPLICATION")
@@ -580,6 +582,7 @@ def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(site:
     assert "handler 'none.such': module 'none' cannot be imported" in told
 
 
+@only_long
 @pytest.mark.spark
 def test_the_consumers_dag_runs_the_real_job_and_ends_when_a_person_stops_the_consumer(
     site: Site, eventually: Eventually, monkeypatch

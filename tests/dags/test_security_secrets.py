@@ -47,7 +47,7 @@ from tests.secured import (
     example,
 )
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 JOB = f"{CLUSTER}-1"
 RECORDS = 100
@@ -156,7 +156,7 @@ def locked(
     token = consul_tokens.airflow
     settings = {"host": "127.0.0.1", "port": secure_consul.port, "scheme": "https", "ca": ca, "token": token}
     offsets = GroupOffsets(
-        KafkaSettings(config=connections["muster_kafka_consumer"]["extra"], operation_timeout=5.0), GROUP
+        KafkaSettings(config=connections["muster_kafka_consumer"]["extra"], operation_timeout=30.0), GROUP
     )
     yield Locked(
         secure_zookeeper,
@@ -191,15 +191,15 @@ def run_dag(locked: Locked, kind: str, log: Path) -> Run:
 def fill_topic(kafka: SecureKafka) -> int:
     """Write records; the end of the topic's one partition."""
     admin = AdminClient(kafka.client_settings(), logger=librdkafka_logger())
-    if TOPIC not in admin.list_topics(timeout=10).topics:
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(20)
+    if TOPIC not in admin.list_topics(timeout=60).topics:
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(60)
     producer = Producer(kafka.client_settings(), logger=librdkafka_logger())
     ends: list[int] = []
     for number in range(RECORDS):
         producer.produce(
             TOPIC, str(number).encode(), partition=0, on_delivery=lambda _, m: ends.append(m.offset() + 1)
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return max(ends)
 
 
@@ -213,14 +213,14 @@ def test_no_secret_shows_anywhere(locked: Locked, eventually: Eventually) -> Non
         running.start()
         try:
             watched = f"watching consumer {JOB}"
-            eventually(lambda: consumers_log.exists() and watched in consumers_log.read_text(), 150, watched)
+            eventually(lambda: consumers_log.exists() and watched in consumers_log.read_text(), 300, watched)
             coordinator = run_dag(locked, "coordinator", locked.folder / "coordinator.log")
             assert coordinator.state == "success", coordinator.log
 
             def consumed() -> bool:
                 return locked.offsets.committed([(TOPIC, 0)])[TOPIC, 0] == end
 
-            eventually(consumed, 90, "all records are read and committed")
+            eventually(consumed, 300, "all records are read and committed")
             pages |= consumer_pages(locked)
             pages |= spark_pages(locked.ui)
         finally:
@@ -245,7 +245,7 @@ def test_no_secret_shows_anywhere(locked: Locked, eventually: Eventually) -> Non
 def consumer_pages(locked: Locked) -> dict[str, bytes]:
     registration = locked.discovery.catalog.members().registered[JOB]
     url = f"http://{registration.address}:{registration.port}"
-    with httpx.Client(trust_env=False, timeout=5) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         assert client.get(f"{url}/status").status_code == 401
         allowed = {"Authorization": f"Bearer {locked.status}"}
         answers = {
@@ -263,7 +263,7 @@ def consumer_pages(locked: Locked) -> dict[str, bytes]:
 def spark_pages(port: int) -> dict[str, bytes]:
     """What Spark's UI shows: settings, plans of the queries, tasks."""
     base = f"http://127.0.0.1:{port}"
-    with httpx.Client(trust_env=False, timeout=10) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         [application] = client.get(f"{base}/api/v1/applications").json()
         api = f"/api/v1/applications/{application['id']}"
         paths = [
@@ -282,7 +282,7 @@ def stop(locked: Locked, running: threading.Thread) -> None:
     noted = Submission.from_dict(locked.discovery.jobs.submission(JOB))
     if noted is not None:
         locked.discovery.jobs.request_stop(JOB, noted.incarnation, "anna", "the test is over")
-    running.join(120)
+    running.join(300)
     if noted is not None and noted.pid is not None:
         with suppress(psutil.NoSuchProcess):
             for process in [psutil.Process(noted.pid), *psutil.Process(noted.pid).children(recursive=True)]:

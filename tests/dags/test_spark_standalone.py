@@ -26,10 +26,11 @@ from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters, connection
 from tests.spark.topics import committed, create_topic, numbered, produce
 from tests.support.hand_coordinator import HandCoordinator
+from tests.support.only_long import only_long
 from tests.support.operator_task import Task, first_event
 from tests.support.spark_cluster import SparkCluster, standing
 
-pytestmark = [pytest.mark.spark, pytest.mark.airflow]
+pytestmark = [pytest.mark.spark, pytest.mark.airflow, only_long]
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 PARTITIONS = range(4)

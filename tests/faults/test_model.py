@@ -7,8 +7,6 @@ with the simulated seconds; and the history itself, to be stored in `tests/fault
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -17,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from tests.faults.model.consul import HOSTS
 from tests.faults.model.tally import PLAYED, REPLAY, SEED
 from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, World
+from tests.support.only_long import HOURS
 
-LONG = os.environ.get("LONG") == "1"
-EXAMPLES, PARTS = (1000, 50) if LONG else (300, 1)
+EXAMPLES, PARTS = (1000, 50) if HOURS else (300, 1)
 """Each part plays `EXAMPLES` histories of its own: 50,000 in the long version, which take two hours of one core."""
 STEPS = 22
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from devstack.connector import build_connector, connector_jar
 from muster.consumer.connector import JAR
+from tests.support.only_long import only_long
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.skipif(os.environ.get("LONG") != "1", reason="LONG=1 builds the connector twice")
+@only_long
 def test_jar_has_the_same_bytes_whenever_it_is_built(tmp_path: Path) -> None:
     one, other = (build_connector(tmp_path / name).read_bytes() for name in ("one", "another/folder"))
     assert digest(one) == digest(other)

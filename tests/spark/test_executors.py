@@ -21,9 +21,10 @@ from tests.spark.consumer_job import ROOT, ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
 from tests.spark.topics import delete_before
 from tests.support.hand_coordinator import HandCoordinator, coordinating
+from tests.support.only_long import only_long
 from tests.support.spark_cluster import SparkCluster, standing
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), only_long]
 
 COUNT = 200
 

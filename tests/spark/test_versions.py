@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from devstack.cache import cache_dir, locked
+from tests.support.only_long import only_long
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
@@ -22,7 +23,7 @@ TESTS = (
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(os.environ.get("LONG") != "1", reason="LONG=1 fetches two more versions of Spark"),
+    only_long,
 ]
 
 

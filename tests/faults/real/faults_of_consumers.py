@@ -130,19 +130,24 @@ def slow_to_kafka(world: World) -> None:
 
 
 FAULTS = (
-    Fault("SIGKILL of a consumer's driver", kill_driver, mended=False),
+    Fault("SIGKILL of a consumer's driver", kill_driver, mended=False, long=True),
     Fault("SIGKILL of a consumer's JVM", kill_jvm, mended=False),
     Fault("SIGKILL of a consumer's Python workers", kill_worker),
     Fault("a consumer cut off from ZooKeeper only, in mid-rebalance", cut_off_from_zookeeper),
     Fault("SIGSTOP and SIGCONT of a driver and of a whole consumer, replaced", freeze_until_replaced),
-    Fault("SIGSTOP and SIGCONT of a consumer's JVM and of another's Python workers", freeze_for_a_while),
+    Fault(
+        "SIGSTOP and SIGCONT of a consumer's JVM and of another's Python workers",
+        freeze_for_a_while,
+        long=True,
+    ),
     Fault("a consumer found failing and cut off from Consul, replaced", replaced_while_it_runs),
     Fault(
         "a consumer cut off from Consul only, and another's ZooKeeper session expired",
         no_consul_and_no_session,
+        long=True,
     ),
-    Fault("a consumer cut off from Kafka only", cut_off_from_kafka),
-    Fault("a slow network from a consumer to Kafka", slow_to_kafka),
+    Fault("a consumer cut off from Kafka only", cut_off_from_kafka, long=True),
+    Fault("a slow network from a consumer to Kafka", slow_to_kafka, long=True),
     Fault("the sink's disk full", fill_disk),
     Fault("rolling restart of all consumers", roll, planned=True, long=True),
 )

@@ -108,12 +108,12 @@ def kill_at_writes(world: World) -> int:
 
 FAULTS = (
     Fault("SIGKILL of advance_state before and after each write", kill_at_writes, planned=True),
-    Fault("ZooKeeper stopped and started", stop_zookeeper),
-    Fault("ZooKeeper frozen", freeze_zookeeper),
+    Fault("ZooKeeper stopped and started", stop_zookeeper, long=True),
+    Fault("ZooKeeper frozen", freeze_zookeeper, long=True),
     Fault("ZooKeeper killed in mid-rebalance, and its leader in the next one", kill_zookeeper_and_its_leader),
-    Fault("Consul killed and restarted", stop_consul),
-    Fault("Consul's agent frozen", freeze_consul),
-    Fault("Kafka's broker restarted", restart_kafka),
+    Fault("Consul killed and restarted", stop_consul, long=True),
+    Fault("Consul's agent frozen", freeze_consul, long=True),
+    Fault("Kafka's broker restarted", restart_kafka, long=True),
     Fault("Kafka's broker killed and restarted", kill_kafka),
     Fault("Airflow's scheduler killed in mid-rebalance, restarted", kill_scheduler),
 )

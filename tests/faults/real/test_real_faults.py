@@ -6,21 +6,21 @@ stands in the sink once, the group has committed it, and no commit ever went bac
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.faults.real import faults_of_consumers, faults_of_servers
 from tests.faults.real.stack import PARTITIONS
 from tests.faults.real.world import World
 from tests.support.fault_world import Fault
+from tests.support.only_long import ALL_FAULTS, HOURS
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
-TIMES = 5 if os.environ.get("LONG") == "1" else 1
-ALL = os.environ.get("MUSTER_TEST_FAULTS") == "all"
+TIMES = 5 if HOURS else 1
 FAULTS = [
-    fault for fault in (*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS) if ALL or not fault.long
+    fault
+    for fault in (*faults_of_servers.FAULTS, *faults_of_consumers.FAULTS)
+    if ALL_FAULTS or not fault.long
 ] * TIMES
 
 
