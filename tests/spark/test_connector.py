@@ -303,6 +303,7 @@ def test_compacted_topic_is_read_with_its_gaps(
         },
     )
     producer = producer_of(kafka)
+    producer.produce(topic, b"first", key=b"first")  # stays, so there is a gap behind it
     for number in range(300):
         producer.produce(topic, b"%d" % number, key=b"%d" % (number % 7))
         producer.flush(30)

@@ -28,6 +28,7 @@ from tests.conftest import Eventually
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
 from tests.support.hand_coordinator import HandCoordinator, coordinating
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -308,6 +309,7 @@ def test_metrics_and_health(
     assert line.endswith(" 0.0")
 
 
+@only_long
 @pytest.mark.usefixtures("others")
 def test_log_takes_less_than_a_megabyte_a_day_at_50_records_a_second_a_partition(
     job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
