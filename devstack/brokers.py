@@ -20,7 +20,7 @@ from devstack.silence import silent_logger
 
 
 class Broker(Kafka):
-    """One node. `number` is its id, from 1."""
+    """One node. `number` is its id, from 1, and its rack is `rack-[number]`."""
 
     def __init__(self, data_dir: Path, number: int, cluster: Brokers, place: Place) -> None:
         super().__init__(data_dir, guarded=True, heap="384m", place=place)
@@ -35,6 +35,8 @@ class Broker(Kafka):
         return {
             **super().settings(),
             "node.id": str(self.number),
+            "broker.rack": f"rack-{self.number}",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "controller.quorum.voters": ",".join(voters),
             "min.insync.replicas": str(size - 1),
             "default.replication.factor": str(size),
