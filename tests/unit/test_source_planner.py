@@ -147,8 +147,9 @@ class SimulatedAgent:
         self._asked += 1
         return Offer(self._asked, dict(self._topics), self.again)
 
-    def planned(self, token: str, **plan: Any) -> None:
+    def planned(self, token: str, **plan: Any) -> int:
         self.plans.append(Planned(**plan))
+        return sum(jump.lost for jump in self.plans[-1].jumps.values())
 
 
 @pytest.fixture

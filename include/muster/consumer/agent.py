@@ -362,9 +362,9 @@ class Agent:
         jumps: Mapping[TopicPartition, Jump] | None = None,
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
-    ) -> None:
+    ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
-        Spark stands).
+        Spark stands). Returns how many records are lost that were not counted before.
 
         `jumps`, `noted` and `sought` are as in `Ownership.planned`.
 
@@ -383,7 +383,7 @@ class Agent:
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
             now = self.clock()
-            self._counters.jumped(jumps or {})
+            lost = self._count(jumps or {})
             caught_up = set()
             for tp in ends.keys() & self._measures.keys() & own.held.keys():
                 measures, position = self._measures[tp], own.held[tp].position
@@ -394,15 +394,22 @@ class Agent:
             if own.held and caught_up | self._parking.all.keys() >= own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
+            return lost
 
-    def lost(self, token: str, jumps: Mapping[TopicPartition, Jump]) -> None:
-        """Count records that were planned and that Kafka had no more when a task came to read them.
+    def lost(self, token: str, jumps: Mapping[TopicPartition, Jump]) -> int:
+        """Count records that were planned and that Kafka had no more when a task came to read them; return how many
+        of them were not counted before.
 
         Raises `StaleTokenError`.
         """
         with self._changed:
             self.check_token(token)
-            self._counters.jumped(jumps)
+            return self._count(jumps)
+
+    def _count(self, jumps: Mapping[TopicPartition, Jump]) -> int:
+        held = self._ownership.held
+        ids = {tp[0]: held[tp].source.topic_id for tp in jumps if tp in held}
+        return self._counters.jumped(jumps, ids)
 
     def received(self, token: str, size: int) -> None:
         """Count `size` bytes of keys, values and headers that tasks have read. Raises `StaleTokenError`."""

@@ -88,8 +88,6 @@ class Planner:
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
         self._stopped_short: set[TopicPartition] = set()
-        # Up to where what tasks missed counts as lost, by partition and the topic's id: two tasks may miss the same.
-        self._missed: dict[tuple[TopicPartition, str], int] = {}
         self._bytes = 0
         # Records that were found lost since the last plan.
         self._lost = 0
@@ -117,7 +115,7 @@ class Planner:
             ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = bool(offer.again) or offsets.moves(held, ranges)
         batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
-        self._agent.planned(
+        lost = self._lost + self._agent.planned(
             self._token,
             asked=offer.asked,
             finished=_by_topic(held),
@@ -132,7 +130,6 @@ class Planner:
         self._checked &= ranges.keys()
         self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
-        lost = self._lost + sum(jump.lost for jump in plan.jumps.values())
         self._lost = 0
         return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
@@ -152,20 +149,14 @@ class Planner:
     def missed(self, gone: GoneRange) -> None:
         """Take note of planned records that a task did not find.
 
-        Deleted ones count as lost, once however many tasks miss them; a partition that ends before its range goes on
+        Deleted ones count as lost, once however often they are missed; a partition that ends before its range goes on
         where the next plan says. Raises `StaleTokenError`.
         """
         tp = (gone.topic, gone.partition)
         if not gone.deleted:
             self._stops_short(tp, gone.begin)
             return
-        source = self._sources.get(gone.topic)
-        place = (tp, source.topic_id if source else "")
-        begin = max(gone.begin, self._missed.get(place, 0))
-        if begin < gone.end:
-            self._agent.lost(self._token, {tp: Jump(begin, gone.end, Why.RETENTION)})
-            self._missed[place] = gone.end
-            self._lost += gone.end - begin
+        self._lost += self._agent.lost(self._token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
 
     def _stops_short(self, tp: TopicPartition, at: int) -> None:
         """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
