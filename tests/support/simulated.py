@@ -197,6 +197,7 @@ class SimulatedConsumer:
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
     stalled: dict[tuple[str, int], float] = field(default_factory=dict)
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
+    batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     stuck: bool = False
     alive: bool = True
@@ -252,6 +253,7 @@ class SimulatedConsumer:
                     },
                     stalled={p: seconds for (name, p), seconds in self.stalled.items() if name == t},
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
+                    batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
                 )
                 for t in topics
             },

@@ -256,6 +256,15 @@ def test_poison_is_parked_unless_the_settings_say_otherwise(tmp_path: Path) -> N
     assert found.dead_letter_topic == "__muster.dead-letters.good"
 
 
+def test_no_batch_is_asked_about_unless_max_batch_time_is_set(tmp_path: Path) -> None:
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{GOOD}"))["good"]
+    assert found.consumers.max_batch_time is None
+    text = GOOD.replace("a.b}", "a.b, max_batch_time: 5m}")
+    assert (
+        load_clusters(write(tmp_path / "c.yaml", f"clusters:{text}"))["good"].consumers.max_batch_time == 300
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -99,6 +99,13 @@ def test_stalled_partitions_are_read_leniently() -> None:
     assert answer.on("t").stalled == {0: 40.5}
 
 
+def test_seconds_of_a_batch_are_read_leniently() -> None:
+    offsets = '{"0":{"batch":400.5},"1":{"batch":[1]},"2":{"stalled":7}}'
+    topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
+    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
+    assert answer.on("t").batch_seconds == {0: 400.5}
+
+
 def test_state_as_the_protocol_says() -> None:
     state = TopicState(
         State.CLOSING,

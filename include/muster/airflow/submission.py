@@ -158,6 +158,7 @@ def consumer_settings(
         fencing=cluster.fencing,
         max_attempts=of.max_attempts,
         on_poison=of.on_poison,
+        max_batch_time=of.max_batch_time,
         dead_letter_topic=cluster.dead_letter_topic if cluster.fencing else "",
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.

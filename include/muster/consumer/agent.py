@@ -7,6 +7,7 @@ wait for a change, and remembers what people want to see.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -71,6 +72,10 @@ class View:
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     failing: Mapping[TopicPartition, FailingRecord]
+    batch_seconds: float
+    """For how long the handler has been at work on the batch under way; 0 without one."""
+    too_long: frozenset[TopicPartition]
+    """The partitions with records in that batch, if it takes longer than `max_batch_time`."""
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -100,6 +105,8 @@ class Agent:
     max_attempts: int = 8
     """How many times a record is tried alone before it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
+    max_batch_time: float | None = None
+    """Seconds after which a batch that is still in its handler is reported to people; None: never."""
     clock: Callable[[], float] = time.monotonic
     on_stop: Callable[[str], None] = field(default=log.error, init=False)
     """Is called with the name of the poison record that this consumer is to stop for."""
@@ -124,6 +131,8 @@ class Agent:
     """Whether the handler raised in the last batch of the query."""
     _batch_began: float | None = field(default=None, init=False)
     """When the batch under way began, None without one."""
+    _under_way: frozenset[TopicPartition] = field(default=frozenset(), init=False)
+    """The partitions with records in the batch that began last."""
     _to_unblock: dict[str, int] = field(default_factory=dict, init=False)
     _wanted: int = field(default=0, init=False)
     _to_check: int | None = field(default=None, init=False)
@@ -421,7 +430,7 @@ class Agent:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:
             plan = self._ownership.batch()
-            self._batch_began = self.clock()
+            self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
     def batch_done(self, plan: Plan, error: str | None) -> bool:
@@ -719,6 +728,7 @@ class Agent:
         with self._changed:
             self._measure_held()
             own, now = self._ownership, self.clock()
+            took = 0.0 if self._batch_began is None else now - self._batch_began
             return View(
                 topics={} if TAKING_OVER in own.blocks else own.status(),
                 sources={
@@ -731,6 +741,8 @@ class Agent:
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 failing=self.failing,
+                batch_seconds=took,
+                too_long=self._under_way if took > (self.max_batch_time or math.inf) else frozenset(),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

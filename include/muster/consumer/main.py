@@ -102,6 +102,7 @@ class Job:
             handler_of=handlers.number_of,
             max_attempts=settings.max_attempts,
             on_poison=settings.on_poison,
+            max_batch_time=settings.max_batch_time,
         )
         self._agent.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)

@@ -140,6 +140,11 @@ class ConsumerMetrics(Collector):
                 view.counters.failures_in_a_row,
             ),
             ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
+            (
+                "batch_under_way_seconds",
+                "For how long the handler has been at work on its batch; 0 without one",
+                view.batch_seconds,
+            ),
             ("last_batch_timestamp_seconds", "When the last batch was done", view.counters.last_batch_at),
         ):
             if value is not None:

@@ -158,6 +158,7 @@ def _partition(view: View, tp: TopicPartition) -> dict[str, Any]:
         "lag": held.lag,
         "rate": None if held.rate is None else round(held.rate, 3),
         **({} if held.stalled is None else {"stalled": round(held.stalled, 1)}),
+        **({"batch": round(view.batch_seconds, 1)} if tp in view.too_long else {}),
         **({} if lost is None else {"lost": sum(lost.values())}),
     }
 

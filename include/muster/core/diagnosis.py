@@ -2,7 +2,8 @@
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
 owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits for a
-person, and so does one whose next record fails for long.
+person, and so does one whose next record fails for long. In each state a topic waits for a handler that does not come
+to the end of a batch within `max_batch_time`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Phase(StrEnum):
     CLOSE = "close"
     START = "start"
     PROGRESS = "make progress on"
+    FINISH = "finish its batch with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def held_up(
         topic: [
             *_waiting_for(snapshots[topic], membership, statuses, failures),
             *_failing(snapshots[topic], membership, statuses, stuck_after),
+            *_too_long(topic, membership, statuses),
             *_stalled(snapshots[topic], membership, statuses, stuck_after),
         ]
         for topic in sorted(snapshots)
@@ -158,6 +161,17 @@ def _failing(
     return found
 
 
+def _too_long(topic: str, membership: Membership, statuses: Mapping[str, ConsumerStatus]) -> list[Waiting]:
+    """Return the live consumers whose handler works on a batch for longer than their `max_batch_time`."""
+    found = []
+    for consumer in sorted(membership.live.keys() & statuses.keys()):
+        if batch := statuses[consumer].on(topic).batch_seconds:
+            why = f"its handler has worked on this batch for {max(batch.values()):.0f} s, max_batch_time is shorter"
+            why = _with_errors(why, statuses[consumer])
+            found.append(Waiting(topic, consumer, Phase.FINISH, tuple(sorted(batch)), why))
+    return found
+
+
 def _stalled(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
@@ -172,6 +186,7 @@ def _stalled(
             and assignment.owners.get(partition) == consumer
             and partition not in assignment.paused
             and partition not in status.on(snapshot.topic).failing
+            and partition not in status.on(snapshot.topic).batch_seconds
         }
         if slow:
             why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)
@@ -211,7 +226,9 @@ def _stuck_message(
     snapshot: TopicSnapshot, waiting: list[Waiting], now: float, stuck_after: float
 ) -> str | None:
     state, assignment = snapshot.state, snapshot.assignment
-    if state is None:
+    if any(each.phase is Phase.FINISH for each in waiting):
+        lasting = "is held up by a batch that takes longer than max_batch_time"
+    elif state is None:
         # A topic's first epoch is the clock's seconds.
         if not waiting or assignment is None or now - assignment.epoch <= stuck_after:
             return None

@@ -207,7 +207,8 @@ class TopicStatus:
     which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
     partition that is held made no progress although it is not known to be without lag; a partition that progresses,
     or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
-    `failing` has the record that holds a partition up, where there is one.
+    `failing` has the record that holds a partition up, where there is one. `batch_seconds` has for how long a handler
+    has worked on a batch with records of a partition, if that is longer than the consumer's `max_batch_time`.
     """
 
     running: frozenset[int] = frozenset()
@@ -219,6 +220,7 @@ class TopicStatus:
     stalled: Mapping[int, float] = field(default_factory=dict)
     paused: frozenset[int] = frozenset()
     failing: Mapping[int, FailingRecord] = field(default_factory=dict)
+    batch_seconds: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

@@ -11,9 +11,9 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40}}`, for assignors that go by load,
-and for the search for what makes no progress. A status may hold `host`, `version`, `state`, `started`, `errors`,
-`records`, `batches` and `last_batch`, for people to look at.
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40, "batch": 320}}`, for assignors
+that go by load, and for the search for what makes no progress. A status may hold `host`, `version`, `state`,
+`started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
@@ -456,9 +456,10 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 epoch=status.epoch,
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
-                stalled=_stalled(status.offsets),
+                stalled=_seconds(status.offsets, "stalled"),
                 paused=_numbers(status.paused),
                 failing=_failing(status.failing),
+                batch_seconds=_seconds(status.offsets, "batch"),
             )
             for topic, status in node.topics.items()
         },
@@ -512,12 +513,10 @@ def _loads(offsets: object) -> dict[int, PartitionLoad]:
     return loads
 
 
-def _stalled(offsets: object) -> dict[int, float]:
-    """The seconds without progress of each partition that makes none, as lenient as `_loads`."""
+def _seconds(offsets: object, key: str) -> dict[int, float]:
+    """The seconds that stand under `key`, of each partition that has some, as lenient as `_loads`."""
     return {
-        partition: seconds
-        for partition, entry in _offsets(offsets)
-        if (seconds := _measure(entry.get("stalled")))
+        partition: seconds for partition, entry in _offsets(offsets) if (seconds := _measure(entry.get(key)))
     }
 
 

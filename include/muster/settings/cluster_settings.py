@@ -227,6 +227,8 @@ class ConsumersSettings(_Settings):
     on_poison: OnPoison = OnPoison.PARK
     dead_letter_topic: Annotated[str, AfterValidator(check_topic)] | None = None
     """Where dead letters go; None: see `ClusterSettings.dead_letter_topic`."""
+    max_batch_time: Annotated[Duration, Field(gt=0)] | None = None
+    """A batch that is still in its handler after so long is asked about; None: no batch is."""
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""

@@ -100,6 +100,8 @@ class ConsumerSettings(BaseModel):
     max_attempts: Annotated[int, Field(gt=0)] = 8
     """How many times a single failing record is tried until it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
+    max_batch_time: Annotated[float, Field(gt=0)] | None = None
+    """After so long a batch that is still in its handler is reported to people; None: never."""
     dead_letter_topic: str = ""
     """Where dead letters go; empty: nowhere."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
