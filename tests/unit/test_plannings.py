@@ -261,7 +261,13 @@ def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> 
     headers = {"Authorization": f"Bearer {query.token}"}
     answer = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {}, "parallelism": 2, "gone": []}')
     assert answer.status_code == 200
-    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {"recordsLost": "0"}}
+    assert answer.json() == {
+        "offset": {},
+        "tasks": [],
+        "kafka": {},
+        "metrics": {"recordsLost": "0"},
+        "failOnDataLoss": False,
+    }
     assert api.post(NEXT_PATH, content=b"{}").status_code == 401
     wrong = api.post(NEXT_PATH, headers=headers, content=b'{"parallelism": 0}')
     assert wrong.status_code == 422

@@ -18,6 +18,7 @@ from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
 from muster.core.model import Seek
 from muster.core.ownership import Offer, Range, Source, TopicOffer
+from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why
 from muster.core.turns import Turns
 from muster.edges.kafka import KafkaError, PartitionError
@@ -119,6 +120,7 @@ class Planned:
     jumps: Mapping[TopicPartition, Jump]
     noted: Mapping[TopicPartition, str]
     sought: Mapping[TopicPartition, Seek]
+    losses: Mapping[TopicPartition, Jump]
 
     @property
     def plans_batch(self) -> bool:
@@ -132,6 +134,8 @@ class SimulatedAgent:
         self.plans: list[Planned] = []
         self.turns = Turns(lambda topic: int(topic.startswith("trains")))
         self.again: dict[TopicPartition, int] = {}
+        self.fail_on_data_loss = False
+        self.losses: dict[TopicPartition, Parked] = {}
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
 
@@ -146,6 +150,9 @@ class SimulatedAgent:
         assert token == "token"  # noqa: S105
         self._asked += 1
         return Offer(self._asked, dict(self._topics), self.again)
+
+    def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
+        return True
 
     def planned(self, token: str, **plan: Any) -> int:
         self.plans.append(Planned(**plan))

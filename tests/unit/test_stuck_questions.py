@@ -74,6 +74,7 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.record == ("t", partition, 17)
+    assert question.commands == ("retry-record", "skip-record", "dead-letter-record")
     assert question.subject == f"What is to become of t [{partition}], offset 17?"
     assert "the record failed 8 times alone: ValueError: no date" in question.body
     assert "`__muster.dead-letters.c`" in question.body
@@ -87,6 +88,22 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     again = coordinator(world, KAFKA, settings=PATIENCE)
     assert questions(again) == []
     assert not again.fails_with("t", partition, 17)
+
+
+def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(world: World) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    why = "40 records from offset 30 on were deleted by retention"
+    world.consumers[owner].failing["t", partition] = FailingRecord(30, why, parked=True, lost=40)
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    [question] = questions(one)
+    assert question.record == ("t", partition, 30)
+    assert question.commands == ("retry-record", "skip-record")
+    assert f"does not get past t [{partition}], offset 30: the partition is parked, {why}" in question.body
+    assert "the partition goes on behind the 40 records that are lost" in question.body
+    [stuck_] = one.compute_assignment().stuck
+    assert stuck_.startswith("topic t is held up by records that Kafka has no more: ")
+    assert "have the partition go on behind what is lost, or look again" in stuck_
+    assert "dead-lettered" not in stuck_
 
 
 def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World) -> None:

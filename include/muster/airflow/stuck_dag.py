@@ -104,11 +104,17 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
             "consumer": each.consumer,
             "subject": each.subject,
             "body": each.body,
-            "options": [*(ABOUT_RECORD if each.record is not None else [f"{ISOLATE} {each.consumer}"]), WAIT],
+            "options": [*_answers(each.consumer, each.commands), WAIT],
             "record": None if each.record is None else list(each.record),
         }
         for each in found
     ]
+
+
+def _answers(consumer: str, commands: Collection[str]) -> list[str]:
+    """What can be answered beside "Wait": one of the `commands` about a record, or to isolate `consumer`."""
+    about_record = [label for label, name in ABOUT_RECORD.items() if name in commands]
+    return about_record or [f"{ISOLATE} {consumer}"]
 
 
 def still_holds_up(name: str, consumer: str) -> bool:
@@ -182,7 +188,7 @@ class AskAPerson(HITLOperator):
         if self.record is not None:
             name = ABOUT_RECORD[event["chosen_options"][0]]
             given = dict(zip(("topic", "partition", "offset"), map(str, self.record), strict=True))
-            why = "its handler fails with it; answered when asked"
+            why = "it held its partition up; answered when asked"
         try:
             carry_out_in_run(COMMANDS[name], cluster, Actor(who, why, time.time()), given, context)
         except CommandError as error:  # asking again would not help

@@ -371,7 +371,10 @@ COMMANDS: Mapping[str, Command] = {
             did="retried a record of",
             run=retry_record,
             fields=RECORD,
-            documentation="It is tried as often as max_attempts says, and parked again if it still fails.",
+            documentation=(
+                "It is tried as often as max_attempts says, and parked again if it still fails. Where failOnDataLoss "
+                "has parked the partition at this offset, Kafka is asked again for its records."
+            ),
         ),
         Command(
             "skip-record",
@@ -382,7 +385,11 @@ COMMANDS: Mapping[str, Command] = {
             did="skipped a record of",
             run=skip_record,
             fields=RECORD,
-            documentation="Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it.",
+            documentation=(
+                "Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it. Where "
+                "failOnDataLoss has parked the partition at this offset, the loss is accepted: the partition goes on "
+                "at the next record that there is."
+            ),
             risky=True,
         ),
         Command(

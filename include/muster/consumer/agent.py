@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.consumer.measures import Counters, Measures, PartitionView
+from muster.consumer.measures import Counters, Measures, PartitionView, words
 from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
@@ -105,6 +105,8 @@ class Agent:
     max_attempts: int = 8
     """How many times a record is tried alone before it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
+    fail_on_data_loss: bool = False
+    """Whether a partition is parked of which Kafka has no more what is to be read next."""
     max_batch_time: float | None = None
     """Seconds after which a batch that is still in its handler is reported to people; None: never."""
     clock: Callable[[], float] = time.monotonic
@@ -371,11 +373,13 @@ class Agent:
         jumps: Mapping[TopicPartition, Jump] | None = None,
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
+        losses: Mapping[TopicPartition, Jump] | None = None,
     ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
         Spark stands). Returns how many records are lost that were not counted before.
 
-        `jumps`, `noted` and `sought` are as in `Ownership.planned`.
+        `jumps`, `noted` and `sought` are as in `Ownership.planned`. `losses` are jumps that are not made, because a
+        person is to decide: their partitions are parked.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -391,6 +395,7 @@ class Agent:
             self._turns.forget(sought or {})
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
+            self._park_losses(losses or {}, ends.keys())
             now = self.clock()
             lost = self._count(jumps or {})
             caught_up = set()
@@ -495,6 +500,25 @@ class Agent:
             "dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'",
         )
 
+    def _park_losses(self, losses: Mapping[TopicPartition, Jump], known: Collection[TopicPartition]) -> None:
+        """Park what would go on behind records that are lost; read again what would not, as far as Kafka has said."""
+        parked = self._parking.losses
+        for tp in parked.keys() & known - losses.keys():
+            self._unpark(tp)
+        for tp, loss in losses.items():
+            if (known_one := parked.get(tp)) is not None and known_one.loss == loss:
+                continue
+            answered = known_one is not None and known_one.answer is not None
+            if answered or (known_one is None and tp in self._parking.all):
+                continue  # what was decided is under way; or it is parked for a record, which comes first
+            self._parking.park(tp, Parked(loss.before, words(loss), 0, time.time(), loss=loss))
+            self.problem(
+                _parked(tp),
+                f"topic {tp[0]!r}, partition {tp[1]}: {words(loss)}. 'failOnDataLoss' is true, so the partition is "
+                f"parked at offset {loss.before}. Accept the loss with 'muster skip-record {tp[0]} {tp[1]} "
+                f"{loss.before}', or have it look again with 'muster retry-record'",
+            )
+
     def _pass_over(self, tp: TopicPartition, answer: Answer, by: str) -> None:
         """Pass over the record of a partition, unless that is closing, or does not stand before it."""
         with self.change() as own:
@@ -558,7 +582,7 @@ class Agent:
                 why, held = self._parking.all.get(tp), own.held.get(tp)
                 if why is None or why.answer is None or held is None or held.claim_epoch != due.claim_epoch:
                     continue
-                if due.offset == why.offset + 1:
+                if due.offset == why.offset + 1 and why.loss is None:
                     self._passed_over(tp, why)
 
     def _passed_over(self, tp: TopicPartition, why: Parked) -> None:
@@ -671,7 +695,7 @@ class Agent:
                 if record.failures
             }
             return found | {
-                tp: FailingRecord(why.offset, why.error, why.attempts, parked=True, answer=why.answer or "")
+                tp: FailingRecord(why.offset, why.error, why.attempts, True, why.answer or "", why.lost)
                 for tp, why in self._parking.all.items()
             }
 
@@ -688,6 +712,8 @@ class Agent:
             found = self.failing.get(tp)
             if found is None or found.offset != offset or found.answer == answer:
                 return False
+            if found.lost:
+                return self._answer_loss(tp, answer, by)
             if answer is Answer.RETRY:
                 if found.answer:
                     return False
@@ -702,6 +728,27 @@ class Agent:
             self._pass_over(tp, answer, by)
             self._say_who_is_suspect()
             return self._parking.all[tp].answer is answer
+
+    def _answer_loss(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
+        if answer is Answer.DEAD_LETTER or self._parking.all[tp].answer is not None:
+            return False
+        if answer is Answer.RETRY:
+            self._unpark(tp)
+        else:
+            self._parking.answered(tp, answer, by)
+        return True
+
+    def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
+        """Whether a partition may go on elsewhere: with `fail_on_data_loss` behind records that are lost only once a
+        person has accepted that."""
+        why = self.losses.get(tp)
+        return not (self.fail_on_data_loss and jump.loses) or (why is not None and why.answer is not None)
+
+    @property
+    def losses(self) -> dict[TopicPartition, Parked]:
+        """The partitions that are parked because records are lost."""
+        with self._changed:
+            return self._parking.losses
 
     @property
     def query_failures(self) -> tuple[int, str]:

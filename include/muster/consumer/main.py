@@ -45,6 +45,7 @@ from muster.consumer.serial_handler import SerialHandler
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
+from muster.settings.source_options import fail_on_data_loss
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class Job:
             handler_of=handlers.number_of,
             max_attempts=settings.max_attempts,
             on_poison=settings.on_poison,
+            fail_on_data_loss=fail_on_data_loss(settings.source_options),
             max_batch_time=settings.max_batch_time,
         )
         self._agent.on_stop = self._stop_for

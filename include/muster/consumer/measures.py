@@ -221,7 +221,7 @@ class Counters:
                 lost = self.lost.setdefault(tp, {})
                 lost[jump.why] = lost.get(jump.why, 0) + new.lost
                 found, jump = found + new.lost, new  # noqa: PLW2901
-            log.warning("topic %r, partition %d: %s", *tp, _words(jump))
+            log.warning("topic %r, partition %d: %s", *tp, words(jump))
         return found
 
     def _not_counted(self, place: tuple[TopicPartition, str], jump: Jump) -> Jump | None:
@@ -234,7 +234,8 @@ class Counters:
         return replace(jump, before=max(jump.before, known)) if jump.after > known else None
 
 
-def _words(jump: Jump) -> str:
+def words(jump: Jump) -> str:
+    """What happened to a partition that goes on elsewhere, for people, with what to do about a loss."""
     match jump.why:
         case Why.RECREATED:
             return (
@@ -251,6 +252,6 @@ def _words(jump: Jump) -> str:
         case Why.TRUNCATION:
             return (
                 f"{jump.lost} records from offset {jump.after} on are gone from Kafka, as after the election of a "
-                "leader that did not have them; it goes on there. Check min.insync.replicas and "
+                "leader that did not have them; check min.insync.replicas and "
                 "unclean.leader.election.enable"
             )

@@ -105,7 +105,7 @@ class ConsumerMetrics(Collector):
         text = "Records that were written to the dead-letter topic"
         letters = _from_zero(view, view.counters.dead_lettered)
         yield self._own(CounterMetricFamily, "dead_letters", text, letters, "topic")
-        text = "Whether the partition is parked for a record that the handler fails with"
+        text = "Whether the partition is parked, for a record that the handler fails with or records that are lost"
         parked: _Samples = ((tp, tp in view.failing and view.failing[tp].parked) for tp in view.held)
         yield self._own(GaugeMetricFamily, "parked", text, parked, "topic", "partition")
         text = "Partitions by state; those that it stands by for it does not read"

@@ -141,6 +141,7 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
                 "error": record.error,
                 "parked": record.parked,
                 "answer": record.answer or None,
+                **({"lost": record.lost} if record.lost else {}),
             }
             for (name, partition), record in sorted(view.failing.items())
             if name == topic

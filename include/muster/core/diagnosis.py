@@ -1,9 +1,9 @@
 """Which consumers hold up a topic: which partitions, for how long, and what a person can do.
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
-owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits for a
-person, and so does one whose next record fails for long. In each state a topic waits for a handler that does not come
-to the end of a batch within `max_batch_time`.
+owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits
+for a person, whether for a record or because records are lost, and so does one whose next record fails for long.
+In each state a topic waits for a handler that does not come to the end of a batch within `max_batch_time`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Waiting:
     why: str
     offset: int | None = None
     """Of the record of the one partition that holds it up; None if it is no record."""
+    lost: int = 0
+    """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
 
     @property
     def lacking(self) -> str:
@@ -154,10 +156,16 @@ def _failing(
                 continue
             if not record.parked and status.stalled.get(partition, 0.0) <= limit:
                 continue
-            why = f"the record failed {record.attempts} times alone: {record.error[:LONGEST_ERROR]}"
+            why = record.error[:LONGEST_ERROR]
+            if not record.lost:
+                why = f"the record failed {record.attempts} times alone: {why}"
             if record.parked:
                 why = f"the partition is parked, {why}"
-            found.append(Waiting(snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset))
+            found.append(
+                Waiting(
+                    snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset, record.lost
+                )
+            )
     return found
 
 
@@ -238,7 +246,10 @@ def _stuck_message(
     elif any(each.phase is Phase.PROGRESS for each in waiting):
         lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
         if any(each.offset is not None for each in waiting):
-            lasting = "is held up by records that its handler fails with"
+            lost = all(each.lost for each in waiting if each.offset is not None)
+            lasting = "is held up by records that " + (
+                "Kafka has no more" if lost else "its handler fails with"
+            )
     elif not overdue(snapshot, now, stuck_after):
         return None
     else:
@@ -254,7 +265,12 @@ def _step(waiting: list[Waiting]) -> str:
     if not waiting:
         return "look at whether any consumer that subscribes to this topic is live"
     steps = []
-    if any(each.offset is not None for each in waiting):
+    if any(each.lost for each in waiting):
+        steps.append(
+            "have the partition go on behind what is lost, or look again (muster skip-record and retry-record, or "
+            "the page)"
+        )
+    if any(each.offset is not None and not each.lost for each in waiting):
         steps.append(
             "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "
             "dead-letter-record, or the page)"

@@ -187,6 +187,8 @@ class PartitionLoad:
 class FailingRecord:
     """A record that a handler fails with alone: its offset, the last error, and how many times it was tried.
 
+    With `lost` it is the first of so many that Kafka has no more, and `error` says why.
+
     `parked`: its partition is not read until a person answers. `answer` is what was decided about it and is not done
     yet: `skip`, `dead_letter`, or '' for nothing.
     """
@@ -196,6 +198,7 @@ class FailingRecord:
     attempts: int = 0
     parked: bool = False
     answer: str = ""
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

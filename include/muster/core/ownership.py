@@ -87,7 +87,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicStatus
-from muster.core.positions import Jump, Why
+from muster.core.positions import Jump
 
 Range = tuple[int, int]
 """Offsets `[from, to)` of one partition in one batch."""
@@ -575,7 +575,7 @@ class Ownership:
                 partition.pass_over = None  # the record is gone, and it goes on elsewhere
             partition.go_on()
         for tp, jump in (jumps or {}).items():
-            if jump.why in {Why.RETENTION, Why.TRUNCATION} and tp not in (sought or {}) and tp in ranges:
+            if jump.loses and tp not in (sought or {}) and tp in ranges:
                 self.held[tp].start = self.held[tp].processed = jump.after
         self._seek(sought or {})
         self._settle()

@@ -538,6 +538,7 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
                 attempts=_count(entry.get("attempts")) or 0,
                 parked=entry.get("parked") is True,
                 answer=_text(entry.get("answer")),
+                lost=_count(entry.get("lost")) or 0,
             )
     return found
 

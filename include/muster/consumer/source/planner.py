@@ -7,7 +7,9 @@ those of other Kafka clusters go on, and the status page shows it.
 
 Where a partition goes on whose records are gone (deleted by retention, truncated, or of a topic that was created
 again) `muster.core.positions` decides. One that ends before the position it was read to waits for a while first, and
-each such jump is reported to the agent.
+each such jump is reported to the agent. With the agent's `fail_on_data_loss` a partition stays before records that
+are lost, with nothing to read, until a person has accepted the loss; so that it is seen in time, Kafka is asked each
+time where all partitions begin.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class _Plan:
     """Those that are asked for."""
     sought: dict[TopicPartition, Seek] = field(default_factory=dict)
     """Those that this plan carries out, each with the offset that it comes to."""
+    losses: dict[TopicPartition, Jump] = field(default_factory=dict)
+    """What would go on behind records that are lost, and stays before them until a person has decided."""
 
 
 class Planner:
@@ -125,6 +129,7 @@ class Planner:
             jumps=plan.jumps,
             noted=self._noted,
             sought=plan.sought,
+            losses=plan.losses,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
         self._checked &= ranges.keys()
@@ -135,7 +140,7 @@ class Planner:
 
     def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
         """Up to where the partitions may be read whose turn it is."""
-        ready = {tp for tp, at in plan.positions.items() if plan.ends.get(tp, at) > at}
+        ready = {tp for tp, at in plan.positions.items() if plan.ends.get(tp, at) > at} - plan.losses.keys()
         return {
             tp: plan.ends[tp] if most is None else min(plan.ends[tp], plan.positions[tp] + most)
             for tp, most in self._agent.turn(ready).items()
@@ -187,6 +192,7 @@ class Planner:
                 servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
                 for servers in sorted({servers for task in tasks for servers in task})
             },
+            fail_on_data_loss=self._agent.fail_on_data_loss,
         )
 
     def _look(self, offer: Offer, held: Mapping[TopicPartition, int]) -> _Plan:
@@ -194,6 +200,10 @@ class Planner:
         read."""
         self._sources.update({name: topic.source for name, topic in offer.topics.items()})
         self._checked &= held.keys()
+        for tp, one in self._agent.losses.items():
+            if one.loss is not None and one.loss.why is Why.TRUNCATION:
+                # Also if it has grown since, or the planner is another query's.
+                self._stops_short(tp, one.loss.after)
         clusters = self._open_clusters(offer)
         asked = []
         for servers, cluster in clusters.items():
@@ -210,7 +220,9 @@ class Planner:
                 groups,
                 unchecked=partitions - self._checked,
                 doubtful=partitions & frozenset(self._ends_early),
-                behind=partitions & (self._behind | offer.seeks.keys()),
+                behind=partitions
+                if self._agent.fail_on_data_loss
+                else partitions & (self._behind | offer.seeks.keys()),
             )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
         plan = _Plan(seeks=offer.seeks)
@@ -225,6 +237,7 @@ class Planner:
             for tp in sorted(partitions):
                 topic_id = self._sources[tp[0]].topic_id
                 self._place(tp, held.get(tp), servers, topic_id, found, plan)
+        self._stay_before_losses(plan)
         for (servers, topic, why), numbers in plan.waiting.items():
             plan.problems.append(
                 f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets are unavailable: "
@@ -276,7 +289,7 @@ class Planner:
             start = positions.sought(position, start, seek.offset, found.earliest[tp], end)
             plan.sought[tp] = replace(seek, offset=start.offset)
             self._stopped_short.discard(tp)
-        if start.offset > end or (start.offset == position and self._is_short(tp, start.offset)):
+        if start.offset > end or (position in {None, start.offset} and self._is_short(tp, start.offset)):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
             if after is None:
                 if position is not None:
@@ -289,6 +302,15 @@ class Planner:
             plan.jumps[tp] = start.jump
         self._checked.add(tp)
         plan.positions[tp] = start.offset
+
+    def _stay_before_losses(self, plan: _Plan) -> None:
+        """Have partitions stay before records that are lost, where the agent does not accept that."""
+        for tp, jump in list(plan.jumps.items()):
+            if not self._agent.accepts(tp, jump):
+                plan.losses[tp] = plan.jumps.pop(tp)
+                plan.positions[tp] = jump.before
+                if jump.why is Why.TRUNCATION:
+                    self._stops_short(tp, jump.after)
 
     def _is_short(self, tp: TopicPartition, at: int) -> bool:
         """Whether a task has found that the partition ends before `at`; after a batch that failed, `at` may be one of
