@@ -19,6 +19,7 @@ from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.offsets import parse_offsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import Offsets
@@ -74,7 +75,7 @@ class Consumer:
         self.stands: Offsets = {}
         self.failures = 0
         self.token = self.agent.query_started()
-        self.planner = Planner(self.agent, self.token, cluster.kafka, 100_000)
+        self.planner = Planner(self.agent, self.token, cluster.kafka, Bounds(100_000))
         self.first = True
         self.thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
         self.thread.start()

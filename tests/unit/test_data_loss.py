@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
 from muster.consumer.poison_answers import PoisonAnswers
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
 from muster.consumer.status_page import make_status_page
@@ -79,7 +80,7 @@ class Consumer:
         settings = KafkaSettings(config={"bootstrap.servers": "k:9092"})
         token = self.agent.query_started()
         self.planner = Planner(
-            self.agent, token, settings, 20, open_offsets=open_offsets, clock=lambda: self.now
+            self.agent, token, settings, Bounds(20), open_offsets=open_offsets, clock=lambda: self.now
         )
         self.stands: dict[str, Any] = {}
 

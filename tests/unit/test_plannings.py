@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from muster.consumer.agent import Agent, StaleTokenError
 from muster.consumer.local_api import make_local_api
 from muster.consumer.plannings import Plannings
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place, PlanRefusedError
@@ -54,7 +55,7 @@ class Query:
         self.plannings = Plannings(
             self.agent,
             KAFKA,
-            max_records_per_batch=400,
+            Bounds(400),
             source_options=source_options,
             open_offsets=lambda *_: self.kafka,
         )
@@ -255,7 +256,7 @@ def test_plan_that_does_not_follow_from_the_last_is_refused(query: Query) -> Non
 
 
 def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> None:
-    api = TestClient(make_local_api(query.agent, KAFKA, 400))
+    api = TestClient(make_local_api(query.agent, KAFKA, Bounds(400)))
     agent = query.agent
     agent.assigned("t", TopicAssignment("k:9092", "g", dict.fromkeys(range(4), "you"), 9, topic_id="A"), 9)
     headers = {"Authorization": f"Bearer {query.token}"}

@@ -42,6 +42,7 @@ from muster.consumer.poison_answers import PoisonAnswers
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
@@ -121,7 +122,12 @@ class Job:
             make_local_api(
                 self._agent,
                 settings.kafka_in_zone,
-                settings.max_records_per_batch,
+                Bounds(
+                    settings.max_records_per_batch,
+                    settings.target_batch_time,
+                    settings.max_bytes_per_batch,
+                    settings.max_rate,
+                ),
                 IDLE_WAIT * settings.trigger_interval,
                 settings.source_options,
             ),

@@ -152,10 +152,11 @@ class PassOver:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffer:
-    """The partitions of one topic that the next batch may hold."""
+    """The partitions of one topic that the next batch may hold; `owned` is how many of the topic have an owner."""
 
     source: Source
     partitions: frozenset[int]
+    owned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +489,12 @@ class Ownership:
             if name in offered and topic.source is not None:
                 self._given[name] = topic.source
         topics = {
-            name: TopicOffer(source, frozenset(offered.get(name, ()))) for name, source in self._given.items()
+            name: TopicOffer(
+                source,
+                frozenset(offered.get(name, ())),
+                len(self.topics[name].assigned | self.topics[name].elsewhere),
+            )
+            for name, source in self._given.items()
         }
         ends = {tp: end for tp, (_, end) in self._plan.ranges.items()}
         again = {

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 
 from muster.consumer.agent import Agent
 from muster.consumer.source import offsets
-from muster.consumer.source.batch_size import BatchSize
+from muster.consumer.source.batch_size import BatchSize, Bounds
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
 from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
+from muster.consumer.source.rates import Rates
 from muster.core import positions
 from muster.core.model import Seek
 from muster.core.ownership import Offer, Source
@@ -55,7 +56,7 @@ class _Plan:
 
 
 class Planner:
-    """Plans batches for the query of `agent` with `token`. Times are in seconds.
+    """Plans batches for the query of `agent` with `token`, within `bounds`. Times are in seconds.
 
     `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
     read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
@@ -68,7 +69,7 @@ class Planner:
         agent: Agent,
         token: str,
         kafka: KafkaSettings,
-        max_records_per_batch: int,
+        bounds: Bounds,
         idle_wait: float = 0.0,
         reader: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
@@ -77,7 +78,6 @@ class Planner:
         self._agent = agent
         self._token = token
         self._kafka = kafka
-        self._max_records = max_records_per_batch
         self._idle_wait = idle_wait
         self._reader = dict(reader or {})
         self._open_offsets = open_offsets
@@ -98,7 +98,8 @@ class Planner:
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
-        self._size = BatchSize()
+        self._size = BatchSize(bounds)
+        self._rates = Rates(bounds.rates)
 
     def next(self, finished: Offsets, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
@@ -112,8 +113,8 @@ class Planner:
             self._agent.wait_for(lambda own: own.has_something_to_offer, self._idle_wait)
         offer = self._agent.offer(self._token)
         plan = self._look(offer, {tp: offer.again.get(tp, end) for tp, (_, end) in held.items()})
-        most = self._size.next(self._max_records, self._clock())
-        ranges = offsets.next_ranges(plan.positions, self._readable(plan), most)
+        most = self._size.next(self._clock(), failed=bool(offer.again))
+        ranges = offsets.next_ranges(plan.positions, self._readable(plan, offer), most)
         if ranges == held and plan.positions != {tp: end for tp, (_, end) in held.items()}:
             # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
             ranges = offsets.next_ranges(plan.positions, {}, most)
@@ -132,23 +133,31 @@ class Planner:
             losses=plan.losses,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
+        self._rates.taken({tp: to - begin for tp, (begin, to) in ranges.items()} if moves else {})
         self._checked &= ranges.keys()
         self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
         self._lost = 0
         return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
-    def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
+    def _readable(self, plan: _Plan, offer: Offer) -> dict[TopicPartition, int]:
         """Up to where the partitions may be read whose turn it is."""
-        ready = {tp for tp, at in plan.positions.items() if plan.ends.get(tp, at) > at} - plan.losses.keys()
+        owned = {(name, p): topic.owned for name, topic in offer.topics.items() for p in topic.partitions}
+        allowed = self._rates.allow(owned, self._clock())
+        ends = {
+            tp: min(plan.ends.get(tp, at), at + allowed[tp]) if tp in allowed else plan.ends.get(tp, at)
+            for tp, at in plan.positions.items()
+        }
+        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys()
         return {
-            tp: plan.ends[tp] if most is None else min(plan.ends[tp], plan.positions[tp] + most)
+            tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
             for tp, most in self._agent.turn(ready).items()
         }
 
     def has_read(self, size: int) -> None:
         """Take note of how many bytes tasks have read since the query began. Raises `StaleTokenError`."""
         self._agent.received(self._token, size - self._bytes)
+        self._size.read(size - self._bytes)
         self._bytes = size
 
     def missed(self, gone: GoneRange) -> None:
