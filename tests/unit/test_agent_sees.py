@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
-from muster.core.model import TopicAssignment
+from muster.core.model import Loss, TopicAssignment
 from muster.core.ownership import LONGEST_RENEWAL, Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
@@ -205,6 +205,21 @@ def test_lost_records_are_counted_and_shown_by_reason(
     assert f"muster_consumer_lost_records_total{{{labels.format(1, 'truncation')}}} 5.0" in text
     assert "topic 't', partition 0: 40 records from offset 30 on were deleted by retention" in caplog.text
     assert "topic 't', partition 1: 5 records from offset 595 on are gone from Kafka" in caplog.text
+
+
+def test_lost_records_are_reported_for_the_history_once_no_more_follow(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def losses() -> dict[int, tuple[Loss, ...]]:
+        return dict(parse_status(consumer.page.get("/status").content, "u").on("t").losses)
+
+    consumer.assign({0, 1})
+    consumer.plan({0: (70, 80), 1: (0, 600)}, {0: 100, 1: 600}, {("t", 0): Jump(30, 70, Why.RETENTION)})
+    assert losses() == {}
+    monkeypatch.setattr("muster.core.losses.QUIET", 0.0)
+    assert {p: [(one.begin, one.end, one.records, one.why) for one in of] for p, of in losses().items()} == {
+        0: [(30, 70, 40, "retention")]
+    }
 
 
 def test_recreated_topic_is_reported_until_the_new_id_is_assigned(consumer: Consumer) -> None:

@@ -415,8 +415,9 @@ DID: Mapping[str, str] = {
     "clear-assignor": "took the choice of assignor back",
     "replay-deadletters": "wrote dead letters back",
     "import-offsets": "imported offsets",
+    "lost-records": "lost records of",
 }
-"""What the names in the history mean, to complete "ann ..."."""
+"""What the names in the history mean, to complete "ann ..."; or the name of a consumer, for what it has lost."""
 
 _DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
 """The command whose override another one takes back, by the name of the latter."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from muster.consumer.measures import Counters, Measures, PartitionView, words
-from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition, TopicStatus
+from muster.core.model import FailingRecord, Loss, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
@@ -76,6 +76,7 @@ class View:
     """For how long the handler has been at work on the batch under way; 0 without one."""
     too_long: frozenset[TopicPartition]
     """The partitions with records in that batch, if it takes longer than `max_batch_time`."""
+    losses: Mapping[TopicPartition, tuple[Loss, ...]]
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -423,7 +424,7 @@ class Agent:
     def _count(self, jumps: Mapping[TopicPartition, Jump]) -> int:
         held = self._ownership.held
         ids = {tp[0]: held[tp].source.topic_id for tp in jumps if tp in held}
-        return self._counters.jumped(jumps, ids)
+        return self._counters.jumped(jumps, ids, time.time())
 
     def received(self, token: str, size: int) -> None:
         """Count `size` bytes of keys, values and headers that tasks have read. Raises `StaleTokenError`."""
@@ -790,6 +791,7 @@ class Agent:
                 failing=self.failing,
                 batch_seconds=took,
                 too_long=self._under_way if took > (self.max_batch_time or math.inf) else frozenset(),
+                losses=self._counters.losses.whole(time.time()),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

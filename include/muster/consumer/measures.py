@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
 
+from muster.core.losses import LossLog
 from muster.core.model import TopicPartition
 from muster.core.positions import Jump, Why
 
@@ -187,6 +188,7 @@ class Counters:
     last_batch_at: float | None = None
     lost: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
     """Offsets that Kafka had no more when they were to be read, each counted once."""
+    losses: LossLog = field(default_factory=LossLog)
     deleted_to: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
     """By partition and topic id: before this offset all that retention has taken is counted."""
     foreign_commits: int = 0
@@ -203,9 +205,11 @@ class Counters:
     batches_took: Timings = field(default_factory=Timings)
     commits_took: Timings = field(default_factory=Timings)
 
-    def jumped(self, jumps: Mapping[TopicPartition, Jump], topic_ids: Mapping[str, str]) -> int:
+    def jumped(
+        self, jumps: Mapping[TopicPartition, Jump], topic_ids: Mapping[str, str], now: float = 0.0
+    ) -> int:
         """Take note that partitions go on at another offset than the one they were read up to, or that tasks did not
-        find planned records. `topic_ids` are those that are known.
+        find planned records. `topic_ids` are those that are known, `now` is in seconds since the epoch.
 
         Returns how many offsets are lost that were not counted before. Two tasks may miss the same records, and those
         of a batch that fails are missed again.
@@ -220,6 +224,7 @@ class Counters:
                     continue
                 lost = self.lost.setdefault(tp, {})
                 lost[jump.why] = lost.get(jump.why, 0) + new.lost
+                self.losses.note(tp, new, now)
                 found, jump = found + new.lost, new  # noqa: PLW2901
             log.warning("topic %r, partition %d: %s", *tp, words(jump))
         return found

@@ -146,6 +146,20 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
             for (name, partition), record in sorted(view.failing.items())
             if name == topic
         },
+        "losses": {
+            str(partition): [
+                {
+                    "from": loss.begin,
+                    "to": loss.end,
+                    "records": loss.records,
+                    "reason": loss.why,
+                    "at": _iso(loss.at),
+                }
+                for loss in losses
+            ]
+            for (name, partition), losses in sorted(view.losses.items())
+            if name == topic
+        },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
     }
 

@@ -202,6 +202,18 @@ class FailingRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """So many `records` of a partition that Kafka had no more when they were to be read, the first at offset `begin`,
+    and all before `end`; `why` is a word, and `at` when the first was found, in seconds since the epoch."""
+
+    begin: int
+    end: int
+    records: int
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStatus:
     """What one consumer reports on one topic; a partition in none of the three is closed and committed.
 
@@ -212,6 +224,7 @@ class TopicStatus:
     or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
     `failing` has the record that holds a partition up, where there is one. `batch_seconds` has for how long a handler
     has worked on a batch with records of a partition, if that is longer than the consumer's `max_batch_time`.
+    `losses` are those of the last hour.
     """
 
     running: frozenset[int] = frozenset()
@@ -224,6 +237,7 @@ class TopicStatus:
     paused: frozenset[int] = frozenset()
     failing: Mapping[int, FailingRecord] = field(default_factory=dict)
     batch_seconds: Mapping[int, float] = field(default_factory=dict)
+    losses: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

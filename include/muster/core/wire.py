@@ -48,6 +48,7 @@ from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
     FailingRecord,
+    Loss,
     PartitionLoad,
     Seek,
     State,
@@ -246,6 +247,7 @@ class _TopicStatus(_Node):
     offsets: Any = None
     paused: Any = None
     failing: Any = None
+    losses: Any = None
 
 
 class _Status(_Node):
@@ -460,6 +462,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 paused=_numbers(status.paused),
                 failing=_failing(status.failing),
                 batch_seconds=_seconds(status.offsets, "batch"),
+                losses=_losses(status.losses),
             )
             for topic, status in node.topics.items()
         },
@@ -470,6 +473,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
 LONGEST_TEXT = 500
 """Characters of what a consumer says of itself that are kept."""
 MOST_ERRORS = 20
+MOST_LOSSES = 200
 
 
 def _details(node: _Status) -> ConsumerDetails:
@@ -541,6 +545,27 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
                 lost=_count(entry.get("lost")) or 0,
             )
     return found
+
+
+def _losses(losses: object) -> dict[int, tuple[Loss, ...]]:
+    """What was lost of each partition, as lenient as `_loads`."""
+    found: dict[int, tuple[Loss, ...]] = {}
+    for key, entries in losses.items() if isinstance(losses, dict) else ():
+        if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entries, list):
+            read = [_loss(entry) for entry in entries[:MOST_LOSSES]]
+            if some := tuple(loss for loss in read if loss is not None):
+                found[int(key)] = some
+    return found
+
+
+def _loss(entry: object) -> Loss | None:
+    if not isinstance(entry, dict):
+        return None
+    begin, end, records = (_count(entry.get(key)) for key in ("from", "to", "records"))
+    at = _since_epoch(entry.get("at"))
+    if begin is None or end is None or records is None or at is None or not 0 <= at < LAST_MOMENT:
+        return None
+    return Loss(begin, end, records, _text(entry.get("reason")), at)
 
 
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:
