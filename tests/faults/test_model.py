@@ -46,6 +46,7 @@ class Machine(RuleBasedStateMachine):
         second_host=st.sampled_from(HOSTS),
         change=st.sampled_from(("joins", "joins", "leaves", "")),
         until=st.sampled_from(("end", "before", "after", "race", "race", "pause")),
+        data_loss=st.sampled_from(("goes on", "fails")),
     )
     def begin(
         self,
@@ -57,9 +58,12 @@ class Machine(RuleBasedStateMachine):
         second_host: str,
         change: str,
         until: str,
+        data_loss: str,
     ) -> None:
         """Some consumers read everything, and then a rebalance begins."""
         self.world, self.commits = World(assignor, delay, only_u, commits), commits
+        if data_loss == "fails":
+            self.do("fail_on_data_loss")
         for consumer in running:
             self.do("start", consumer, "current", "new", second_host if consumer == "b" else HOSTS[0])
         if running:
@@ -209,6 +213,10 @@ class Machine(RuleBasedStateMachine):
         else:
             self.do("delete_topic", topic)
 
+    @rule(topic=topics, partition=st.sampled_from(("0", "1")))
+    def retention(self, topic: str, partition: str) -> None:
+        self.do("retention", topic, partition)
+
     # -- persons ----------------------------------------------------------------------------------------------
 
     @rule(consumer=ids, how=st.sampled_from(("key", "maintenance")))
@@ -226,6 +234,10 @@ class Machine(RuleBasedStateMachine):
     @rule(scope=st.sampled_from(("all", "topics/t", "topics/u", "partitions/t/0", "partitions/t/1")))
     def pause_consumption(self, scope: str) -> None:
         self.do("pause_consumption", scope)
+
+    @rule()
+    def accept_losses(self) -> None:
+        self.do("accept_losses")
 
     @rule(seconds=st.sampled_from(("1", "6", "9", "30")))
     def time(self, seconds: str) -> None:

@@ -265,3 +265,30 @@ def test_record_that_an_owner_fails_with_is_answered_by_its_offset(site: Site) -
     levers = [one for one in entries if isinstance(one, CommandEntry) and one.what.endswith("-record")]
     assert [one.what for one in levers] == ["dead-letter-record", "skip-record"]
     assert levers[0].details["offset"] == 17
+
+
+def test_loss_that_parks_a_partition_is_accepted_by_its_first_offset_and_recorded(site: Site) -> None:
+    assert coordinator(site.write(), site.store, site.discovery).advance(20).stable
+
+    def answer(command: str) -> tuple[int, str]:
+        done = site.run("t", "3", "30", "--reason", "known", "--by", "ann", command=command)
+        return done.returncode, done.stderr or done.stdout
+
+    why = "40 records from offset 30 on were deleted by retention"
+    site.failing["t", 3] = {"offset": 30, "attempts": 0, "error": why, "parked": True, "lost": 40}
+    status = site.run("--check", command="status")
+    assert status.returncode == 5
+    assert f"does not get past offset 30 of partition 3 (the partition is parked, {why}" in status.stdout
+    code, said = answer("dead-letter-record")
+    assert (code, "offset 30 of partition 3 of topic 't' is lost, so no letter" in said) == (2, True)
+    assert site.discovery.answers.all() == {}
+    code, said = answer("skip-record")
+    assert (code, "partition 3 of topic 't' goes on behind what is lost, at offset 30" in said) == (
+        0,
+        True,
+    ), said
+    assert site.discovery.answers.all()["t", 3].answer == "skip"
+    (newest,) = [record.entry for record in site.store.history(limit=1).records]
+    assert isinstance(newest, CommandEntry)
+    assert (newest.what, newest.who, newest.details["lost"]) == ("skip-record", "ann", 40)
+    assert newest.details["error"] == why

@@ -19,10 +19,12 @@ from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.offsets import parse_offsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import Offsets
 from muster.core.model import TopicAssignment
+from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.edges.kafka import GroupOffsets, TopicLister, librdkafka_logger
 from muster.settings.connections import KafkaSettings
@@ -73,7 +75,7 @@ class Consumer:
         self.stands: Offsets = {}
         self.failures = 0
         self.token = self.agent.query_started()
-        self.planner = Planner(self.agent, self.token, cluster.kafka, 100_000)
+        self.planner = Planner(self.agent, self.token, cluster.kafka, Bounds(100_000))
         self.first = True
         self.thread = threading.Thread(target=self.committer.run, args=(lambda: None,), daemon=True)
         self.thread.start()
@@ -232,6 +234,29 @@ def test_records_lost_to_retention_while_reading_are_counted(
     one = consumer("one")
     one.assign(topic, topic_id)
     one.stepping(lambda: one.read == [(topic, 70, 100)], "what is there is read")
+    assert [sum(lost.values()) for lost in one.agent.view().counters.lost.values()] == [40]
+
+
+def test_records_lost_to_retention_park_their_partition_until_a_person_accepts_the_loss(
+    cluster: Cluster, offsets: GroupOffsets, consumer: Callable[..., Consumer], topic: str
+) -> None:
+    topic_id, key = cluster.create(topic, 100), (topic, 0)
+    offsets.commit({key: 30})
+    for future in cluster.admin.delete_records([KafkaPartition(topic, 0, 70)]).values():
+        future.result(30)
+    one = consumer("one")
+    one.agent.fail_on_data_loss = True
+    one.assign(topic, topic_id)
+    one.stepping(lambda: key in one.agent.failing, "it is parked")
+    for _ in range(10):
+        one.step()
+    assert one.read == []
+    assert offsets.committed([key]) == {key: 30}
+    assert (one.agent.failing[key].offset, one.agent.failing[key].lost) == (30, 40)
+    assert one.agent.view().counters.lost == {}
+    assert one.agent.answer(key, 30, Answer.SKIP, "ann (known)")
+    one.stepping(lambda: one.read == [(topic, 70, 100)], "what is there is read")
+    one.stepping(lambda: offsets.committed([key]) == {key: 100}, "it is committed")
     assert [sum(lost.values()) for lost in one.agent.view().counters.lost.values()] == [40]
 
 

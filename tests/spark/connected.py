@@ -16,6 +16,7 @@ from muster.consumer.committer import Committer
 from muster.consumer.connector import FORMAT
 from muster.consumer.http_server import HttpServer
 from muster.consumer.local_api import make_local_api
+from muster.consumer.source.batch_size import Bounds
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Plan
 from muster.settings.connections import KafkaSettings
@@ -34,12 +35,13 @@ class Holder:
         most: int = 100_000,
         source_options: Mapping[str, str] | None = None,
         fencing: bool = False,
+        rates: Mapping[str, float] | None = None,
     ) -> None:
         self.agent = Agent("me", claims=fencing, fencing=fencing)
         self._servers = kafka.bootstrap_servers
         self._group = group
         self._zxid = 0
-        self._app = make_local_api(self.agent, kafka, most, 0.1, source_options)
+        self._app = make_local_api(self.agent, kafka, Bounds(most, rates=rates or {}), 0.1, source_options)
         self._api = HttpServer("local-api", self._app, "127.0.0.1", 0)
         self._committer = Committer(self.agent, kafka, "c", fencing)
         self._thread = threading.Thread(target=self._committer.run, args=(lambda: None,), daemon=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from devstack.place import HERE
 from devstack.secured import CertifiedKafka, SecureKafka
 from muster.consumer.connector import FORMAT
 from muster.consumer.metrics import ConsumerMetrics
+from muster.core.parking import Answer
 from muster.core.positions import Why
 from muster.edges.kafka import KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
@@ -173,6 +175,67 @@ def test_progress_and_metrics_say_how_far_behind_what_was_read_and_what_was_lost
         f'muster_consumer_read_bytes_total{{cluster_name="c",consumer_id="me"}} {float(sum(sizes))}' in page
     )
     assert f'topic="{topic}"}} 300.0' in page.replace(',reason="retention"', "").replace(',partition="0"', "")
+
+
+def test_batch_whose_records_are_deleted_under_it_fails_and_its_partition_is_parked(
+    spark: SparkSession, kafka: KafkaSettings, holder: Holder, tmp_path: Path, eventually: Eventually
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 5), 1: numbered("1:", 10)})
+    holder.agent.fail_on_data_loss = True
+    holder.hold(topic, [0, 1])
+    with reading(spark, holder, tmp_path / "before") as query:
+        eventually(query.has(15), 60)
+        eventually(lambda: holder.agent.view().held[topic, 0].committed == 5, 60)
+    produce(kafka, topic, {0: numbered("0:", 45), 1: numbered("1:", 5)})
+
+    def collect(frame: DataFrame) -> list[Row]:
+        delete_before(kafka, topic, 0, 30)
+        return frame.collect()
+
+    with reading(spark, holder, tmp_path / "first", collect) as query:
+        assert query.query is not None
+        failure = eventually(query.query.exception, 60)
+    assert f"topic '{topic}', partition 0: the records from offset 5 up to 30 were deleted" in str(failure)
+    assert query.rows == []
+    with reading(spark, holder, tmp_path / "second") as query:
+        eventually(query.has(5), 60)
+        parked = eventually(lambda: holder.agent.failing.get((topic, 0)), 60)
+        assert (parked.offset, parked.lost) == (5, 25)
+        assert query.offsets(topic) == []
+        assert holder.agent.answer((topic, 0), 5, Answer.SKIP, "ann (known)")
+        eventually(query.has(25), 60)
+    assert query.offsets(topic) == list(range(30, 50))
+    assert query.offsets(topic, 1) == list(range(10, 15))
+    assert holder.agent.view().counters.lost == {(topic, 0): {Why.RETENTION: 25}}
+
+
+def test_topic_with_a_rate_is_read_no_faster_while_another_one_is_not_held_up(
+    spark: SparkSession, kafka: KafkaSettings, group: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    slow, quick = create_topic(kafka, 2), create_topic(kafka, 1)
+    produce(kafka, slow, {0: numbered("0:", 500), 1: numbered("1:", 500)})
+    produce(kafka, quick, {0: numbered("q:", 1000)})
+    arrived: list[tuple[float, int]] = []
+
+    def collect(frame: DataFrame) -> list[Row]:
+        rows = frame.collect()
+        arrived.append((time.monotonic(), sum(row.topic == slow for row in rows)))
+        return rows
+
+    with Holder(kafka, group, rates={slow: 200.0}) as holder:
+        holder.hold(slow, [0, 1])
+        holder.hold(quick, [0])
+        began = time.monotonic()
+        with reading(spark, holder, tmp_path / "checkpoint", collect) as query:
+            eventually(lambda: len(query.offsets(quick)) == 1000, 60)
+            assert len(query.offsets(slow)) < 1000
+            eventually(query.has(2000), 60)
+    so_far = 0
+    for now, records in arrived:
+        so_far += records
+        assert so_far <= 200 * (now - began)
+    assert [query.offsets(slow, p) for p in (0, 1)] == [list(range(500))] * 2
 
 
 def test_handler_may_read_its_batch_several_times_in_part_and_at_once(

@@ -14,6 +14,7 @@ from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
     FailingRecord,
+    Loss,
     Membership,
     PartitionLoad,
     TopicStatus,
@@ -197,6 +198,8 @@ class SimulatedConsumer:
     rates: dict[tuple[str, int], float] = field(default_factory=dict)
     stalled: dict[tuple[str, int], float] = field(default_factory=dict)
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
+    batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+    losses: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     stuck: bool = False
     alive: bool = True
@@ -252,6 +255,8 @@ class SimulatedConsumer:
                     },
                     stalled={p: seconds for (name, p), seconds in self.stalled.items() if name == t},
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
+                    batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
+                    losses={p: losses for (name, p), losses in self.losses.items() if name == t},
                 )
                 for t in topics
             },

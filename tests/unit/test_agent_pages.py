@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
@@ -30,7 +31,7 @@ def agent() -> Agent:
 
 @pytest.fixture
 def local(agent: Agent) -> TestClient:
-    return TestClient(make_local_api(agent, KAFKA, 1000))
+    return TestClient(make_local_api(agent, KAFKA, Bounds(1000)))
 
 
 def page(agent: Agent, trouble: list[str] | None = None) -> TestClient:

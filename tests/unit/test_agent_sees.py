@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from muster.consumer.agent import Agent
 from muster.consumer.status_page import UNHEALTHY_AFTER, make_status_page
-from muster.core.model import TopicAssignment
+from muster.core.model import Loss, TopicAssignment
 from muster.core.ownership import LONGEST_RENEWAL, Place
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
@@ -22,7 +22,7 @@ class Consumer:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.agent = Agent("me", clock=lambda: self.now)
+        self.agent = Agent("me", max_batch_time=120.0, clock=lambda: self.now)
         self.zxid = 0
         self.stands: dict[str, Ranges] = {}
         self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
@@ -61,6 +61,9 @@ class Consumer:
     def stalled(self) -> dict[int, float]:
         return dict(parse_status(self.page.get("/status").content, "u").on("t").stalled)
 
+    def too_long(self) -> dict[int, float]:
+        return dict(parse_status(self.page.get("/status").content, "u").on("t").batch_seconds)
+
     def offsets(self, partition: int) -> dict[str, object]:
         found: dict[str, object] = self.page.get("/status").json()["topics"]["t"]["offsets"][str(partition)]
         return found
@@ -84,6 +87,26 @@ def test_a_handler_that_hangs_stalls_what_has_lag_and_what_nothing_is_known_of(c
         'muster_consumer_stalled_seconds{cluster_name="c",consumer_id="me",partition="0",topic="t"} 305.0'
         in text
     )
+
+
+def test_batch_that_takes_longer_than_max_batch_time_is_reported_with_its_partitions(
+    consumer: Consumer,
+) -> None:
+    consumer.assign({0, 1})
+    consumer.plan({0: (0, 5), 1: (7, 7)}, {0: 9, 1: 7})
+    batch = consumer.agent.batch_started()
+    consumer.now += 120
+    assert consumer.too_long() == {}
+    consumer.now += 30
+    assert consumer.too_long() == {0: 150.0}, "partition 1 has no record in it"
+    assert "muster_consumer_batch_under_way_seconds" in consumer.page.get("/metrics").text
+    consumer.agent.batch_done(batch, None)
+    assert consumer.too_long() == {}
+    consumer.agent.max_batch_time = None
+    consumer.plan({0: (5, 9), 1: (7, 7)}, {0: 9, 1: 7})
+    consumer.agent.batch_started()
+    consumer.now += 3600
+    assert consumer.too_long() == {}
 
 
 def test_partition_that_progresses_or_has_nothing_to_read_is_not_stalled(consumer: Consumer) -> None:
@@ -182,6 +205,21 @@ def test_lost_records_are_counted_and_shown_by_reason(
     assert f"muster_consumer_lost_records_total{{{labels.format(1, 'truncation')}}} 5.0" in text
     assert "topic 't', partition 0: 40 records from offset 30 on were deleted by retention" in caplog.text
     assert "topic 't', partition 1: 5 records from offset 595 on are gone from Kafka" in caplog.text
+
+
+def test_lost_records_are_reported_for_the_history_once_no_more_follow(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def losses() -> dict[int, tuple[Loss, ...]]:
+        return dict(parse_status(consumer.page.get("/status").content, "u").on("t").losses)
+
+    consumer.assign({0, 1})
+    consumer.plan({0: (70, 80), 1: (0, 600)}, {0: 100, 1: 600}, {("t", 0): Jump(30, 70, Why.RETENTION)})
+    assert losses() == {}
+    monkeypatch.setattr("muster.core.losses.QUIET", 0.0)
+    assert {p: [(one.begin, one.end, one.records, one.why) for one in of] for p, of in losses().items()} == {
+        0: [(30, 70, 40, "retention")]
+    }
 
 
 def test_recreated_topic_is_reported_until_the_new_id_is_assigned(consumer: Consumer) -> None:

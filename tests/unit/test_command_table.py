@@ -84,4 +84,4 @@ def test_empty_argument_of_a_script_does_not_mean_all_topics(tmp_path: Path) -> 
 
 
 def test_history_names_are_all_in_words() -> None:
-    assert DID.keys() == {*COMMANDS, "clear-assignor", "replay-deadletters", "import-offsets"}
+    assert DID.keys() == {*COMMANDS, "clear-assignor", "replay-deadletters", "import-offsets", "lost-records"}

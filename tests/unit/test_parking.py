@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.consumer.agent import HANDLER, Agent
 from muster.consumer.poison_answers import PoisonAnswers
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.consumer.status_page import make_status_page
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
@@ -74,7 +75,7 @@ class Consumer:
         settings = KafkaSettings(config={"bootstrap.servers": "k:9092"})
         token = self.agent.query_started()
         self.planner = Planner(
-            self.agent, token, settings, 1000, open_offsets=open_offsets, clock=lambda: self.now
+            self.agent, token, settings, Bounds(1000), open_offsets=open_offsets, clock=lambda: self.now
         )
         self.stands: dict[str, Any] = {}
 

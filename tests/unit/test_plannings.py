@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from muster.consumer.agent import Agent, StaleTokenError
 from muster.consumer.local_api import make_local_api
 from muster.consumer.plannings import Plannings
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion
 from muster.core.model import TopicAssignment
 from muster.core.ownership import Place, PlanRefusedError
@@ -27,9 +28,10 @@ class Kafka:
     def __init__(self) -> None:
         self.ends = {("t", p): 1000 for p in range(4)}
         self.begins = dict.fromkeys(self.ends, 0)
+        self.committed: dict[TopicPartition, Committed] = {}
 
     def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        return dict.fromkeys(keys)
+        return {key: self.committed.get(key) for key in keys}
 
     def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {key: self.begins[key] for key in keys}
@@ -53,17 +55,20 @@ class Query:
         self.plannings = Plannings(
             self.agent,
             KAFKA,
-            max_records_per_batch=400,
+            Bounds(400),
             source_options=source_options,
             open_offsets=lambda *_: self.kafka,
         )
+        self.topic_id = "A"
         self.assign(0, 1, 2, 3)
         self.start()
 
     def assign(self, *partitions: int) -> None:
         self.epoch = getattr(self, "epoch", 0) + 1
         owners = {p: "me" if p in partitions else "you" for p in range(4)}
-        self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, self.epoch, topic_id="A"), self.epoch)
+        self.agent.assigned(
+            "t", TopicAssignment("k:9092", "g", owners, self.epoch, topic_id=self.topic_id), self.epoch
+        )
 
     def start(self) -> None:
         self.token = self.agent.query_started()
@@ -158,6 +163,59 @@ def test_records_that_two_tasks_missed_count_as_lost_once(query: Query) -> None:
     assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 50}}
 
 
+def test_loss_that_a_failed_batch_missed_is_counted_once_when_the_next_planning_finds_it(
+    query: Query,
+) -> None:
+    query.ask()
+    query.agent.batch_done(query.agent.batch_started(), "it raised")
+    query.stands = {"t": {str(p): (0, 100) for p in range(4)}}
+    query.kafka.begins["t", 1] = 60
+    missed = GoneRange(topic="t", partition=1, begin=0, end=50, deleted=True)
+    assert query.go(missed).metrics["recordsLost"] == "60", "what is gone by now, each once"
+    for _ in range(9):
+        query.go()
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 60}}
+
+
+@pytest.mark.parametrize("why", [Why.RETENTION, Why.TRUNCATION])
+def test_loss_is_counted_once_when_its_query_fails_before_the_batch_is_processed(
+    query: Query, why: Why
+) -> None:
+    query.go()
+    if why is Why.RETENTION:
+        query.kafka.begins["t", 1] = 130
+        query.ask()
+    else:
+        query.ask(GoneRange(topic="t", partition=1, begin=70, end=100, deleted=False))
+    query.agent.query_ended(True, "gone")
+    query.kafka.committed = {("t", p): Committed(100) for p in range(4)}
+    query.kafka.ends["t", 1] = 1000 if why is Why.RETENTION else 70
+    query.start()
+    after = query.agent.due(Place("k:9092", "g"))["t", 1].offset
+    assert after == (130 if why is Why.RETENTION else 70), "due at once"
+    assert "1" not in query.ask().offset["t"], "not begun again before it is committed"
+    query.agent.batch_done(query.agent.batch_started(), None)
+    query.kafka.committed["t", 1] = Committed(after)
+    query.agent.committed(query.agent.due(Place("k:9092", "g")))
+    query.agent.query_ended(True, "gone")
+    query.start()
+    assert query.go().offset["t"]["1"][0] == after
+    assert query.agent.view().counters.lost == {("t", 1): {why: 30}}
+
+
+def test_loss_in_a_topic_that_was_created_again_is_counted_though_its_offsets_are_low(query: Query) -> None:
+    query.go()
+    query.go(GoneRange(topic="t", partition=1, begin=20, end=60, deleted=True))
+    query.agent.view()
+    query.assign(0, 2, 3)
+    query.go()
+    query.topic_id = "B"
+    query.assign(0, 1, 2, 3)
+    query.go()
+    query.go(GoneRange(topic="t", partition=1, begin=10, end=30, deleted=True))
+    assert query.agent.view().counters.lost == {("t", 1): {Why.RETENTION: 60}}
+
+
 def test_records_that_a_planning_finds_lost_are_in_the_sources_metrics(query: Query) -> None:
     query.go()
     query.kafka.begins["t", 2] = 130
@@ -198,13 +256,19 @@ def test_plan_that_does_not_follow_from_the_last_is_refused(query: Query) -> Non
 
 
 def test_connector_is_answered_over_http_with_the_querys_token(query: Query) -> None:
-    api = TestClient(make_local_api(query.agent, KAFKA, 400))
+    api = TestClient(make_local_api(query.agent, KAFKA, Bounds(400)))
     agent = query.agent
     agent.assigned("t", TopicAssignment("k:9092", "g", dict.fromkeys(range(4), "you"), 9, topic_id="A"), 9)
     headers = {"Authorization": f"Bearer {query.token}"}
     answer = api.post(NEXT_PATH, headers=headers, content=b'{"finished": {}, "parallelism": 2, "gone": []}')
     assert answer.status_code == 200
-    assert answer.json() == {"offset": {}, "tasks": [], "kafka": {}, "metrics": {"recordsLost": "0"}}
+    assert answer.json() == {
+        "offset": {},
+        "tasks": [],
+        "kafka": {},
+        "metrics": {"recordsLost": "0"},
+        "failOnDataLoss": False,
+    }
     assert api.post(NEXT_PATH, content=b"{}").status_code == 401
     wrong = api.post(NEXT_PATH, headers=headers, content=b'{"parallelism": 0}')
     assert wrong.status_code == 422

@@ -257,6 +257,31 @@ def test_poison_is_parked_unless_the_settings_say_otherwise(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "rates"),
+    [("1000", {".*": 1000.0}), ("{invoices: 10, 'audit-.*': 0.5}", {"invoices": 10.0, "audit-.*": 0.5})],
+)
+def test_rates_are_for_each_topic_or_by_patterns(tmp_path: Path, text: str, rates: dict[str, float]) -> None:
+    good = GOOD.replace("a.b}", f"a.b, max_rate: {text}}}")
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{good}"))["good"]
+    assert found.consumers.max_rate == rates
+
+
+@pytest.mark.parametrize("text", ["0", "{t: -1}", "{t: .inf}", "{'(': 5}", "true", "[5]"])
+def test_rate_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    good = GOOD.replace("a.b}", f"a.b, max_rate: {text}}}")
+    assert "max_rate" in load_clusters(write(tmp_path / "c.yaml", f"clusters:{good}")).errors["good"]
+
+
+def test_no_batch_is_asked_about_unless_max_batch_time_is_set(tmp_path: Path) -> None:
+    found = load_clusters(write(tmp_path / "c.yaml", f"clusters:{GOOD}"))["good"]
+    assert found.consumers.max_batch_time is None
+    text = GOOD.replace("a.b}", "a.b, max_batch_time: 5m}")
+    assert (
+        load_clusters(write(tmp_path / "c.yaml", f"clusters:{text}"))["good"].consumers.max_batch_time == 300
+    )
+
+
+@pytest.mark.parametrize(
     ("more", "said"),
     [
         ("on_poison: retry", "'park', 'dead_letter' or 'stop'"),

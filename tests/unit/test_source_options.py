@@ -11,7 +11,7 @@ import pytest
 from muster.core.seeking import Destination, To
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
-from muster.settings.source_options import reader_settings
+from muster.settings.source_options import fail_on_data_loss, reader_settings
 
 OPTIONS = {
     *("assign", "subscribe", "subscribePattern"),
@@ -54,7 +54,7 @@ def test_settings_of_kafkas_client_and_the_limit_of_a_batch_are_taken(tmp_path: 
     [
         ("startingOffsetsByTimestamp", "'startingTimestamp'"),
         ("kafka.auto.offset.reset", "'startingOffsets'"),
-        ("failOnDataLoss", "muster_consumer_lost_records_total"),
+        ("failOnDataLoss", "expected is true or false"),
         ("minPartitions", "'spark_conf'"),
         ("subscribe", "'topics'"),
         ("groupIdPrefix", "'group_id'"),
@@ -73,6 +73,17 @@ def test_option_that_cannot_stand_there_is_named_with_what_to_do(
     assert isinstance(found, str)
     assert f"key 'consumers.source_options': '{name}': " in found
     assert step in found
+
+
+def test_fail_on_data_loss_is_false_unless_the_options_say_otherwise(tmp_path: Path) -> None:
+    for options, wanted in (
+        ({}, False),
+        ({"failOnDataLoss": True}, True),
+        ({"FAILONDATALOSS": "False"}, False),
+    ):
+        found = read(tmp_path, source_options=options)
+        assert isinstance(found, ClusterSettings)
+        assert fail_on_data_loss(found.consumers.source_options) is wanted
 
 
 def test_limit_of_a_batch_has_one_value(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
 from muster.core.model import Seek
 from muster.core.ownership import Offer, Range, Source, TopicOffer
+from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why
 from muster.core.turns import Turns
 from muster.edges.kafka import KafkaError, PartitionError
@@ -119,6 +121,7 @@ class Planned:
     jumps: Mapping[TopicPartition, Jump]
     noted: Mapping[TopicPartition, str]
     sought: Mapping[TopicPartition, Seek]
+    losses: Mapping[TopicPartition, Jump]
 
     @property
     def plans_batch(self) -> bool:
@@ -132,6 +135,8 @@ class SimulatedAgent:
         self.plans: list[Planned] = []
         self.turns = Turns(lambda topic: int(topic.startswith("trains")))
         self.again: dict[TopicPartition, int] = {}
+        self.fail_on_data_loss = False
+        self.losses: dict[TopicPartition, Parked] = {}
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
 
@@ -140,15 +145,20 @@ class SimulatedAgent:
 
     def hold(self, topic: str, partitions: Iterable[int], servers: str = SERVERS, topic_id: str = "") -> None:
         """From now on exactly `partitions` of `topic` may be read."""
-        self._topics[topic] = TopicOffer(Source(servers, "g", topic_id), frozenset(partitions))
+        held = frozenset(partitions)
+        self._topics[topic] = TopicOffer(Source(servers, "g", topic_id), held, 4)
 
     def offer(self, token: str) -> Offer:
         assert token == "token"  # noqa: S105
         self._asked += 1
         return Offer(self._asked, dict(self._topics), self.again)
 
-    def planned(self, token: str, **plan: Any) -> None:
+    def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
+        return True
+
+    def planned(self, token: str, **plan: Any) -> int:
         self.plans.append(Planned(**plan))
+        return sum(jump.lost for jump in self.plans[-1].jumps.values())
 
 
 @pytest.fixture
@@ -163,13 +173,15 @@ def planner(agent: SimulatedAgent, logs: dict[str, Log], clock: Clock) -> Iterat
     made.close()
 
 
-def planner_of(agent: SimulatedAgent, logs: dict[str, Log], clock: Clock, most: int = 10**9) -> Planner:
+def planner_of(
+    agent: SimulatedAgent, logs: dict[str, Log], clock: Clock, most: int = 10**9, **bounds: Any
+) -> Planner:
     kafka = KafkaSettings(config={"bootstrap.servers": "elsewhere:1", "ssl.key.password": "p"})
     return Planner(
         cast("Agent", agent),
         "token",
         kafka,
-        most,
+        Bounds(most, **bounds),
         open_offsets=lambda settings, group: SimulatedOffsets(logs[settings.bootstrap_servers], group),
         clock=clock,
     )
@@ -271,6 +283,26 @@ def test_batch_holds_at_most_what_the_settings_allow(
     few = planner_of(agent, logs, clock, most=50)
     assert plan(few, {}) == {T: {"0": [0, 25], "1": [0, 25]}}
     few.close()
+
+
+def test_topic_with_a_rate_gives_its_share_and_holds_up_no_other(
+    agent: SimulatedAgent, logs: dict[str, Log], clock: Clock
+) -> None:
+    agent.hold(T, [0, 1])
+    agent.hold("other", [0])
+    logs[SERVERS].bounds["other", 0] = (0, 7)
+    slow = planner_of(agent, logs, clock, rates={T: 40.0})
+    first = plan(slow, {})
+    assert first == {T: {"0": [0, 0], "1": [0, 0]}, "other": {"0": [0, 7]}}
+    clock.now += 2
+    second = plan(slow, first)
+    assert second == {T: {"0": [0, 20], "1": [0, 20]}, "other": {"0": [7, 7]}}, "40 for four partitions"
+    assert plan(slow, second) == second, "nothing more in the same moment"
+    clock.now += 0.5
+    agent.again = {(T, 0): 0, (T, 1): 0}
+    agent.turns.failed({(T, 0): (0, 20), (T, 1): (0, 20)}, -1.0)
+    assert plan(slow, second)[T]["0"] == [0, 5], "records that come again count again"
+    slow.close()
 
 
 def test_plan_of_several_kafkas_has_the_settings_of_each_and_shows_no_secret(

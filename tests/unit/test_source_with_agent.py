@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from muster.consumer.agent import Agent
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.planner import Planner
 from muster.core.model import Seek, TopicAssignment, TopicPartition
 from muster.core.ownership import Place
@@ -77,7 +78,7 @@ class Consumer:
             self.agent,
             self.token,
             KafkaSettings(config={"bootstrap.servers": "elsewhere:1"}),
-            100_000,
+            Bounds(100_000),
             open_offsets=lambda *_: self.kafka,
             clock=lambda: self.now,
         )

@@ -74,6 +74,7 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     one = coordinator(world, KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.record == ("t", partition, 17)
+    assert question.commands == ("retry-record", "skip-record", "dead-letter-record")
     assert question.subject == f"What is to become of t [{partition}], offset 17?"
     assert "the record failed 8 times alone: ValueError: no date" in question.body
     assert "`__muster.dead-letters.c`" in question.body
@@ -89,6 +90,22 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     assert not again.fails_with("t", partition, 17)
 
 
+def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(world: World) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    why = "40 records from offset 30 on were deleted by retention"
+    world.consumers[owner].failing["t", partition] = FailingRecord(30, why, parked=True, lost=40)
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    [question] = questions(one)
+    assert question.record == ("t", partition, 30)
+    assert question.commands == ("retry-record", "skip-record")
+    assert f"does not get past t [{partition}], offset 30: the partition is parked, {why}" in question.body
+    assert "the partition goes on behind the 40 records that are lost" in question.body
+    [stuck_] = one.compute_assignment().stuck
+    assert stuck_.startswith("topic t is held up by records that Kafka has no more: ")
+    assert "have the partition go on behind what is lost, or look again" in stuck_
+    assert "dead-lettered" not in stuck_
+
+
 def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
@@ -98,3 +115,37 @@ def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World
     assert question.record == ("t", partition, 17)
     without = coordinator(world, KAFKA, settings=PATIENCE | {"fencing": False})
     assert "cannot be dead-lettered" in questions(without)[0].body
+
+
+def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_says_so(world: World) -> None:
+    owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
+    world.consumers[owner].batch_seconds["t", partition] = 421.0
+    one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
+    [question] = questions(one)
+    assert question.record is None
+    assert question.subject == f"Isolate {owner} of cluster c?"
+    assert (
+        f"| t | Stable | finish its batch with {partition} | its handler has worked on this batch for 421 s"
+        in (question.body)
+    )
+    [stuck_] = one.compute_assignment().stuck
+    assert stuck_.startswith(
+        f"topic t is held up by a batch that takes longer than max_batch_time: consumer {owner} does not finish its "
+        f"batch with partition {partition} (its handler has worked on this batch for 421 s"
+    )
+    assert one.waits_for(owner)
+    world.consumers[owner].batch_seconds.clear()
+    again = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
+    assert questions(again) == []
+    assert not again.waits_for(owner)
+
+
+def test_batch_beyond_max_batch_time_is_asked_about_while_its_partition_is_to_be_closed(world: World) -> None:
+    world.join("d")
+    world.consumers["a"].stuck = True
+    world.consumers["a"].batch_seconds = {tp: 400.0 for tp in world.consumers["a"].running if tp[0] == "t"}
+    one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
+    one.advance(5)
+    [question] = questions(one)
+    assert question.consumer == "a"
+    assert "| t | Closing | finish its batch with " in question.body

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core import wire
-from muster.core.model import PartitionLoad, State, TopicAssignment, TopicState
+from muster.core.model import FailingRecord, PartitionLoad, State, TopicAssignment, TopicState
 
 
 def test_paths() -> None:
@@ -97,6 +97,20 @@ def test_stalled_partitions_are_read_leniently() -> None:
     topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
     answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
     assert answer.on("t").stalled == {0: 40.5}
+
+
+def test_lost_records_of_a_parked_partition_are_read_leniently() -> None:
+    failing = '{"0":{"offset":30,"lost":40,"parked":true},"1":{"offset":30,"lost":-1}}'
+    topic = f'{{"running":[0],"starting":[],"closing":[],"failing":{failing}}}'
+    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
+    assert answer.on("t").failing == {0: FailingRecord(30, parked=True, lost=40), 1: FailingRecord(30)}
+
+
+def test_seconds_of_a_batch_are_read_leniently() -> None:
+    offsets = '{"0":{"batch":400.5},"1":{"batch":[1]},"2":{"stalled":7}}'
+    topic = f'{{"running":[0],"starting":[],"closing":[],"offsets":{offsets}}}'
+    answer = wire.parse_status(f'{{"consumer":"a","incarnation":"1","topics":{{"t":{topic}}}}}'.encode(), "u")
+    assert answer.on("t").batch_seconds == {0: 400.5}
 
 
 def test_state_as_the_protocol_says() -> None:

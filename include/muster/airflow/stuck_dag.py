@@ -41,10 +41,11 @@ ABOUT_RECORD = {COMMANDS[name].label: name for name in ("retry-record", "skip-re
 _DOC = """
 ### Something is stuck in cluster `{name}`
 
-A topic of this cluster is not Stable, or an owner makes no progress, for longer than {stuck:g} s, or a partition is
-parked. `ask` has one task for each consumer that holds things up, and for each record that a handler fails with. Open
-it under **Required Actions**: it shows what is held up, and what would happen. About a record choose whether it is
-tried again, skipped, or written to the dead-letter topic. About a consumer choose:
+A topic of this cluster is not Stable, or an owner makes no progress, for longer than {stuck:g} s, or a handler
+works on one batch for longer than `max_batch_time`, or a partition is parked. `ask` has one task for each consumer
+that holds things up, and for each record that a handler fails with. Open it under **Required Actions**: it shows
+what is held up, and what would happen. About a record choose whether it is tried again, skipped, or written to the
+dead-letter topic. About a consumer choose:
 
 - **Isolate** it: its partitions go to the others, with your name on it. *restore* in
   `muster_commands__{name}` takes it back.
@@ -103,11 +104,17 @@ def find_questions(name: str, context: Context) -> list[dict[str, Any]]:
             "consumer": each.consumer,
             "subject": each.subject,
             "body": each.body,
-            "options": [*(ABOUT_RECORD if each.record is not None else [f"{ISOLATE} {each.consumer}"]), WAIT],
+            "options": [*_answers(each.consumer, each.commands), WAIT],
             "record": None if each.record is None else list(each.record),
         }
         for each in found
     ]
+
+
+def _answers(consumer: str, commands: Collection[str]) -> list[str]:
+    """What can be answered beside "Wait": one of the `commands` about a record, or to isolate `consumer`."""
+    about_record = [label for label, name in ABOUT_RECORD.items() if name in commands]
+    return about_record or [f"{ISOLATE} {consumer}"]
 
 
 def still_holds_up(name: str, consumer: str) -> bool:
@@ -176,12 +183,12 @@ class AskAPerson(HITLOperator):
                 trigger=HoldUpTrigger(self.cluster, self.consumer, until=until, by=who, record=self.record),
                 method_name="execute_complete",
             )
-        why = f"held up a rebalance for longer than {cluster.stuck_after:g} s; approved when asked"
+        why = "held things up for too long; approved when asked"
         name, given = "isolate", {"consumer": self.consumer}
         if self.record is not None:
             name = ABOUT_RECORD[event["chosen_options"][0]]
             given = dict(zip(("topic", "partition", "offset"), map(str, self.record), strict=True))
-            why = "its handler fails with it; answered when asked"
+            why = "it held its partition up; answered when asked"
         try:
             carry_out_in_run(COMMANDS[name], cluster, Actor(who, why, time.time()), given, context)
         except CommandError as error:  # asking again would not help

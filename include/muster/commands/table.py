@@ -371,7 +371,10 @@ COMMANDS: Mapping[str, Command] = {
             did="retried a record of",
             run=retry_record,
             fields=RECORD,
-            documentation="It is tried as often as max_attempts says, and parked again if it still fails.",
+            documentation=(
+                "It is tried as often as max_attempts says, and parked again if it still fails. Where failOnDataLoss "
+                "has parked the partition at this offset, Kafka is asked again for its records."
+            ),
         ),
         Command(
             "skip-record",
@@ -382,7 +385,11 @@ COMMANDS: Mapping[str, Command] = {
             did="skipped a record of",
             run=skip_record,
             fields=RECORD,
-            documentation="Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it.",
+            documentation=(
+                "Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it. Where "
+                "failOnDataLoss has parked the partition at this offset, the loss is accepted: the partition goes on "
+                "at the next record that there is."
+            ),
             risky=True,
         ),
         Command(
@@ -408,8 +415,9 @@ DID: Mapping[str, str] = {
     "clear-assignor": "took the choice of assignor back",
     "replay-deadletters": "wrote dead letters back",
     "import-offsets": "imported offsets",
+    "lost-records": "lost records of",
 }
-"""What the names in the history mean, to complete "ann ..."."""
+"""What the names in the history mean, to complete "ann ..."; or the name of a consumer, for what it has lost."""
 
 _DOES = {command.undo: command for command in COMMANDS.values() if command.undo}
 """The command whose override another one takes back, by the name of the latter."""

@@ -7,6 +7,7 @@ wait for a change, and remembers what people want to see.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -16,8 +17,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from muster.consumer.measures import Counters, Measures, PartitionView
-from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition, TopicStatus
+from muster.consumer.measures import Counters, Measures, PartitionView, words
+from muster.core.model import FailingRecord, Loss, Seek, TopicAssignment, TopicPartition, TopicStatus
 from muster.core.ownership import (
     Due,
     Offer,
@@ -71,6 +72,11 @@ class View:
     problems: Mapping[str, str]
     refusals: Mapping[TopicPartition, Refusal]
     failing: Mapping[TopicPartition, FailingRecord]
+    batch_seconds: float
+    """For how long the handler has been at work on the batch under way; 0 without one."""
+    too_long: frozenset[TopicPartition]
+    """The partitions with records in that batch, if it takes longer than `max_batch_time`."""
+    losses: Mapping[TopicPartition, tuple[Loss, ...]]
     blocks: frozenset[str]
     query_running: bool
     counters: Counters
@@ -100,6 +106,10 @@ class Agent:
     max_attempts: int = 8
     """How many times a record is tried alone before it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
+    fail_on_data_loss: bool = False
+    """Whether a partition is parked of which Kafka has no more what is to be read next."""
+    max_batch_time: float | None = None
+    """Seconds after which a batch that is still in its handler is reported to people; None: never."""
     clock: Callable[[], float] = time.monotonic
     on_stop: Callable[[str], None] = field(default=log.error, init=False)
     """Is called with the name of the poison record that this consumer is to stop for."""
@@ -124,6 +134,8 @@ class Agent:
     """Whether the handler raised in the last batch of the query."""
     _batch_began: float | None = field(default=None, init=False)
     """When the batch under way began, None without one."""
+    _under_way: frozenset[TopicPartition] = field(default=frozenset(), init=False)
+    """The partitions with records in the batch that began last."""
     _to_unblock: dict[str, int] = field(default_factory=dict, init=False)
     _wanted: int = field(default=0, init=False)
     _to_check: int | None = field(default=None, init=False)
@@ -362,11 +374,13 @@ class Agent:
         jumps: Mapping[TopicPartition, Jump] | None = None,
         noted: Mapping[TopicPartition, str] | None = None,
         sought: Mapping[TopicPartition, Seek] | None = None,
-    ) -> None:
+        losses: Mapping[TopicPartition, Jump] | None = None,
+    ) -> int:
         """Take the batch that the planner planned, or that it planned none (`offsets` equal to `finished`, where
-        Spark stands).
+        Spark stands). Returns how many records are lost that were not counted before.
 
-        `jumps`, `noted` and `sought` are as in `Ownership.planned`.
+        `jumps`, `noted` and `sought` are as in `Ownership.planned`. `losses` are jumps that are not made, because a
+        person is to decide: their partitions are parked.
 
         Raises `StaleTokenError`, or `PlanRefusedError` if Spark does not stand where the agent saw it get to.
         """
@@ -382,8 +396,9 @@ class Agent:
             self._turns.forget(sought or {})
             self._counters.seeks += len(sought or {})
             self._unpark_elsewhere()
+            self._park_losses(losses or {}, ends.keys())
             now = self.clock()
-            self._counters.jumped(jumps or {})
+            lost = self._count(jumps or {})
             caught_up = set()
             for tp in ends.keys() & self._measures.keys() & own.held.keys():
                 measures, position = self._measures[tp], own.held[tp].position
@@ -394,15 +409,22 @@ class Agent:
             if own.held and caught_up | self._parking.all.keys() >= own.held.keys():
                 self._counters.failures_in_a_row = 0
             self.problem("source", "; ".join(problems) or None)
+            return lost
 
-    def lost(self, token: str, jumps: Mapping[TopicPartition, Jump]) -> None:
-        """Count records that were planned and that Kafka had no more when a task came to read them.
+    def lost(self, token: str, jumps: Mapping[TopicPartition, Jump]) -> int:
+        """Count records that were planned and that Kafka had no more when a task came to read them; return how many
+        of them were not counted before.
 
         Raises `StaleTokenError`.
         """
         with self._changed:
             self.check_token(token)
-            self._counters.jumped(jumps)
+            return self._count(jumps)
+
+    def _count(self, jumps: Mapping[TopicPartition, Jump]) -> int:
+        held = self._ownership.held
+        ids = {tp[0]: held[tp].source.topic_id for tp in jumps if tp in held}
+        return self._counters.jumped(jumps, ids, time.time())
 
     def received(self, token: str, size: int) -> None:
         """Count `size` bytes of keys, values and headers that tasks have read. Raises `StaleTokenError`."""
@@ -414,7 +436,7 @@ class Agent:
         """Return the plan of the batch that Spark hands over. Raises `PlanRefusedError` if it was not planned."""
         with self._changed:
             plan = self._ownership.batch()
-            self._batch_began = self.clock()
+            self._batch_began, self._under_way = self.clock(), frozenset(plan.filled)
             return plan
 
     def batch_done(self, plan: Plan, error: str | None) -> bool:
@@ -479,6 +501,25 @@ class Agent:
             "dead-lettered with 'muster retry-record', 'skip-record' or 'dead-letter-record'",
         )
 
+    def _park_losses(self, losses: Mapping[TopicPartition, Jump], known: Collection[TopicPartition]) -> None:
+        """Park what would go on behind records that are lost; read again what would not, as far as Kafka has said."""
+        parked = self._parking.losses
+        for tp in parked.keys() & known - losses.keys():
+            self._unpark(tp)
+        for tp, loss in losses.items():
+            if (known_one := parked.get(tp)) is not None and known_one.loss == loss:
+                continue
+            answered = known_one is not None and known_one.answer is not None
+            if answered or (known_one is None and tp in self._parking.all):
+                continue  # what was decided is under way; or it is parked for a record, which comes first
+            self._parking.park(tp, Parked(loss.before, words(loss), 0, time.time(), loss=loss))
+            self.problem(
+                _parked(tp),
+                f"topic {tp[0]!r}, partition {tp[1]}: {words(loss)}. 'failOnDataLoss' is true, so the partition is "
+                f"parked at offset {loss.before}. Accept the loss with 'muster skip-record {tp[0]} {tp[1]} "
+                f"{loss.before}', or have it look again with 'muster retry-record'",
+            )
+
     def _pass_over(self, tp: TopicPartition, answer: Answer, by: str) -> None:
         """Pass over the record of a partition, unless that is closing, or does not stand before it."""
         with self.change() as own:
@@ -542,7 +583,7 @@ class Agent:
                 why, held = self._parking.all.get(tp), own.held.get(tp)
                 if why is None or why.answer is None or held is None or held.claim_epoch != due.claim_epoch:
                     continue
-                if due.offset == why.offset + 1:
+                if due.offset == why.offset + 1 and why.loss is None:
                     self._passed_over(tp, why)
 
     def _passed_over(self, tp: TopicPartition, why: Parked) -> None:
@@ -655,7 +696,7 @@ class Agent:
                 if record.failures
             }
             return found | {
-                tp: FailingRecord(why.offset, why.error, why.attempts, parked=True, answer=why.answer or "")
+                tp: FailingRecord(why.offset, why.error, why.attempts, True, why.answer or "", why.lost)
                 for tp, why in self._parking.all.items()
             }
 
@@ -672,6 +713,8 @@ class Agent:
             found = self.failing.get(tp)
             if found is None or found.offset != offset or found.answer == answer:
                 return False
+            if found.lost:
+                return self._answer_loss(tp, answer, by)
             if answer is Answer.RETRY:
                 if found.answer:
                     return False
@@ -686,6 +729,27 @@ class Agent:
             self._pass_over(tp, answer, by)
             self._say_who_is_suspect()
             return self._parking.all[tp].answer is answer
+
+    def _answer_loss(self, tp: TopicPartition, answer: Answer, by: str) -> bool:
+        if answer is Answer.DEAD_LETTER or self._parking.all[tp].answer is not None:
+            return False
+        if answer is Answer.RETRY:
+            self._unpark(tp)
+        else:
+            self._parking.answered(tp, answer, by)
+        return True
+
+    def accepts(self, tp: TopicPartition, jump: Jump) -> bool:
+        """Whether a partition may go on elsewhere: with `fail_on_data_loss` behind records that are lost only once a
+        person has accepted that."""
+        why = self.losses.get(tp)
+        return not (self.fail_on_data_loss and jump.loses) or (why is not None and why.answer is not None)
+
+    @property
+    def losses(self) -> dict[TopicPartition, Parked]:
+        """The partitions that are parked because records are lost."""
+        with self._changed:
+            return self._parking.losses
 
     @property
     def query_failures(self) -> tuple[int, str]:
@@ -712,6 +776,7 @@ class Agent:
         with self._changed:
             self._measure_held()
             own, now = self._ownership, self.clock()
+            took = 0.0 if self._batch_began is None else now - self._batch_began
             return View(
                 topics={} if TAKING_OVER in own.blocks else own.status(),
                 sources={
@@ -724,6 +789,9 @@ class Agent:
                 problems=dict(self._problems),
                 refusals=dict(self._refusals.all),
                 failing=self.failing,
+                batch_seconds=took,
+                too_long=self._under_way if took > (self.max_batch_time or math.inf) else frozenset(),
+                losses=self._counters.losses.whole(time.time()),
                 blocks=frozenset(own.blocks),
                 query_running=self._token is not None,
                 counters=deepcopy(self._counters),

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from muster.consumer.agent import Agent, StaleTokenError
 from muster.consumer.plannings import Plannings
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.java_client import KafkaSettingError
 from muster.consumer.source.protocol import NEXT_PATH, NextQuestion
 from muster.core.ownership import PlanRefusedError
@@ -40,13 +41,13 @@ _CODES = {
 def make_local_api(
     agent: Agent,
     kafka: KafkaSettings,
-    max_records_per_batch: int,
+    bounds: Bounds,
     idle_wait: float = 0.0,
     source_options: Mapping[str, str] | None = None,
 ) -> FastAPI:
     """The application that answers the connector; the arguments are those of `Plannings`."""
     app = FastAPI(openapi_url=None)
-    plannings = Plannings(agent, kafka, max_records_per_batch, idle_wait, source_options)
+    plannings = Plannings(agent, kafka, bounds, idle_wait, source_options)
 
     for refused, code in _CODES.items():
         app.add_exception_handler(refused, partial(_refuse, code))

@@ -42,9 +42,11 @@ from muster.consumer.poison_answers import PoisonAnswers
 from muster.consumer.query import QuerySupervisor
 from muster.consumer.registration import Registrar
 from muster.consumer.serial_handler import SerialHandler
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.status_page import make_status_page
 from muster.edges.consul import ConsulCluster, ConsulError
 from muster.settings.consumer import VARIABLE, ConsumerSettings
+from muster.settings.source_options import fail_on_data_loss
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +104,8 @@ class Job:
             handler_of=handlers.number_of,
             max_attempts=settings.max_attempts,
             on_poison=settings.on_poison,
+            fail_on_data_loss=fail_on_data_loss(settings.source_options),
+            max_batch_time=settings.max_batch_time,
         )
         self._agent.on_stop = self._stop_for
         self._handler = SerialHandler(handlers.all, self._agent)
@@ -118,7 +122,12 @@ class Job:
             make_local_api(
                 self._agent,
                 settings.kafka_in_zone,
-                settings.max_records_per_batch,
+                Bounds(
+                    settings.max_records_per_batch,
+                    settings.target_batch_time,
+                    settings.max_bytes_per_batch,
+                    settings.max_rate,
+                ),
                 IDLE_WAIT * settings.trigger_interval,
                 settings.source_options,
             ),

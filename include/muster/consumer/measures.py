@@ -21,10 +21,11 @@ import logging
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import itemgetter
 
+from muster.core.losses import LossLog
 from muster.core.model import TopicPartition
 from muster.core.positions import Jump, Why
 
@@ -186,7 +187,10 @@ class Counters:
     """Failures of handler and query since a batch came through, or a planning found all that is held without lag."""
     last_batch_at: float | None = None
     lost: dict[TopicPartition, dict[Why, int]] = field(default_factory=dict)
-    """Offsets that Kafka had no more when they were to be read."""
+    """Offsets that Kafka had no more when they were to be read, each counted once."""
+    losses: LossLog = field(default_factory=LossLog)
+    deleted_to: dict[tuple[TopicPartition, str], int] = field(default_factory=dict)
+    """By partition and topic id: before this offset all that retention has taken is counted."""
     foreign_commits: int = 0
     """Times that another program had set the committed offset of a partition that is held."""
     seeks: int = 0
@@ -201,18 +205,42 @@ class Counters:
     batches_took: Timings = field(default_factory=Timings)
     commits_took: Timings = field(default_factory=Timings)
 
-    def jumped(self, jumps: Mapping[TopicPartition, Jump]) -> None:
-        """Take note that partitions go on at another offset than the one they were read up to."""
+    def jumped(
+        self, jumps: Mapping[TopicPartition, Jump], topic_ids: Mapping[str, str], now: float = 0.0
+    ) -> int:
+        """Take note that partitions go on at another offset than the one they were read up to, or that tasks did not
+        find planned records. `topic_ids` are those that are known, `now` is in seconds since the epoch.
+
+        Returns how many offsets are lost that were not counted before. Two tasks may miss the same records, and those
+        of a batch that fails are missed again.
+        """
+        found = 0
         for tp, jump in sorted(jumps.items()):
             if jump.why is Why.RECREATED:
                 self.recreated += 1
             elif jump.why is not Why.SEEK:
+                new = self._not_counted((tp, topic_ids.get(tp[0], "")), jump)
+                if new is None:
+                    continue
                 lost = self.lost.setdefault(tp, {})
-                lost[jump.why] = lost.get(jump.why, 0) + jump.lost
-            log.warning("topic %r, partition %d: %s", *tp, _words(jump))
+                lost[jump.why] = lost.get(jump.why, 0) + new.lost
+                self.losses.note(tp, new, now)
+                found, jump = found + new.lost, new  # noqa: PLW2901
+            log.warning("topic %r, partition %d: %s", *tp, words(jump))
+        return found
+
+    def _not_counted(self, place: tuple[TopicPartition, str], jump: Jump) -> Jump | None:
+        """What of a loss was not counted before; None if all of it was."""
+        known = self.deleted_to.get(place, 0)
+        if jump.why is Why.TRUNCATION:  # what is written there again may be lost again
+            self.deleted_to[place] = min(known, jump.after)
+            return jump
+        self.deleted_to[place] = max(known, jump.after)
+        return replace(jump, before=max(jump.before, known)) if jump.after > known else None
 
 
-def _words(jump: Jump) -> str:
+def words(jump: Jump) -> str:
+    """What happened to a partition that goes on elsewhere, for people, with what to do about a loss."""
     match jump.why:
         case Why.RECREATED:
             return (
@@ -229,6 +257,6 @@ def _words(jump: Jump) -> str:
         case Why.TRUNCATION:
             return (
                 f"{jump.lost} records from offset {jump.after} on are gone from Kafka, as after the election of a "
-                "leader that did not have them; it goes on there. Check min.insync.replicas and "
+                "leader that did not have them; check min.insync.replicas and "
                 "unclean.leader.election.enable"
             )

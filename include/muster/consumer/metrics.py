@@ -105,7 +105,7 @@ class ConsumerMetrics(Collector):
         text = "Records that were written to the dead-letter topic"
         letters = _from_zero(view, view.counters.dead_lettered)
         yield self._own(CounterMetricFamily, "dead_letters", text, letters, "topic")
-        text = "Whether the partition is parked for a record that the handler fails with"
+        text = "Whether the partition is parked, for a record that the handler fails with or records that are lost"
         parked: _Samples = ((tp, tp in view.failing and view.failing[tp].parked) for tp in view.held)
         yield self._own(GaugeMetricFamily, "parked", text, parked, "topic", "partition")
         text = "Partitions by state; those that it stands by for it does not read"
@@ -140,6 +140,11 @@ class ConsumerMetrics(Collector):
                 view.counters.failures_in_a_row,
             ),
             ("problems", "Things that are wrong now; the status page says what", len(view.problems)),
+            (
+                "batch_under_way_seconds",
+                "For how long the handler has been at work on its batch; 0 without one",
+                view.batch_seconds,
+            ),
             ("last_batch_timestamp_seconds", "When the last batch was done", view.counters.last_batch_at),
         ):
             if value is not None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from muster.consumer.agent import Agent
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.cluster_offsets import OpenOffsets
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import NextBatch, NextQuestion
@@ -17,22 +18,22 @@ from muster.settings.source_options import reader_settings
 class Plannings:
     """A planner for each query, one after the other. Thread-safe; one planning at a time.
 
-    A planning with nothing to read waits up to `idle_wait` seconds for something. `source_options` are those of
-    `muster.settings.source_options`.
+    Batches are within `bounds`. A planning with nothing to read waits up to `idle_wait` seconds for something.
+    `source_options` are those of `muster.settings.source_options`.
     """
 
     def __init__(
         self,
         agent: Agent,
         kafka: KafkaSettings,
-        max_records_per_batch: int,
+        bounds: Bounds,
         idle_wait: float = 0.0,
         source_options: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
     ) -> None:
         self._agent = agent
         self._kafka = kafka
-        self._max_records = max_records_per_batch
+        self._bounds = bounds
         self._idle_wait = idle_wait
         self._reader = reader_settings(source_options or {})
         self._open_offsets = open_offsets
@@ -67,7 +68,7 @@ class Plannings:
                 self._agent,
                 token,
                 self._kafka,
-                self._max_records,
+                self._bounds,
                 self._idle_wait,
                 self._reader,
                 self._open_offsets,

@@ -141,8 +141,23 @@ def _topic(view: View, topic: str) -> dict[str, Any]:
                 "error": record.error,
                 "parked": record.parked,
                 "answer": record.answer or None,
+                **({"lost": record.lost} if record.lost else {}),
             }
             for (name, partition), record in sorted(view.failing.items())
+            if name == topic
+        },
+        "losses": {
+            str(partition): [
+                {
+                    "from": loss.begin,
+                    "to": loss.end,
+                    "records": loss.records,
+                    "reason": loss.why,
+                    "at": _iso(loss.at),
+                }
+                for loss in losses
+            ]
+            for (name, partition), losses in sorted(view.losses.items())
             if name == topic
         },
         "lag": sum(entry["lag"] or 0 for entry in offsets.values()),
@@ -158,6 +173,7 @@ def _partition(view: View, tp: TopicPartition) -> dict[str, Any]:
         "lag": held.lag,
         "rate": None if held.rate is None else round(held.rate, 3),
         **({} if held.stalled is None else {"stalled": round(held.stalled, 1)}),
+        **({"batch": round(view.batch_seconds, 1)} if tp in view.too_long else {}),
         **({} if lost is None else {"lost": sum(lost.values())}),
     }
 

@@ -24,10 +24,11 @@ from muster.coordinator.seeker import Seeker
 from muster.coordinator.shadow import ShadowReport, shadow_report
 from muster.coordinator.topic_fetch import TopicFetch
 from muster.coordinator.view import View
+from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
 from muster.core.diagnosis import Waiting, held_up, stuck
-from muster.core.history import Step, removal_of, step_of
+from muster.core.history import CommandEntry, Step, removal_of, step_of
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
 from muster.core.overrides import AssignorChoice, Overrides, TopicOverride
 from muster.core.patience import Policy
@@ -53,6 +54,8 @@ nothing changes."""
 POLL_GROWTH = 1.25
 """What has come about is noticed later than it could be by a quarter, at most, of the time that it took."""
 LAST_POLL = 1.0
+LOOK_BACK = 5_000
+"""Entries of the history that are looked through for what consumers report to be lost."""
 FALLBACK = Sticky()
 """Replaces the dead while the cluster's own assignor fails."""
 LOOK_AT_OWNERS = 120.0
@@ -215,10 +218,11 @@ class Coordinator:
         if view.held:
             return replace(report, needed=bool(transitions or seeks), topics=steps)
         under_way = view.under_way()
+        lost = bool(self._unrecorded(view))
         stuck = list(self._stuck(view, self._waiting(view)).values())
         return replace(
             report,
-            needed=bool(transitions or under_way or view.asked or stuck or seeks),
+            needed=bool(transitions or under_way or view.asked or stuck or seeks or lost),
             topics=under_way | steps,
             moves=sum(len(t.moves) for t in transitions),
             reasons=sorted({move.reason for t in transitions for move in t.moves}),
@@ -273,6 +277,7 @@ class Coordinator:
                 self._tell(view, carried_out)
             at_rest = view.all_stable and not view.leaving and not written and not sought
             if at_rest or self.clock() >= deadline:
+                self._record_losses(view)
                 waiting = self._waiting(view)
                 request = view.overrides.rebalance
                 if at_rest and request is not None:
@@ -294,6 +299,21 @@ class Coordinator:
                 # At a size where a look takes long, not more often than every other moment.
                 self.pause(max(delay, self.clock() - began))
                 delay = min(delay * POLL_GROWTH, LAST_POLL)
+
+    def _record_losses(self, view: View) -> None:
+        """Write down in the history what consumers report to be lost, and what it does not have yet."""
+        for entry in self._unrecorded(view):
+            log.warning("consumer %s lost records (%s): %s", entry.who, entry.why, entry.details)
+            self.store.append_history(entry)
+
+    def _unrecorded(self, view: View) -> list[CommandEntry]:
+        reported = losses.entries(view.replies.statuses)
+        if not reported:
+            return []
+        # By ZooKeeper's clock, which has written the entries; consumers' clocks may differ from it.
+        page = self.store.history(limit=LOOK_BACK, since=self.store.now() - 2 * losses.REPORTED)
+        known = [record.entry for record in page.records if isinstance(record.entry, CommandEntry)]
+        return [entry for entry in reported if not any(losses.is_same(entry, one) for one in known)]
 
     def _carry_out_seeks(self, view: View) -> bool:
         """Carry out the seeks that no consumer can, and end the requests of those that were carried out; return

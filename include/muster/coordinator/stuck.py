@@ -1,5 +1,5 @@
 """The questions to a person: about consumers that hold things up, which to isolate and what would happen then; about
-records that a handler fails with, what is to become of them."""
+records that a handler fails with, or that Kafka has no more, what is to become of them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Question:
-    """Whether to isolate `consumer`, or what is to become of the `record` that it fails with. `body` (Markdown) says
-    what is held up, and what would happen."""
+    """Whether to isolate `consumer`, or what is to become of the `record` that it fails with, or that is lost, by one
+    of the `commands`. `body` (Markdown) says what is held up, and what would happen."""
 
     consumer: str
     subject: str
     body: str
     record: Record | None = None
+    commands: tuple[str, ...] = ()
 
 
 def questions(coordinator: Coordinator) -> list[Question]:
-    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, and one
-    a record that its handler fails with, once the partition is parked, or for longer than that.
+    """One question a consumer that is live and holds up a topic for longer than the cluster's `stuck_after`, or by a
+    batch that takes longer than its `max_batch_time`, and one a record that its handler fails with, once the
+    partition is parked, or for longer than `stuck_after`.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach. While Consul's answer is not to be trusted
     there are none.
@@ -79,6 +81,11 @@ def questions(coordinator: Coordinator) -> list[Question]:
 def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Question:
     record = Record(waiting.topic, waiting.partitions[0], offset)
     where = f"{record.topic} [{record.partition}], offset {record.offset}"
+    subject = f"What is to become of {where}?"
+    if waiting.lost:
+        return Question(
+            waiting.consumer, subject, _about_loss(waiting, where), record, ("retry-record", "skip-record")
+        )
     letter = (
         f"**Dead-letter the record** writes it to topic `{cluster.dead_letter_topic}` and reads on; "
         "`muster deadletters` can write it back."
@@ -93,7 +100,19 @@ def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Qu
         letter,
         "The question closes by itself when the consumer does not fail with the record any more.",
     )
-    return Question(waiting.consumer, f"What is to become of {where}?", "\n\n".join(body), record)
+    commands = ("retry-record", "skip-record", "dead-letter-record")
+    return Question(waiting.consumer, subject, "\n\n".join(body), record, commands)
+
+
+def _about_loss(waiting: Waiting, where: str) -> str:
+    body = (
+        f"Consumer **{waiting.consumer}** does not get past {where}: {_cell(waiting.why)}",
+        "**Retry the record** looks again, and parks the partition again if the records are still not there.",
+        f"**Skip the record** accepts the loss: the partition goes on behind the {waiting.lost} records that are "
+        "lost, and those that are lost by then.",
+        "The question closes by itself when the records are there, or the partition goes on elsewhere (a seek).",
+    )
+    return "\n\n".join(body)
 
 
 def _held_up(consumer: str, waiting: list[Waiting], snapshots: Iterable[TopicSnapshot]) -> str:

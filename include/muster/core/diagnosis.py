@@ -1,8 +1,9 @@
 """Which consumers hold up a topic: which partitions, for how long, and what a person can do.
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
-owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits for a
-person, and so does one whose next record fails for long.
+owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits
+for a person, whether for a record or because records are lost, and so does one whose next record fails for long.
+In each state a topic waits for a handler that does not come to the end of a batch within `max_batch_time`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Phase(StrEnum):
     CLOSE = "close"
     START = "start"
     PROGRESS = "make progress on"
+    FINISH = "finish its batch with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Waiting:
     why: str
     offset: int | None = None
     """Of the record of the one partition that holds it up; None if it is no record."""
+    lost: int = 0
+    """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
 
     @property
     def lacking(self) -> str:
@@ -70,6 +74,7 @@ def held_up(
         topic: [
             *_waiting_for(snapshots[topic], membership, statuses, failures),
             *_failing(snapshots[topic], membership, statuses, stuck_after),
+            *_too_long(topic, membership, statuses),
             *_stalled(snapshots[topic], membership, statuses, stuck_after),
         ]
         for topic in sorted(snapshots)
@@ -151,10 +156,27 @@ def _failing(
                 continue
             if not record.parked and status.stalled.get(partition, 0.0) <= limit:
                 continue
-            why = f"the record failed {record.attempts} times alone: {record.error[:LONGEST_ERROR]}"
+            why = record.error[:LONGEST_ERROR]
+            if not record.lost:
+                why = f"the record failed {record.attempts} times alone: {why}"
             if record.parked:
                 why = f"the partition is parked, {why}"
-            found.append(Waiting(snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset))
+            found.append(
+                Waiting(
+                    snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset, record.lost
+                )
+            )
+    return found
+
+
+def _too_long(topic: str, membership: Membership, statuses: Mapping[str, ConsumerStatus]) -> list[Waiting]:
+    """Return the live consumers whose handler works on a batch for longer than their `max_batch_time`."""
+    found = []
+    for consumer in sorted(membership.live.keys() & statuses.keys()):
+        if batch := statuses[consumer].on(topic).batch_seconds:
+            why = f"its handler has worked on this batch for {max(batch.values()):.0f} s, max_batch_time is shorter"
+            why = _with_errors(why, statuses[consumer])
+            found.append(Waiting(topic, consumer, Phase.FINISH, tuple(sorted(batch)), why))
     return found
 
 
@@ -172,6 +194,7 @@ def _stalled(
             and assignment.owners.get(partition) == consumer
             and partition not in assignment.paused
             and partition not in status.on(snapshot.topic).failing
+            and partition not in status.on(snapshot.topic).batch_seconds
         }
         if slow:
             why = _with_errors(f"no progress for {max(slow.values()):.0f} s though there is lag", status)
@@ -211,7 +234,9 @@ def _stuck_message(
     snapshot: TopicSnapshot, waiting: list[Waiting], now: float, stuck_after: float
 ) -> str | None:
     state, assignment = snapshot.state, snapshot.assignment
-    if state is None:
+    if any(each.phase is Phase.FINISH for each in waiting):
+        lasting = "is held up by a batch that takes longer than max_batch_time"
+    elif state is None:
         # A topic's first epoch is the clock's seconds.
         if not waiting or assignment is None or now - assignment.epoch <= stuck_after:
             return None
@@ -221,7 +246,10 @@ def _stuck_message(
     elif any(each.phase is Phase.PROGRESS for each in waiting):
         lasting = f"makes no progress for longer than stuck_after ({stuck_after:.0f} s)"
         if any(each.offset is not None for each in waiting):
-            lasting = "is held up by records that its handler fails with"
+            lost = all(each.lost for each in waiting if each.offset is not None)
+            lasting = "is held up by records that " + (
+                "Kafka has no more" if lost else "its handler fails with"
+            )
     elif not overdue(snapshot, now, stuck_after):
         return None
     else:
@@ -237,7 +265,12 @@ def _step(waiting: list[Waiting]) -> str:
     if not waiting:
         return "look at whether any consumer that subscribes to this topic is live"
     steps = []
-    if any(each.offset is not None for each in waiting):
+    if any(each.lost for each in waiting):
+        steps.append(
+            "have the partition go on behind what is lost, or look again (muster skip-record and retry-record, or "
+            "the page)"
+        )
+    if any(each.offset is not None and not each.lost for each in waiting):
         steps.append(
             "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "
             "dead-letter-record, or the page)"

@@ -187,6 +187,8 @@ class PartitionLoad:
 class FailingRecord:
     """A record that a handler fails with alone: its offset, the last error, and how many times it was tried.
 
+    With `lost` it is the first of so many that Kafka has no more, and `error` says why.
+
     `parked`: its partition is not read until a person answers. `answer` is what was decided about it and is not done
     yet: `skip`, `dead_letter`, or '' for nothing.
     """
@@ -196,6 +198,19 @@ class FailingRecord:
     attempts: int = 0
     parked: bool = False
     answer: str = ""
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """So many `records` of a partition that Kafka had no more when they were to be read, the first at offset `begin`,
+    and all before `end`; `why` is a word, and `at` when the first was found, in seconds since the epoch."""
+
+    begin: int
+    end: int
+    records: int
+    why: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +222,9 @@ class TopicStatus:
     which something was measured, none from consumers that do not measure. `stalled` has the seconds for which a
     partition that is held made no progress although it is not known to be without lag; a partition that progresses,
     or has nothing to read, is absent. Of those in `paused` reading has stopped, and what was read is committed.
-    `failing` has the record that holds a partition up, where there is one.
+    `failing` has the record that holds a partition up, where there is one. `batch_seconds` has for how long a handler
+    has worked on a batch with records of a partition, if that is longer than the consumer's `max_batch_time`.
+    `losses` are those of the last hour.
     """
 
     running: frozenset[int] = frozenset()
@@ -219,6 +236,8 @@ class TopicStatus:
     stalled: Mapping[int, float] = field(default_factory=dict)
     paused: frozenset[int] = frozenset()
     failing: Mapping[int, FailingRecord] = field(default_factory=dict)
+    batch_seconds: Mapping[int, float] = field(default_factory=dict)
+    losses: Mapping[int, tuple[Loss, ...]] = field(default_factory=dict)
 
     @property
     def held(self) -> frozenset[int]:

@@ -73,7 +73,7 @@ Invariants
    when it may not be read any more and before it is closed. Announcing begins in the step that notes it: what began
    before the partition turned to *closing* is withdrawn as well.
 10. A plan continues where the one before ended, or states where and why it does not (a *jump*): there is no silent
-   gap.
+   gap. A jump over records that are lost is committed at once, whatever becomes of the batch: it is found once.
 11. A record is *passed over* only when Kafka has acknowledged the offset after it, and its dead letter with that, if
    it gets one. Until then the partition stands before it. So neither the letter nor the decision is lost, and no
    letter is written twice.
@@ -152,10 +152,11 @@ class PassOver:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffer:
-    """The partitions of one topic that the next batch may hold."""
+    """The partitions of one topic that the next batch may hold; `owned` is how many of the topic have an owner."""
 
     source: Source
     partitions: frozenset[int]
+    owned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +489,12 @@ class Ownership:
             if name in offered and topic.source is not None:
                 self._given[name] = topic.source
         topics = {
-            name: TopicOffer(source, frozenset(offered.get(name, ()))) for name, source in self._given.items()
+            name: TopicOffer(
+                source,
+                frozenset(offered.get(name, ())),
+                len(self.topics[name].assigned | self.topics[name].elsewhere),
+            )
+            for name, source in self._given.items()
         }
         ends = {tp: end for tp, (_, end) in self._plan.ranges.items()}
         again = {
@@ -525,7 +531,8 @@ class Ownership:
     ) -> None:
         """Take the batch that the planner planned from the offer numbered `asked`, which must be the newest.
 
-        `jumps` are the partitions that do not continue where they were read up to. `noted` are the ids of the last
+        `jumps` are the partitions that do not continue where they were read up to; where that is because records are
+        lost, the offset after them is committed at once. `noted` are the ids of the last
         seeks of those that begin, by what is committed. `sought` are the seeks that this plan carries out, each with
         the offset that it goes on at: that is committed at once, with the id, whatever becomes of the batch.
 
@@ -573,6 +580,9 @@ class Ownership:
             if partition.pass_over is not None and partition.pass_over.offset != partition.planned:
                 partition.pass_over = None  # the record is gone, and it goes on elsewhere
             partition.go_on()
+        for tp, jump in (jumps or {}).items():
+            if jump.loses and tp not in (sought or {}) and tp in ranges:
+                self.held[tp].start = self.held[tp].processed = jump.after
         self._seek(sought or {})
         self._settle()
 

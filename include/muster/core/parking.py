@@ -1,7 +1,9 @@
-"""Partitions that are held and not read for now, each with the reason: the record that its handler fails with.
+"""Partitions that are held and not read for now, each with the reason: the record that its handler fails with, or
+records that Kafka has no more, if `failOnDataLoss` is set.
 
 A partition is parked in the process that owns it. Another owner, or the same one after a restart, tries the record
-again and parks it again. What a person, or the setting `on_poison`, decided about the record is its `answer`.
+again, or finds the gap again, and parks the partition again. What a person, or the setting `on_poison`, decided is
+the `answer`.
 
 Pure; times are in seconds since the epoch.
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from muster.core.model import TopicPartition
+from muster.core.positions import Jump
 
 
 class OnPoison(StrEnum):
@@ -33,7 +36,8 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Why a partition is parked: the record at `offset` failed `attempts` times alone, with `error` the last time.
+    """Why a partition is parked: the record at `offset` failed `attempts` times alone, with `error` the last time; or
+    the records from `offset` on are lost, and it would go on as `loss` says.
 
     `answer` is what was decided about it and is not done yet, `by` is who decided.
     """
@@ -44,6 +48,12 @@ class Parked:
     at: float
     answer: Answer | None = None
     by: str = ""
+    loss: Jump | None = None
+
+    @property
+    def lost(self) -> int:
+        """How many offsets are lost; 0 if the partition is parked for a record."""
+        return 0 if self.loss is None else self.loss.lost
 
 
 class Parking:
@@ -56,6 +66,11 @@ class Parking:
     def all(self) -> dict[TopicPartition, Parked]:
         """All of them."""
         return dict(self._parked)
+
+    @property
+    def losses(self) -> dict[TopicPartition, Parked]:
+        """Those that are parked because records are lost."""
+        return {tp: why for tp, why in self._parked.items() if why.loss is not None}
 
     def park(self, tp: TopicPartition, why: Parked) -> None:
         """Read `tp` no more."""

@@ -61,9 +61,14 @@ class Jump:
     why: Why
 
     @property
+    def loses(self) -> bool:
+        """Whether what is in between is lost."""
+        return self.why in {Why.RETENTION, Why.TRUNCATION}
+
+    @property
     def lost(self) -> int:
         """How many offsets Kafka has no more; none where the topic is another one, or a person asked for it."""
-        return 0 if self.why in {Why.RECREATED, Why.SEEK} else abs(self.after - self.before)
+        return abs(self.after - self.before) if self.loses else 0
 
 
 @dataclass(frozen=True, slots=True)

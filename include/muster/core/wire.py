@@ -11,9 +11,9 @@ Paths, keys and meaning are fixed, because consumers in other languages rely on 
 - `GET /status`
   `{"consumer": "id", "incarnation": "uuid", "topics": {"t": {"running": [0], "starting": [], "closing": [2]}}}`
 
-A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40}}`, for assignors that go by load,
-and for the search for what makes no progress. A status may hold `host`, `version`, `state`, `started`, `errors`,
-`records`, `batches` and `last_batch`, for people to look at.
+A topic's status may hold `offsets`, `{"0": {"lag": 2, "rate": 12.5, "stalled": 40, "batch": 320}}`, for assignors
+that go by load, and for the search for what makes no progress. A status may hold `host`, `version`, `state`,
+`started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
 (ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
@@ -48,6 +48,7 @@ from muster.core.model import (
     ConsumerDetails,
     ConsumerStatus,
     FailingRecord,
+    Loss,
     PartitionLoad,
     Seek,
     State,
@@ -246,6 +247,7 @@ class _TopicStatus(_Node):
     offsets: Any = None
     paused: Any = None
     failing: Any = None
+    losses: Any = None
 
 
 class _Status(_Node):
@@ -456,9 +458,11 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
                 epoch=status.epoch,
                 standby=frozenset(status.standby),
                 loads=_loads(status.offsets),
-                stalled=_stalled(status.offsets),
+                stalled=_seconds(status.offsets, "stalled"),
                 paused=_numbers(status.paused),
                 failing=_failing(status.failing),
+                batch_seconds=_seconds(status.offsets, "batch"),
+                losses=_losses(status.losses),
             )
             for topic, status in node.topics.items()
         },
@@ -469,6 +473,7 @@ def parse_status(data: bytes, source: str) -> ConsumerStatus:
 LONGEST_TEXT = 500
 """Characters of what a consumer says of itself that are kept."""
 MOST_ERRORS = 20
+MOST_LOSSES = 200
 
 
 def _details(node: _Status) -> ConsumerDetails:
@@ -512,12 +517,10 @@ def _loads(offsets: object) -> dict[int, PartitionLoad]:
     return loads
 
 
-def _stalled(offsets: object) -> dict[int, float]:
-    """The seconds without progress of each partition that makes none, as lenient as `_loads`."""
+def _seconds(offsets: object, key: str) -> dict[int, float]:
+    """The seconds that stand under `key`, of each partition that has some, as lenient as `_loads`."""
     return {
-        partition: seconds
-        for partition, entry in _offsets(offsets)
-        if (seconds := _measure(entry.get("stalled")))
+        partition: seconds for partition, entry in _offsets(offsets) if (seconds := _measure(entry.get(key)))
     }
 
 
@@ -539,8 +542,30 @@ def _failing(failing: object) -> dict[int, FailingRecord]:
                 attempts=_count(entry.get("attempts")) or 0,
                 parked=entry.get("parked") is True,
                 answer=_text(entry.get("answer")),
+                lost=_count(entry.get("lost")) or 0,
             )
     return found
+
+
+def _losses(losses: object) -> dict[int, tuple[Loss, ...]]:
+    """What was lost of each partition, as lenient as `_loads`."""
+    found: dict[int, tuple[Loss, ...]] = {}
+    for key, entries in losses.items() if isinstance(losses, dict) else ():
+        if isinstance(key, str) and _NUMBER.fullmatch(key) and isinstance(entries, list):
+            read = [_loss(entry) for entry in entries[:MOST_LOSSES]]
+            if some := tuple(loss for loss in read if loss is not None):
+                found[int(key)] = some
+    return found
+
+
+def _loss(entry: object) -> Loss | None:
+    if not isinstance(entry, dict):
+        return None
+    begin, end, records = (_count(entry.get(key)) for key in ("from", "to", "records"))
+    at = _since_epoch(entry.get("at"))
+    if begin is None or end is None or records is None or at is None or not 0 <= at < LAST_MOMENT:
+        return None
+    return Loss(begin, end, records, _text(entry.get("reason")), at)
 
 
 def _offsets(offsets: object) -> Iterator[tuple[int, dict[object, object]]]:

@@ -222,11 +222,22 @@ class ConsumersSettings(_Settings):
     """Of the status page; 0 takes a free one."""
     trigger_interval: Duration = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
+    target_batch_time: Annotated[Duration, Field(gt=0)] = 10.0
+    """A batch that takes longer makes the next one smaller; see `muster.consumer.source.batch_size`."""
+    max_bytes_per_batch: Annotated[int, Field(gt=0)] | None = None
+    """About so many bytes of keys, values and headers; None: any."""
+    max_rate: dict[
+        Annotated[str, AfterValidator(check_pattern)], Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    ] = Field(default_factory=dict)
+    """Records a second of a topic, over all consumers, by regular expressions that match its whole name; the first
+    that matches counts. A number is for each topic."""
     max_attempts: Annotated[int, Field(gt=0)] = 8
     """How many times a record is tried that fails alone, until it may be poison; see `muster.core.turns`."""
     on_poison: OnPoison = OnPoison.PARK
     dead_letter_topic: Annotated[str, AfterValidator(check_topic)] | None = None
     """Where dead letters go; None: see `ClusterSettings.dead_letter_topic`."""
+    max_batch_time: Annotated[Duration, Field(gt=0)] | None = None
+    """A batch that is still in its handler after so long is asked about; None: no batch is."""
     check_interval: Duration = 1.0
     lost_after: Duration = 60.0
     """A consumer whose check fails this long is ended, as far as it can be reached, and submitted again."""
@@ -248,6 +259,11 @@ class ConsumersSettings(_Settings):
             )
         others = {name: option for name, option in options.items() if not is_limit(name)}
         return {**value, "source_options": others, "max_records_per_batch": options[limits[-1]]}
+
+    @field_validator("max_rate", mode="before")
+    @classmethod
+    def _of_all(cls, value: Any) -> Any:
+        return {".*": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
     @field_validator("spark_conf", "source_options", mode="before")
     @classmethod

@@ -90,6 +90,12 @@ class ConsumerSettings(BaseModel):
     port: Annotated[int, Field(ge=0, lt=65536)] = 0
     trigger_interval: Annotated[float, Field(ge=0)] = 0.2
     max_records_per_batch: Annotated[int, Field(gt=0)] = 500_000
+    target_batch_time: Annotated[float, Field(gt=0)] = 10.0
+    """A batch that takes longer makes the next one smaller."""
+    max_bytes_per_batch: Annotated[int, Field(gt=0)] | None = None
+    """About so many bytes of keys, values and headers; None: any."""
+    max_rate: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Records a second of a topic, by regular expressions of whole names; the first that matches counts."""
     source_options: dict[str, str] = Field(default_factory=dict)
     """`kafka.` and settings of Kafka's Java consumer, for the reader alone."""
     check_interval: Annotated[float, Field(gt=0)] = 1.0
@@ -100,6 +106,8 @@ class ConsumerSettings(BaseModel):
     max_attempts: Annotated[int, Field(gt=0)] = 8
     """How many times a single failing record is tried until it may be poison."""
     on_poison: OnPoison = OnPoison.PARK
+    max_batch_time: Annotated[float, Field(gt=0)] | None = None
+    """After so long a batch that is still in its handler is reported to people; None: never."""
     dead_letter_topic: str = ""
     """Where dead letters go; empty: nowhere."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0

@@ -2,6 +2,7 @@
 
 `kafka.` and a setting of Kafka's Java consumer goes to the reader. `maxOffsetsPerTrigger` is `max_records_per_batch`.
 `startingOffsets` and `startingTimestamp` are for topics that are new to the group; the coordinator goes by them.
+`failOnDataLoss` parks partitions of which records are lost.
 Spark does not distinguish between upper and lower case in names, and neither does this.
 """
 
@@ -15,6 +16,7 @@ from muster.core.wire import LAST_MOMENT, check_topic, parse_partition
 
 KAFKA = "kafka."
 LIMIT = "maxOffsetsPerTrigger"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
 
 _TOPICS = "remove it: the cluster's 'topics' say what is read"
 STARTING_OFFSETS, STARTING_TIMESTAMP = "startingOffsets", "startingTimestamp"
@@ -43,9 +45,6 @@ _INSTEAD = {
     "maxtriggerdelay": _PACE,
     "fetchoffset.numretries": _RETRIES,
     "fetchoffset.retryintervalms": _RETRIES,
-    "failondataloss": (
-        "remove it: the query goes on, and what Kafka has no more is counted (muster_consumer_lost_records_total)"
-    ),
     "groupidprefix": "set the cluster's 'group_id' instead",
     "includeheaders": "remove it: the column 'headers' is always there",
     "kafkaconsumer.polltimeoutms": "remove it: a task waits 120 s for a partition that gives nothing",
@@ -76,6 +75,17 @@ def check_source_options(options: Mapping[str, str]) -> None:
         if step := _step(name):
             raise ValueError(f"{name[:100]!r}: {step}")
     starting_offsets(options)
+    fail_on_data_loss(options)
+
+
+def fail_on_data_loss(options: Mapping[str, str]) -> bool:
+    """Whether a partition is parked of which Kafka has no more what is to be read; false without the option. Raises
+    ValueError for anything but true and false."""
+    given = {name.lower(): value.strip().lower() for name, value in options.items()}
+    value = given.get(FAIL_ON_DATA_LOSS.lower(), "false")
+    if value not in {"true", "false"}:
+        raise ValueError(f"'{FAIL_ON_DATA_LOSS}': {value[:100]!r}; expected is true or false")
+    return value == "true"
 
 
 def starting_offsets(options: Mapping[str, str]) -> StartingOffsets:
@@ -139,12 +149,13 @@ def reader_settings(options: Mapping[str, str]) -> dict[str, str]:
 def _step(name: str) -> str:
     """What to do about an option; '' if it may stand there."""
     lower = name.lower()
-    if lower in {STARTING_OFFSETS.lower(), STARTING_TIMESTAMP.lower()}:
+    if lower in {STARTING_OFFSETS.lower(), STARTING_TIMESTAMP.lower(), FAIL_ON_DATA_LOSS.lower()}:
         return ""
     if not lower.startswith(KAFKA):
         return _INSTEAD.get(lower) or (
             f"Spark's Kafka source has no such option; allowed are '{KAFKA}' with a setting of Kafka's Java "
-            f"consumer, such as '{KAFKA}max.poll.records', '{LIMIT}', '{STARTING_OFFSETS}' and '{STARTING_TIMESTAMP}'"
+            f"consumer, such as '{KAFKA}max.poll.records', '{LIMIT}', '{FAIL_ON_DATA_LOSS}', '{STARTING_OFFSETS}' "
+            f"and '{STARTING_TIMESTAMP}'"
         )
     setting = lower[len(KAFKA) :]
     return _CONNECTION if setting.startswith(_OF_THE_CONNECTION) else _NOT_FOR_THE_READER.get(setting, "")

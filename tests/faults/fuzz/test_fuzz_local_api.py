@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from muster.consumer.agent import Agent
 from muster.consumer.local_api import make_local_api
+from muster.consumer.source.batch_size import Bounds
 from muster.consumer.source.protocol import NEXT_PATH
 from muster.consumer.status_page import make_status_page
 from muster.core.model import TopicAssignment
@@ -33,7 +34,7 @@ class Driver:
         self.agent = Agent("a")
         self.agent.assigned("t", TopicAssignment("k:9092", "g", {0: owner, 1: owner}, 3), 5)
         self.token = self.agent.query_started()
-        self.api = make_local_api(self.agent, KAFKA, 1000)
+        self.api = make_local_api(self.agent, KAFKA, Bounds(1000))
         self.page = make_status_page(self.agent, SETTINGS, list)
 
     def ask(

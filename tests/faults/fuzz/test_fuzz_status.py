@@ -33,7 +33,11 @@ STATUS: dict[str, Any] = {
             "closing": [2],
             "standby": [3],
             "epoch": 7,
-            "offsets": {"0": {"lag": 3, "rate": 1.5}},
+            "offsets": {"0": {"lag": 3, "rate": 1.5, "batch": 400.0}},
+            "failing": {"1": {"offset": 30, "error": "gone", "parked": True, "lost": 40}},
+            "losses": {
+                "0": [{"from": 3, "to": 7, "records": 4, "reason": "retention", "at": "2026-11-22T07:00:00Z"}]
+            },
         }
     },
 }

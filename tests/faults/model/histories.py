@@ -69,6 +69,18 @@ joins/a/current/new/A
 """
 """ZooKeeper is restored from before c joined, and a is started again."""
 
+GAP = """
+settled/a
+fail_on_data_loss
+everything/a
+retention/t/0
+everything/a
+everything/a
+accept_losses
+everything/a
+"""
+"""Kafka deletes records of a partition before a reads them, and a person accepts that."""
+
 MISTAKES: dict[str, str] = {
     "hand_over_before_the_close_is_confirmed": """
 settled/a
@@ -201,6 +213,8 @@ everything/a
 fault/a/no_kafka
 fail_query/a
 """,
+    "go_on_behind_a_gap_unasked": GAP,
+    "forget_to_ask_about_a_gap": GAP,
     "forget_to_fence": COMMIT_AFTER_HANDOVER,
     "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
     "take_back_at_once_what_was_refused": """

@@ -1,7 +1,8 @@
 """Kafka: which topics and partitions there are, and the group's committed offsets.
 
 A topic is its id: one that is deleted and created again under its name has another, and none of its offsets. Records
-never run out, except in a topic that has just been created again `small`.
+never run out, except in a topic that has just been created again `small`; retention may take them before they are
+read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Brokers:
     """By transactional id: the epoch of the producer that initialised it last."""
     small: set[str] = field(default_factory=set)
     """Topics without records."""
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By topic id and partition: the first offset that retention has left; 0 where it has taken nothing."""
     away: bool = False
     made: int = 0
 
@@ -54,6 +57,10 @@ class Brokers:
     def exists(self, record: Record) -> bool:
         """Whether the topic is still there."""
         return record[1] in self.ids.values()
+
+    def begin(self, record: Record) -> int:
+        """The first offset that there is of that very topic."""
+        return self.begins.get(record[1:], 0)
 
     def stands(self, record: Record) -> int:
         """The offset that the group has committed of that very topic; 0 if none."""

@@ -487,6 +487,14 @@ def stand_by_for_what_it_holds(patch: MonkeyPatch) -> None:
     patch.setattr(state_machine, "_standbys", standbys)
 
 
+def go_on_behind_a_gap_unasked(patch: MonkeyPatch) -> None:
+    patch.setattr(Agent, "accepts", lambda agent, tp, jump: True)
+
+
+def forget_to_ask_about_a_gap(patch: MonkeyPatch) -> None:
+    patch.setattr(Agent, "_park_losses", lambda agent, losses, known: None)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -545,5 +553,7 @@ MUTATIONS: dict[str, Mutation] = {
         let_go_of_what_had_vanished_once,
         balance_in_the_middle_by_a_late_write,
         stand_by_for_what_it_holds,
+        go_on_behind_a_gap_unasked,
+        forget_to_ask_about_a_gap,
     )
 }

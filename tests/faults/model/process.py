@@ -133,21 +133,28 @@ class Query:
             not_read = own.not_read()
         ranges: dict[str, dict[int, tuple[int, int]]] = {}
         jumps: dict[TopicPartition, Jump] = {}
+        losses: dict[TopicPartition, Jump] = {}
+        parked = self.agent.losses
         for name, topic in offer.topics.items():
             for partition in sorted(topic.partitions):
-                start = self._start((name, partition), topic.source, offer.again)
+                key = (name, partition)
+                start = self._start(key, topic.source, offer.again)
                 if start is None:
                     continue
-                if start.jump is not None:
-                    jumps[name, partition] = start.jump
-                end = start.offset + (self._there(name) and (name, partition) not in not_read)
+                if start.jump is not None and not self.agent.accepts(key, start.jump):
+                    losses[key] = start.jump
+                    start = Start(start.jump.before)
+                elif start.jump is not None:
+                    jumps[key] = start.jump
+                is_read = self._there(name) and key not in {*not_read, *losses, *parked}
+                end = start.offset + is_read
                 ranges.setdefault(name, {})[partition] = (start.offset, end)
         if ranges == self.stands and offer.again:
             ranges = {
                 name: {partition: (begin, begin) for partition, (begin, _) in planned.items()}
                 for name, planned in ranges.items()
             }
-        self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [], jumps)
+        self.agent.planned(self.token, offer.asked, self.stands, ranges, {}, [], jumps, losses=losses)
         if ranges != self.stands or self.first:
             self.first = False
             self.batch = self.agent.batch_started()
@@ -169,8 +176,11 @@ class Query:
         if self.process.cut_off_from_kafka or key[0] not in kafka.topics:
             return before
         record = kafka.record(key, source.group_id)
-        start = before
-        start = start or positions.start(None, kafka.committed.get(record), source.topic_id, 0)
+        begin = kafka.begin(record)
+        if before is not None:
+            start = positions.go_on(before.offset, begin)
+        else:
+            start = positions.start(None, kafka.committed.get(record), source.topic_id, begin)
         if key[0] not in kafka.small or start.offset == 0:
             return start
         kafka_id = kafka.ids[key[0]]
@@ -244,7 +254,13 @@ class Process:
             }
         )
         self.threads = Threads(self)
-        self.agent = Agent(consumer, claims=True, fencing=world.fencing, clock=world.clock)
+        self.agent = Agent(
+            consumer,
+            claims=True,
+            fencing=world.fencing,
+            fail_on_data_loss=world.data_loss_fails,
+            clock=world.clock,
+        )
         self.places: dict[Place, SimulatedPlace] = {}
         self.ending = Ending()
         self.api = Api(

@@ -14,6 +14,8 @@ assignment names it and no other holds it.
   estranged has claimed it.
 - Nothing is begun that was not claimed, and nothing is claimed that the process does not hold. What was refused is
   taken back only by who has been assigned it and registered since.
+- Records that were not read are left out only where Kafka has deleted them; with `failOnDataLoss` only once a person
+  has accepted it.
 - What belongs to one topic is not read or committed as another's that has its name.
 - A process that deregisters can touch no record any more, and one that was replaced registers nothing.
 - At rest every pin that can be obeyed is obeyed, and no consumer reads a topic it is excluded from if another can.
@@ -80,7 +82,9 @@ class Watchman:
         self.done: dict[Record, tuple[Process, int]] = {}
         """By whom each partition was read last in contact, and how far."""
         self.furthest: dict[Record, int] = {}
-        """How far each partition was read by anybody."""
+        """How far each partition was read by anybody, or what Kafka has deleted was left out."""
+        self.accepted: set[Record] = set()
+        """Partitions of which a person has accepted that records are lost, and which have not gone on since."""
         self.lost_since: dict[str, float] = {}
         """Since when each process that was in contact is not live, and has answered all the time."""
         self.leaving_since: dict[str, int] = {}
@@ -246,7 +250,7 @@ class Watchman:
         """A batch begins with a partition at `offset`; `anew`: from what was committed."""
         record = process.read[key]
         if offset > self.furthest.get(record, 0):
-            self.fail(f"{process.incarnation} begins {key} at {offset}, but {record} was not read so far")
+            self._goes_on_behind_a_gap(process, key, offset)
         if self._estranged_now(process, key):
             return
         if anew and self.claimed.get(key, (None, False))[0] is not process:
@@ -256,6 +260,16 @@ class Watchman:
         last, end = self.done.get(record, (None, 0))
         if offset < end and last is process and (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} begins {key} at {offset}, but has processed up to {end}")
+
+    def _goes_on_behind_a_gap(self, process: Process, key: TopicPartition, offset: int) -> None:
+        record = process.read[key]
+        if offset != self.world.kafka.begin(record):
+            self.fail(f"{process.incarnation} begins {key} at {offset}, but {record} was not read so far")
+        lost = self.furthest.get(record, 0) or self.world.kafka.stands(record)
+        if lost and self.world.data_loss_fails and record not in self.accepted:
+            self.fail(f"{process.incarnation} begins {key} behind a gap, which no person has accepted")
+        self.accepted.discard(record)
+        self.furthest[record] = offset
 
     def processed(self, process: Process, key: TopicPartition, end: int) -> None:
         record = process.processed[key]

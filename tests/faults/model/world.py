@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.core.assignors import Assignor, load_assignor
 from muster.core.model import Consumer, ConsumerStatus, State, TopicPartition, TopicSnapshot
+from muster.core.parking import Answer
 from muster.core.positions import Committed
 from muster.edges.status import StatusFailure
 from muster.settings.cluster_settings import ClusterSettings
@@ -108,7 +109,7 @@ class World:
         self.kafka.create("t", frozenset(range(3)))
         self.kafka.create("u", frozenset(range(2)))
         self.processes: list[Process] = []
-        self.assignor_fails = self.faults_last = False
+        self.assignor_fails = self.faults_last = self.data_loss_fails = False
         self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}
         self._moment = 0
@@ -330,6 +331,26 @@ class World:
         """Records are written to a small topic."""
         self.kafka.small.discard(topic)
 
+    def retention(self, topic: str, partition: str) -> None:
+        """Kafka deletes some records of a partition that were not read."""
+        record = self.kafka.record((topic, int(partition)), self._group)
+        if topic in self.kafka.topics and topic not in self.kafka.small:
+            read = (end for of, end in self.watchman.furthest.items() if of[1:] == record[1:])
+            self.kafka.begins[record[1:]] = max([self.kafka.begin(record), *read]) + 3
+
+    def fail_on_data_loss(self) -> None:
+        """From now on all consumers have that setting."""
+        self.data_loss_fails = True
+        for process in self.processes:
+            process.agent.fail_on_data_loss = True
+
+    def accept_losses(self) -> None:
+        """A person accepts every loss that is asked about."""
+        for process in self.processes:
+            for key, why in process.agent.losses.items() if process.runs else ():
+                if process.agent.answer(key, why.offset, Answer.SKIP, "ann"):
+                    self.watchman.accepted.add(process.read[key])
+
     def delete_node(self, topic: str, which: str) -> None:
         """A person deletes a topic's 'state' node, or 'both' nodes."""
         self.now += BY_HAND
@@ -410,10 +431,11 @@ class World:
             # A consumer has to be there for each topic; who was replaced by a process that is dead ends, too.
             if not any(p.alive and not p.ending.asked and self._able(p) for p in self.processes):
                 self.start(self._to_start(), host=self._whole_host())
+            self.accept_losses()
             self.everybody()
             self.coordinate(COORDINATORS[tick % 2], "end")
             self.watchman.look()
-            if self._settled() and not self._unrest() and not self._pause_is_heard():
+            if self._settled() and not self._unrest() and not self._waits_for_persons():
                 self._flows()
                 self._obeys()
                 self._says_what_is_wrong()
@@ -572,10 +594,10 @@ class World:
             self.coordinate(name, "end")
         return self.zookeeper.zxid != before
 
-    def _pause_is_heard(self) -> bool:
-        """Whether a process does not know yet that consumption was resumed."""
+    def _waits_for_persons(self) -> bool:
+        """Whether a process does not know yet that consumption was resumed, or that a loss was accepted."""
         able = [p for p in self.processes if p.alive and not self._impaired(p)]
-        return any(process.agent._ownership.not_read() for process in able)
+        return any(process.agent._ownership.not_read() or process.agent.losses for process in able)
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}

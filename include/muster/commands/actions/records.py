@@ -1,4 +1,5 @@
 """Answering about a record that a handler fails with: try it again, skip it, or write it to the dead-letter topic.
+About records that Kafka has no more, of which this is the first: look again, or go on behind them.
 
 The answer is a key in Consul that names the record by its offset, so it cannot meet another one. The owner of the
 partition sees it within a second, and carries it out between two batches: what is skipped or dead-lettered counts
@@ -56,10 +57,22 @@ def _answer(
             f"offset {offset} of {where} is to be passed over already ({record.answer}), which is under way; what "
             f"keeps consumer {owner} from it is on its status page"
         )
+    if record.lost and answer is Answer.DEAD_LETTER:
+        raise CommandError(
+            f"offset {offset} of {where} is lost, so no letter of it can be written; skip it, and the partition goes "
+            "on behind what is lost"
+        )
     target.consul.answers.give(tp, offset, answer, by=actor.name, why=actor.reason, at=actor.at)
+    values = {"topic": topic, "partition": partition, "offset": offset, "consumer": owner}
+    if record.lost:
+        does = "goes on behind what is lost" if answer is Answer.SKIP else "looks for its records again"
+        lines: tuple[str, ...] = (
+            f"{where} {does}, at offset {offset}: {actor}",
+            f"at consumer {owner}: {record.error}",
+        )
+        return Outcome(lines, {**values, "lost": record.lost, "error": record.error})
     lines = (
         f"the record at offset {offset} of {where} {becomes}: {actor}",
         f"it failed {record.attempts} times alone at consumer {owner}: {record.error}",
     )
-    values = {"topic": topic, "partition": partition, "offset": offset, "consumer": owner}
     return Outcome(lines, {**values, "error": record.error})

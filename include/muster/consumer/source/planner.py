@@ -7,7 +7,9 @@ those of other Kafka clusters go on, and the status page shows it.
 
 Where a partition goes on whose records are gone (deleted by retention, truncated, or of a topic that was created
 again) `muster.core.positions` decides. One that ends before the position it was read to waits for a while first, and
-each such jump is reported to the agent.
+each such jump is reported to the agent. With the agent's `fail_on_data_loss` a partition stays before records that
+are lost, with nothing to read, until a person has accepted the loss; so that it is seen in time, Kafka is asked each
+time where all partitions begin.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from dataclasses import dataclass, field, replace
 
 from muster.consumer.agent import Agent
 from muster.consumer.source import offsets
-from muster.consumer.source.batch_size import BatchSize
+from muster.consumer.source.batch_size import BatchSize, Bounds
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
 from muster.consumer.source.offsets import Range, Ranges, TopicPartition
 from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
+from muster.consumer.source.rates import Rates
 from muster.core import positions
 from muster.core.model import Seek
 from muster.core.ownership import Offer, Source
@@ -48,10 +51,12 @@ class _Plan:
     """Those that are asked for."""
     sought: dict[TopicPartition, Seek] = field(default_factory=dict)
     """Those that this plan carries out, each with the offset that it comes to."""
+    losses: dict[TopicPartition, Jump] = field(default_factory=dict)
+    """What would go on behind records that are lost, and stays before them until a person has decided."""
 
 
 class Planner:
-    """Plans batches for the query of `agent` with `token`. Times are in seconds.
+    """Plans batches for the query of `agent` with `token`, within `bounds`. Times are in seconds.
 
     `kafka` supplies security and tuning; where a topic's records are, its assignment says. A planning with nothing to
     read waits up to `idle_wait` for something. `reader` are settings of Kafka's Java consumer, for the connector
@@ -64,7 +69,7 @@ class Planner:
         agent: Agent,
         token: str,
         kafka: KafkaSettings,
-        max_records_per_batch: int,
+        bounds: Bounds,
         idle_wait: float = 0.0,
         reader: Mapping[str, str] | None = None,
         open_offsets: OpenOffsets = GroupOffsets,
@@ -73,7 +78,6 @@ class Planner:
         self._agent = agent
         self._token = token
         self._kafka = kafka
-        self._max_records = max_records_per_batch
         self._idle_wait = idle_wait
         self._reader = dict(reader or {})
         self._open_offsets = open_offsets
@@ -88,15 +92,14 @@ class Planner:
         self._ends_early: dict[TopicPartition, tuple[float, int]] = {}
         # Those of them of which a task has found that they end early, and waited for long enough.
         self._stopped_short: set[TopicPartition] = set()
-        # Up to where what tasks missed counts as lost, by partition and the topic's id: two tasks may miss the same.
-        self._missed: dict[tuple[TopicPartition, str], int] = {}
         self._bytes = 0
         # Records that were found lost since the last plan.
         self._lost = 0
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
-        self._size = BatchSize()
+        self._size = BatchSize(bounds)
+        self._rates = Rates(bounds.rates)
 
     def next(self, finished: Offsets, parallelism: int) -> NextBatch:
         """Plan the batch that follows the one that ended with `finished`, for tasks of which `parallelism` run at a
@@ -110,14 +113,14 @@ class Planner:
             self._agent.wait_for(lambda own: own.has_something_to_offer, self._idle_wait)
         offer = self._agent.offer(self._token)
         plan = self._look(offer, {tp: offer.again.get(tp, end) for tp, (_, end) in held.items()})
-        most = self._size.next(self._max_records, self._clock())
-        ranges = offsets.next_ranges(plan.positions, self._readable(plan), most)
+        most = self._size.next(self._clock(), failed=bool(offer.again))
+        ranges = offsets.next_ranges(plan.positions, self._readable(plan, offer), most)
         if ranges == held and plan.positions != {tp: end for tp, (_, end) in held.items()}:
             # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
             ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = bool(offer.again) or offsets.moves(held, ranges)
         batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
-        self._agent.planned(
+        lost = self._lost + self._agent.planned(
             self._token,
             asked=offer.asked,
             finished=_by_topic(held),
@@ -127,45 +130,47 @@ class Planner:
             jumps=plan.jumps,
             noted=self._noted,
             sought=plan.sought,
+            losses=plan.losses,
         )
         self._size.planned(offsets.count(ranges.values()) if moves else 0, self._clock())
+        self._rates.taken({tp: to - begin for tp, (begin, to) in ranges.items()} if moves else {})
         self._checked &= ranges.keys()
         self._noted = {tp: sought for tp, sought in self._noted.items() if tp in ranges}
         self._behind = frozenset(tp for tp, (_, to) in ranges.items() if plan.ends.get(tp, to) > to)
-        lost = self._lost + sum(jump.lost for jump in plan.jumps.values())
         self._lost = 0
         return batch.model_copy(update={"metrics": {**_lag(ranges, plan), "recordsLost": str(lost)}})
 
-    def _readable(self, plan: _Plan) -> dict[TopicPartition, int]:
+    def _readable(self, plan: _Plan, offer: Offer) -> dict[TopicPartition, int]:
         """Up to where the partitions may be read whose turn it is."""
-        ready = {tp for tp, at in plan.positions.items() if plan.ends.get(tp, at) > at}
+        owned = {(name, p): topic.owned for name, topic in offer.topics.items() for p in topic.partitions}
+        allowed = self._rates.allow(owned, self._clock())
+        ends = {
+            tp: min(plan.ends.get(tp, at), at + allowed[tp]) if tp in allowed else plan.ends.get(tp, at)
+            for tp, at in plan.positions.items()
+        }
+        ready = {tp for tp, at in plan.positions.items() if ends[tp] > at} - plan.losses.keys()
         return {
-            tp: plan.ends[tp] if most is None else min(plan.ends[tp], plan.positions[tp] + most)
+            tp: ends[tp] if most is None else min(ends[tp], plan.positions[tp] + most)
             for tp, most in self._agent.turn(ready).items()
         }
 
     def has_read(self, size: int) -> None:
         """Take note of how many bytes tasks have read since the query began. Raises `StaleTokenError`."""
         self._agent.received(self._token, size - self._bytes)
+        self._size.read(size - self._bytes)
         self._bytes = size
 
     def missed(self, gone: GoneRange) -> None:
         """Take note of planned records that a task did not find.
 
-        Deleted ones count as lost, once however many tasks miss them; a partition that ends before its range goes on
+        Deleted ones count as lost, once however often they are missed; a partition that ends before its range goes on
         where the next plan says. Raises `StaleTokenError`.
         """
         tp = (gone.topic, gone.partition)
         if not gone.deleted:
             self._stops_short(tp, gone.begin)
             return
-        source = self._sources.get(gone.topic)
-        place = (tp, source.topic_id if source else "")
-        begin = max(gone.begin, self._missed.get(place, 0))
-        if begin < gone.end:
-            self._agent.lost(self._token, {tp: Jump(begin, gone.end, Why.RETENTION)})
-            self._missed[place] = gone.end
-            self._lost += gone.end - begin
+        self._lost += self._agent.lost(self._token, {tp: Jump(gone.begin, gone.end, Why.RETENTION)})
 
     def _stops_short(self, tp: TopicPartition, at: int) -> None:
         """Take note that a task found that a partition ends at `at`, before its range did, for long enough to be
@@ -196,6 +201,7 @@ class Planner:
                 servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
                 for servers in sorted({servers for task in tasks for servers in task})
             },
+            fail_on_data_loss=self._agent.fail_on_data_loss,
         )
 
     def _look(self, offer: Offer, held: Mapping[TopicPartition, int]) -> _Plan:
@@ -203,6 +209,10 @@ class Planner:
         read."""
         self._sources.update({name: topic.source for name, topic in offer.topics.items()})
         self._checked &= held.keys()
+        for tp, one in self._agent.losses.items():
+            if one.loss is not None and one.loss.why is Why.TRUNCATION:
+                # Also if it has grown since, or the planner is another query's.
+                self._stops_short(tp, one.loss.after)
         clusters = self._open_clusters(offer)
         asked = []
         for servers, cluster in clusters.items():
@@ -219,7 +229,9 @@ class Planner:
                 groups,
                 unchecked=partitions - self._checked,
                 doubtful=partitions & frozenset(self._ends_early),
-                behind=partitions & (self._behind | offer.seeks.keys()),
+                behind=partitions
+                if self._agent.fail_on_data_loss
+                else partitions & (self._behind | offer.seeks.keys()),
             )
             asked.append((servers, cluster, partitions, cluster.ask(question)))
         plan = _Plan(seeks=offer.seeks)
@@ -234,6 +246,7 @@ class Planner:
             for tp in sorted(partitions):
                 topic_id = self._sources[tp[0]].topic_id
                 self._place(tp, held.get(tp), servers, topic_id, found, plan)
+        self._stay_before_losses(plan)
         for (servers, topic, why), numbers in plan.waiting.items():
             plan.problems.append(
                 f"Kafka at {servers}: topic {topic!r}, partitions {numbers} wait, their offsets are unavailable: "
@@ -285,7 +298,7 @@ class Planner:
             start = positions.sought(position, start, seek.offset, found.earliest[tp], end)
             plan.sought[tp] = replace(seek, offset=start.offset)
             self._stopped_short.discard(tp)
-        if start.offset > end or (start.offset == position and self._is_short(tp, start.offset)):
+        if start.offset > end or (position in {None, start.offset} and self._is_short(tp, start.offset)):
             after = self._after_the_end(tp, start.offset, end, servers, topic_id, found, plan)
             if after is None:
                 if position is not None:
@@ -298,6 +311,15 @@ class Planner:
             plan.jumps[tp] = start.jump
         self._checked.add(tp)
         plan.positions[tp] = start.offset
+
+    def _stay_before_losses(self, plan: _Plan) -> None:
+        """Have partitions stay before records that are lost, where the agent does not accept that."""
+        for tp, jump in list(plan.jumps.items()):
+            if not self._agent.accepts(tp, jump):
+                plan.losses[tp] = plan.jumps.pop(tp)
+                plan.positions[tp] = jump.before
+                if jump.why is Why.TRUNCATION:
+                    self._stops_short(tp, jump.after)
 
     def _is_short(self, tp: TopicPartition, at: int) -> bool:
         """Whether a task has found that the partition ends before `at`; after a batch that failed, `at` may be one of

@@ -57,10 +57,12 @@ class NextBatch(_Message):
     `offset` is its end, equal to `finished` when there is nothing to do. `tasks` are by slot: what each reads of each
     Kafka cluster (its bootstrap servers); a partition stays in its slot from one batch to the next. A range may be
     empty: then its partition is only read ahead. `kafka` are the settings of Kafka's Java consumer by bootstrap
-    servers. `metrics` are those of the source in Spark's progress.
+    servers. `metrics` are those of the source in Spark's progress. With `fail_on_data_loss` a task that does not find
+    planned records because they were deleted fails, rather than go on behind them.
     """
 
     offset: Offsets
     tasks: list[dict[str, Offsets]] = Field(default_factory=list)
     kafka: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     metrics: dict[str, str] = Field(default_factory=dict)
+    fail_on_data_loss: Annotated[bool, Field(alias="failOnDataLoss")] = False

@@ -122,7 +122,9 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
     for (int slot = 0; slot < plan.tasks().size(); slot++) {
       var clusters = clusters(plan, slot);
       if (clusters.stream().anyMatch(of -> of.ranges().values().stream().anyMatch(range -> !range.isEmpty()))) {
-        tasks.add(new TaskPartition(id + "/" + slot, clusters, locations.of(slot, plan.tasks().size())));
+        tasks.add(
+            new TaskPartition(
+                id + "/" + slot, clusters, plan.failOnDataLoss(), locations.of(slot, plan.tasks().size())));
       }
     }
     return tasks.toArray(InputPartition[]::new);

@@ -18,12 +18,14 @@ import org.apache.kafka.common.TopicPartition;
  *     range may be empty: then its partition is only read ahead
  * @param kafka the settings of Kafka's consumer by bootstrap servers; they hold secrets
  * @param metrics the source's metrics in Spark's progress
+ * @param failOnDataLoss whether a task fails that does not find planned records because they were deleted
  */
 record NextBatch(
     BatchOffset end,
     List<Map<String, Map<TopicPartition, Range>>> tasks,
     Map<String, Map<String, String>> kafka,
-    Map<String, String> metrics) {
+    Map<String, String> metrics,
+    boolean failOnDataLoss) {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Reads an answer of the agent. Throws {@link IllegalArgumentException} without showing it. */
@@ -39,7 +41,8 @@ record NextBatch(
       var kafka = new HashMap<String, Map<String, String>>();
       answer.required("kafka").fields().forEachRemaining(of -> kafka.put(of.getKey(), texts(of.getValue())));
       return new NextBatch(
-          new BatchOffset(answer.required("offset").toString()), tasks, kafka, texts(answer.required("metrics")));
+          new BatchOffset(answer.required("offset").toString()), tasks, kafka, texts(answer.required("metrics")),
+          answer.path("failOnDataLoss").asBoolean(false));
     } catch (JsonProcessingException | RuntimeException e) {
       throw new IllegalArgumentException(
           "the agent's answer is no plan (" + e.getClass().getSimpleName()

@@ -12,9 +12,11 @@ import org.apache.spark.sql.connector.read.InputPartition;
  *
  * @param slot names the consumers that the task uses, which are kept from one batch to the next
  * @param clusters the ranges, by Kafka cluster
+ * @param failOnDataLoss whether it fails if records of its ranges were deleted
  * @param locations where it prefers to run
  */
-record TaskPartition(String slot, List<ClusterRanges> clusters, String[] locations) implements InputPartition {
+record TaskPartition(String slot, List<ClusterRanges> clusters, boolean failOnDataLoss, String[] locations)
+    implements InputPartition {
   /** Ranges of one Kafka cluster; {@code settings} are those of Kafka's consumer, and hold secrets. */
   record ClusterRanges(
       String servers, HashMap<String, String> settings, LinkedHashMap<TopicPartition, Range> ranges)

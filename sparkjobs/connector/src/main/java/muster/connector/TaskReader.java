@@ -47,6 +47,9 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         current++;
       } else if (chunk.gone != null) {
         report.accept(chunk.gone);
+        if (task.failOnDataLoss() && chunk.gone.deleted()) {
+          throw new IOException(lost(chunk.gone));
+        }
       } else if (chunk.rows() > 0) {
         read.accept(chunk.size());
         return true;
@@ -66,6 +69,12 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
       pool.giveBack(task.slot(), task.clusters().get(i), leased.get(i));
     }
     leased.clear();
+  }
+
+  private static String lost(Gone gone) {
+    return "topic '" + gone.topic() + "', partition " + gone.partition() + ": the records from offset " + gone.from()
+        + " up to " + gone.to() + " were deleted before they were read, and failOnDataLoss is true; the partition is "
+        + "parked, and a person is asked";
   }
 
   private Chunk take(CachedConsumer consumer) throws IOException {

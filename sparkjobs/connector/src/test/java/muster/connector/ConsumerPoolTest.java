@@ -4,7 +4,10 @@ import static muster.connector.Eventually.eventually;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -32,9 +35,13 @@ class ConsumerPoolTest {
       });
 
   private static TaskPartition task(long from, long to) {
+    return task(from, to, false);
+  }
+
+  private static TaskPartition task(long from, long to, boolean failOnDataLoss) {
     var ranges = new LinkedHashMap<>(Map.of(TP, new Range(from, to)));
     var cluster = new TaskPartition.ClusterRanges("k:9092", new HashMap<>(Map.of("a", "b")), ranges);
-    return new TaskPartition("query/0", List.of(cluster), new String[0]);
+    return new TaskPartition("query/0", List.of(cluster), failOnDataLoss, new String[0]);
   }
 
   private List<Long> offsets(TaskReader reader, int most) throws Exception {
@@ -88,6 +95,29 @@ class ConsumerPoolTest {
     assertEquals(100, offsets(again, 1000).size());
     again.close();
     assertEquals(1, opened.size());
+  }
+
+  @Test
+  void taskThatDoesNotFindDeletedRecordsGoesOnBehindThemOrFails() throws Exception {
+    var beginsLate =
+        new ConsumerPool(1 << 20, (settings, clientId) -> {
+          var kafka = new FakeKafka();
+          kafka.write(TP, 0, 100);
+          kafka.bounds(TP, 60, 100);
+          return kafka;
+        });
+    var gone = new ArrayList<Gone>();
+    for (int attempt = 0; attempt < 2; attempt++) {
+      var strict = new TaskReader(task(20, 100, true), beginsLate, 5, gone::add, bytes::addAndGet);
+      var error = assertThrows(IOException.class, () -> offsets(strict, 1000));
+      assertTrue(error.getMessage().contains("topic 't', partition 0: the records from offset 20 up to 60 were deleted"));
+      strict.close();
+    }
+    var lenient = new TaskReader(task(20, 100, false), beginsLate, 5, gone::add, bytes::addAndGet);
+    assertEquals(40, offsets(lenient, 1000).size());
+    lenient.close();
+    assertEquals(new Gone("t", 0, 20, 60, true), gone.get(gone.size() - 1));
+    beginsLate.close("query");
   }
 
   @Test

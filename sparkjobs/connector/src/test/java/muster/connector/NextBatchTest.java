@@ -64,12 +64,19 @@ class NextBatchTest {
         List.of(Map.of("k:9092", Map.of(new TopicPartition("t", 0), new Range(5, 9))), Map.of()), plan.tasks());
     assertEquals("3", plan.metrics().get("maxOffsetsBehindLatest"));
     assertEquals("secret", plan.settings("k:9092").get("sasl.jaas.config"));
+    assertFalse(plan.failOnDataLoss());
     assertFalse(plan.toString().contains("secret"));
     assertEquals("Bearer secret-token", asked.get(0));
     assertEquals(
         "{\"finished\":{\"t\":{\"0\":[0,5]}},\"parallelism\":2,"
             + "\"gone\":[{\"topic\":\"t\",\"partition\":0,\"from\":1,\"to\":3,\"deleted\":true}],\"bytes\":7}",
         asked.get(1));
+  }
+
+  @Test
+  void planSaysWhetherTasksFailOnDataLoss() throws Exception {
+    answer = ANSWER.substring(0, ANSWER.length() - 1) + ", \"failOnDataLoss\": true}";
+    assertTrue(next().failOnDataLoss());
   }
 
   @Test

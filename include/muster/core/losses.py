@@ -1,0 +1,89 @@
+"""What Kafka had no more when it was to be read, for the history of the cluster.
+
+A consumer may write to no history, so it says on its status page what was lost, and the coordinator writes that down.
+A consumer that is behind loses a little again and again. So the losses of one partition, for one reason, are taken
+together until none has followed for `QUIET` seconds, or `LONGEST` are over: then the loss is *whole*, changes no
+more, and is reported for `REPORTED` seconds.
+
+Pure; times are in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from muster.core.history import CommandEntry
+from muster.core.model import ConsumerStatus, Loss, TopicPartition
+from muster.core.positions import Jump
+
+QUIET = 30.0
+LONGEST = 600.0
+REPORTED = 3_600.0
+MOST = 200
+"""Losses that one consumer reports at once; the newest."""
+WHAT = "lost-records"
+"""How the history names it, beside the commands."""
+
+
+@dataclass
+class LossLog:
+    """The losses of one consumer."""
+
+    _open: dict[tuple[TopicPartition, str], tuple[Loss, float]] = field(default_factory=dict)
+    """Each with when it grew last."""
+    _whole: list[tuple[TopicPartition, Loss, float]] = field(default_factory=list)
+    """Each with when it became whole."""
+
+    def note(self, tp: TopicPartition, jump: Jump, now: float) -> None:
+        """Take note of a loss that was just found."""
+        begin, end = sorted((jump.before, jump.after))
+        known, _ = self._open.get((tp, jump.why), (Loss(begin, end, 0, str(jump.why), now), now))
+        begin, end = min(begin, known.begin), max(end, known.end)
+        self._open[tp, jump.why] = (
+            replace(known, begin=begin, end=end, records=known.records + jump.lost),
+            now,
+        )
+
+    def whole(self, now: float) -> dict[TopicPartition, tuple[Loss, ...]]:
+        """The losses to report."""
+        for (tp, why), (loss, grew) in list(self._open.items()):
+            if now - grew >= QUIET or now - loss.at >= LONGEST:
+                self._whole.append((tp, loss, now))
+                del self._open[tp, why]
+        self._whole = [one for one in self._whole if now - one[2] < REPORTED][-MOST:]
+        found: dict[TopicPartition, tuple[Loss, ...]] = {}
+        for tp, loss, _ in self._whole:
+            found[tp] = (*found.get(tp, ()), loss)
+        return found
+
+
+def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
+    """What consumers report, as entries of the history, oldest first."""
+    found = [
+        CommandEntry(
+            loss.at,
+            consumer,
+            WHAT,
+            loss.why,
+            details={
+                "topic": topic,
+                "partition": partition,
+                "from": loss.begin,
+                "to": loss.end,
+                "records": loss.records,
+                "consumer": consumer,
+            },
+        )
+        for consumer, status in statuses.items()
+        for topic, of_topic in status.topics.items()
+        for partition, losses in of_topic.losses.items()
+        for loss in losses
+    ]
+    return sorted(found, key=lambda entry: entry.at)
+
+
+def is_same(one: CommandEntry, other: CommandEntry) -> bool:
+    """Whether two entries are of the same loss."""
+    keys = ("topic", "partition", "from", "to", "consumer")
+    return one.what == other.what and all(one.details.get(key) == other.details.get(key) for key in keys)
