@@ -45,8 +45,8 @@ def test_the_metrics_of_a_consumer() -> None:
     agent.unblock("isolated")
     token = agent.query_started()
     agent._measures["t", 0].seen(0, now[0] - 20)
-    jumps = {("t", 0): Jump(-5, 0, Why.RETENTION)}
-    agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (0, 5)}}, {("t", 0): 10}, [], jumps)
+    jumps = {("t", 0): Jump(0, 5, Why.RETENTION)}
+    agent.planned(token, agent.offer(token).asked, {}, {"t": {0: (5, 9)}}, {("t", 0): 10}, [], jumps)
     agent.batch_done(agent.batch_started(), None)
     (due,) = (agent.due(place) for place in agent.wait_for_place([], 0))
     agent.committed(due)
