@@ -17,7 +17,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 CONNECTOR := include/muster/consumer/muster-connector.jar
 # The Python to make the environment with. The lock file is for 3.11.
 BASE_PYTHON ?= $(firstword $(foreach name,python3.11 python3,$(shell command -v $(name))))
-# `make demo KEEP=0` stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
+# `make demo KEEP=0` (or `incident`) stops everything at its end, KEEP=1 stays up. The default is to stay up in a terminal.
 KEEP ?=
 # `make env CELERY=1` adds what Airflow needs for PostgreSQL and the Celery executor.
 CELERY ?=
@@ -32,7 +32,7 @@ LONG ?=
 
 export PYTHONPATH := $(CURDIR)/include:$(CURDIR)
 
-.PHONY: help env wheel fetch up down status demo test test-celery test-faults test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
+.PHONY: help env wheel fetch up down status demo incident test test-celery test-faults test-hosts test-install bench-assignors bench-throughput bench-scale bench-failover \
   bench-airflow-share bench-many-clusters bench picture screenshots docs check \
   quick format lock clean
 
@@ -91,6 +91,9 @@ status: env ## Show what runs, where the UI is, and how to log in
 
 demo: env ## The main job on real flights, from nothing to a proof; KEEP=0 stops everything at the end
 	@$(PYTHON) -m devstack.demo $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
+
+incident: env ## A poison record, a handler that hangs, a sink that is away, a seek back: a story with a proof; KEEP=0 as above
+	@$(PYTHON) -m devstack.incident $(if $(filter 0,$(KEEP)),--no-keep,$(if $(KEEP),--keep))
 
 test: fetch ## Run all tests, in two processes; they start servers of their own (PYTEST="-n 0": in one)
 	@$(PYTHON) -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder $(PYTEST)

@@ -17,6 +17,10 @@ class AirflowApiError(RuntimeError):
     """Airflow did not do what was asked; the message has its answer."""
 
 
+class AirflowAwayError(AirflowApiError):
+    """Airflow's API server did not answer in time."""
+
+
 class AirflowApi:
     """A logged-in user of one Airflow. `base_url` without a trailing slash; a context manager."""
 
@@ -60,7 +64,7 @@ class AirflowApi:
                 answer = self._client.request(method, f"/api/v2{path}", **arguments)
             except httpx.TransportError as error:
                 if time.monotonic() > deadline:
-                    raise AirflowApiError(f"{method} {path}: {error!r}") from error
+                    raise AirflowAwayError(f"{method} {path}: {error!r}") from error
                 time.sleep(0.5)
                 continue
             if answer.status_code == httpx.codes.UNAUTHORIZED and not renewed:
@@ -134,6 +138,23 @@ class AirflowApi:
             headers={"Accept": "application/json"},
         )["content"]
         return "\n".join(_line(entry) for entry in content)
+
+    def questions(self, dag_id: str) -> list[dict[str, Any]]:
+        """What the tasks of a DAG ask a person (human in the loop) and is not answered yet."""
+        found = self.request("GET", f"/dags/{dag_id}/dagRuns/~/hitlDetails")["hitl_details"]
+        return [each for each in found if not each["response_received"]]
+
+    def answer(self, dag_id: str, question: dict[str, Any], option: str) -> None:
+        """Choose one option of a question, as a person does on the page; nothing if it is answered by now."""
+        instance = question["task_instance"]
+        run = quote(instance["dag_run_id"], safe="")
+        task = f"{instance['task_id']}/{instance['map_index']}"
+        path = f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/hitlDetails"
+        try:
+            self.request("PATCH", path, json={"chosen_options": [option], "params_input": {}})
+        except AirflowApiError as error:
+            if ": 409 " not in str(error):
+                raise
 
     def asset_events(self, source_dag_id: str, limit: int = 100) -> list[dict[str, Any]]:
         """The asset events that a DAG caused, oldest first."""

@@ -1,4 +1,4 @@
-"""A logger for health checks, whose client libraries would report every refused connection."""
+"""A logger for health checks and for records that flow: client libraries report whatever they try again."""
 
 from __future__ import annotations
 

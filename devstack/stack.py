@@ -19,6 +19,7 @@ from devstack.guard import guard
 from devstack.jars import jars, java
 from devstack.kafka import Kafka
 from devstack.leftovers import MARKER, end_all, end_consumers, processes_of
+from devstack.postgresql import PostgreSQL
 from devstack.process import ServerProcess
 from devstack.progress import say, step
 from devstack.secret import write_secret
@@ -46,6 +47,9 @@ class Stack:
 
     `ports` fixes ports by server: `kafka`, `zookeeper`, `consul`, `airflow`. The others are chosen once and kept,
     because ZooKeeper's data names Kafka's address. With `guarded` nothing outlives this Python process.
+
+    With `database` there is a PostgreSQL that handlers may write to (`MUSTER_DATABASE`, a conninfo of libpq); a stack
+    that was made with one keeps it.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Stack:
         ports: Mapping[str, int] | None = None,
         guarded: bool = False,
         environment: Mapping[str, str] | None = None,
+        database: bool = False,
     ) -> None:
         self.folder = (folder or default_folder()).resolve()
         self._guarded = guarded
@@ -66,6 +71,9 @@ class Stack:
         self.zookeeper = ZooKeeper(self.folder / "zookeeper", port("zookeeper", "client"), guarded, mark)
         self.consul = Consul(self.folder / "consul", port("consul", "http"), guarded, mark)
         self.kafka = Kafka(self.folder / "kafka", port("kafka", "broker"), guarded, mark)
+        files = self.folder / "postgresql"
+        there = database or files.exists()
+        self.database = PostgreSQL(files, None, guarded, mark) if there else None
         self.airflow = Airflow(self.folder / "airflow", fixed.get("airflow"), guarded=guarded)
         self._extra_environment = dict(environment or {})
         self._load()
@@ -81,6 +89,7 @@ class Stack:
             "zookeeper": self.zookeeper,
             "consul": self.consul,
             "kafka": self.kafka,
+            **({} if self.database is None else {"database": self.database}),
             "airflow-api-server": self.airflow.api,
             "airflow-scheduler": self.airflow.scheduler,
             "airflow-dag-processor": self.airflow.dag_processor,
@@ -94,8 +103,9 @@ class Stack:
 
         Chooses ports that were not chosen yet.
         """
-        for server in (self.zookeeper, self.consul, self.kafka):
+        for server in self._below_airflow:
             server.choose_ports()
+        database = {} if self.database is None else {"MUSTER_DATABASE": self.database.url("postgresql")}
         self.airflow.extra_environment = {
             MARKER: str(self.folder),
             "MUSTER_DATA": str(self.data),
@@ -111,6 +121,7 @@ class Stack:
             "AIRFLOW_CONN_MUSTER_SPARK": json.dumps(
                 {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}
             ),
+            **database,
             **self._extra_environment,
         }
         return self.airflow.environment()
@@ -118,6 +129,11 @@ class Stack:
     def for_shells(self) -> dict[str, str]:
         """The `environment` without the mark of the stack's processes: a shell must outlive them."""
         return {key: value for key, value in self.environment().items() if key != MARKER}
+
+    @property
+    def _below_airflow(self) -> tuple[Server, ...]:
+        database = () if self.database is None else (self.database,)
+        return (self.zookeeper, self.consul, self.kafka, *database)
 
     @property
     def running(self) -> bool:
@@ -146,8 +162,7 @@ class Stack:
             try:
                 with ThreadPoolExecutor() as pool:
                     waiting = [
-                        pool.submit(self._start, server, server.start)
-                        for server in (self.zookeeper, self.consul, self.kafka)
+                        pool.submit(self._start, server, server.start) for server in self._below_airflow
                     ]
                     waiting.append(pool.submit(self._migrate))
                     for one in waiting:
@@ -174,9 +189,15 @@ class Stack:
                     progress.result = f"{jobs} stopped" + (f", {killed} of them by force" if killed else "")
             self._stop(*self.airflow.components)
             self._stop(*self.airflow.backend.servers().values())
-            self._stop(self.kafka, self.zookeeper, self.consul)
+            self._stop(*self._below_airflow)
             if left := end_all(self.folder):
                 say(f"Ended {left} more processes of the stack")
+            self._save()
+
+    def start_again(self, server: Server) -> None:
+        """Start one of the servers that was stopped, and note it for later commands. Raises `DevstackError`."""
+        with self._locked():
+            server.start()
             self._save()
 
     def _start(self, server: Server, start: Callable[[], None]) -> None:

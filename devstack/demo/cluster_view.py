@@ -1,12 +1,15 @@
-"""What the demo and the end-to-end tests look at: the assignment in ZooKeeper, and how far the group has come."""
+"""What the demo and the end-to-end tests look at: the assignment in ZooKeeper, how far the group has come, and the
+consumers' own status pages."""
 
 from __future__ import annotations
 
 from collections import Counter
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from muster.core.model import State, TopicSnapshot
+import httpx
+
+from muster.core.model import State, TopicPartition, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import TopicStore
@@ -65,15 +68,38 @@ class ClusterView:
         membership = self._discovery.catalog.members().membership
         return set(membership.live) if membership is not None else set()
 
+    def pages(self) -> dict[str, str]:
+        """Where the status page of each consumer is that is registered, live or not."""
+        found = self._discovery.catalog.members().registered.values()
+        return {each.id: f"http://{each.address}:{each.port}/status" for each in found}
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """The status of each consumer that answers within 5 s."""
+        found = {}
+        for consumer, page in self.pages().items():
+            try:
+                found[consumer] = dict(httpx.get(page, timeout=5, trust_env=False).json())
+            except (httpx.HTTPError, ValueError):
+                continue  # it just ends, or has ended
+        return found
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset after the last record of each partition; empty if the topic is not known."""
+        return {p: end for (_, p), end in self._offsets.end_offsets(self._partitions(topic)).items()}
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """What the group has committed of each partition, 0 where that is nothing."""
+        found = self._offsets.committed(self._partitions(topic))
+        return {p: offset or 0 for (_, p), offset in found.items()}
+
     def lag(self, topic: str) -> int:
         """Records of a topic that the group has not committed yet."""
+        ends, committed = self.ends(topic), self.committed(topic)
+        return sum(end - committed.get(partition, 0) for partition, end in ends.items())
+
+    def _partitions(self, topic: str) -> list[TopicPartition]:
         snapshot = self.topic(topic)
-        if snapshot is None:
-            return 0
-        partitions = [(topic, partition) for partition in sorted(snapshot.partitions)]
-        ends = self._offsets.end_offsets(partitions)
-        committed = self._offsets.committed(partitions)
-        return sum(ends[tp] - (committed[tp] or 0) for tp in partitions)
+        return [] if snapshot is None else [(topic, partition) for partition in sorted(snapshot.partitions)]
 
     def describe(self, topic: str) -> str:
         """One line on how things stand, for progress and for messages when something does not come."""

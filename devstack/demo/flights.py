@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
 import threading
 import zipfile
 from collections import Counter
@@ -18,6 +17,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
+
+from devstack.silence import silent_logger
 
 ROWS = 336_776
 _TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -60,7 +61,8 @@ def _value(key: str, text: str) -> str | int | float | None:
 
 
 class FlightsProducer:
-    """Produces flights in a thread of its own, first at once up to `burst`, then at `rate` a second until `release`.
+    """Produces flights in a thread of its own, first at once up to `burst`, then at `rate` a second until `release`
+    or `stop`.
 
     The trickle keeps records flowing while partitions are handed over. `error` holds what went wrong.
     """
@@ -73,12 +75,13 @@ class FlightsProducer:
                 "compression.type": "lz4",
                 "linger.ms": 50,
             },
-            logger=logging.getLogger("devstack.demo.producer"),
+            logger=silent_logger(),  # what is wrong is in `error`
         )
         self._topic = topic
         self._burst = burst
         self._rate = rate
         self._released = threading.Event()
+        self._stopped = threading.Event()
         self._failures: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="flights-producer", daemon=True)
         self.produced = 0
@@ -91,6 +94,11 @@ class FlightsProducer:
 
     def release(self) -> None:
         """Produce the rest as fast as it goes."""
+        self._released.set()
+
+    def stop(self) -> None:
+        """Produce no further flight."""
+        self._stopped.set()
         self._released.set()
 
     @property
@@ -114,6 +122,8 @@ class FlightsProducer:
                 if number >= self._burst and not self._released.is_set():
                     self._producer.poll(0)
                     self._released.wait(1 / self._rate)
+                if self._stopped.is_set():
+                    break
                 self._send(flight)
             self._finish()
         except BaseException as error:
