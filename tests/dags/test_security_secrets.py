@@ -46,6 +46,7 @@ from tests.secured import (
     connection,
     example,
 )
+from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -203,6 +204,7 @@ def fill_topic(kafka: SecureKafka) -> int:
     return max(ends)
 
 
+@only_long
 def test_no_secret_shows_anywhere(locked: Locked, eventually: Eventually) -> None:
     end = fill_topic(locked.kafka)
     consumers_log = locked.folder / "consumers.log"
