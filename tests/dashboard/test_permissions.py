@@ -28,6 +28,7 @@ from tests.support.airflow_home import tokens_of
 pytestmark = pytest.mark.airflow
 
 CLUSTER = "permitted"
+RECORD: dict[str, object] = {"topic": "t", "partition": "0", "offset": "0"}
 BODIES: dict[str, dict[str, object]] = {
     "isolate": {"consumer": "nobody"},
     "restore": {"consumer": "nobody"},
@@ -37,9 +38,8 @@ BODIES: dict[str, dict[str, object]] = {
     "unpin": {"topic": "t", "partitions": "0"},
     "exclude": {"consumer": "nobody", "topic": "t"},
     "include": {"consumer": "nobody", "topic": "t"},
-    "retry-record": {"topic": "t", "partition": "0", "offset": "0"},
-    "skip-record": {"topic": "t", "partition": "0", "offset": "0"},
-    "dead-letter-record": {"topic": "t", "partition": "0", "offset": "0"},
+    **{f"{name}-record": RECORD for name in ("retry", "skip", "dead-letter")},
+    **{f"{name}-record/foresee": RECORD for name in ("retry", "skip", "dead-letter")},
     "subscribe": {"topic": "(", "pattern": True},
     "unsubscribe": {"topic": "(", "pattern": True},
     "pause-consumption": {"topic": "nothing of the kind"},

@@ -27,6 +27,7 @@ from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
+from tests.integration.obedient import coordinator
 from tests.support.site import Site, site
 
 __all__ = ["site"]
@@ -288,6 +289,42 @@ def test_letter_of_a_producer_that_was_stuck_is_not_written_again(
     assert len(contents(kafka, letters_to)) == 1
     commits.close()
     offsets.close()
+
+
+def test_preview_of_an_answer_shows_what_the_record_holds_and_changes_nothing(
+    site: Site, kafka: KafkaSettings, eventually: Eventually
+) -> None:
+    topic = make_topic(kafka)
+    produce(kafka, topic, RECORDS["tombstone"], (b"k" * 300, "\N{SNOWMAN}".encode(), []))
+    site.variables["AIRFLOW_CONN_MUSTER_KAFKA"] = json.dumps(
+        {"conn_type": "kafka", "extra": dict(kafka.config)}
+    )
+    site.store.create_topic(topic, kafka.bootstrap_servers, site.name)
+    site.store.set_partitions(topic, frozenset({0, 1}))
+    one = coordinator(site.write(topics=["t", "u", topic]), site.store, site.discovery)
+    eventually(lambda: one.advance(20).stable, 120, "stable")
+
+    def preview(command: str, offset: int) -> list[str]:
+        site.failing[topic, 0] = {"offset": offset, "attempts": 8, "error": "ValueError: no", "parked": True}
+        done = site.run(topic, "0", str(offset), "--preview", command=command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    lines = preview("skip-record", 0)
+    assert lines[0] == f"the record at offset 0 of partition 0 of topic {topic!r} is skipped"
+    assert lines[1].startswith("it failed 8 times alone at consumer ")
+    assert lines[2:] == ["key: 'key' (3 bytes)", "value: null", "headers: why 'gone' (4 bytes)"]
+    lines = preview("dead-letter-record", 1)
+    assert lines[2:] == [
+        f"key: '{'k' * 200}'... (300 bytes)",
+        "value: '\N{SNOWMAN}' (3 bytes)",
+        "headers: none",
+    ]
+    admin = AdminClient(dict(kafka.config))
+    for future in admin.delete_records([KafkaPartition(topic, 0, 1)]).values():
+        future.result(60)
+    assert preview("retry-record", 0)[2:] == ["Kafka has no record there any more"]
+    assert site.discovery.answers.all() == {}
 
 
 # -- listing and replay ---------------------------------------------------------------------------------

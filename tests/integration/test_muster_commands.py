@@ -246,6 +246,8 @@ def test_record_that_an_owner_fails_with_is_answered_by_its_offset(site: Site) -
     assert answer("skip-record", 9, 17)[0] == 2
     assert answer("skip-record", 3, -1)[0] == 2
     assert site.discovery.answers.all() == {}
+    previewed = site.run("t", "3", "17", "--preview", command="skip-record").stdout
+    assert "what it holds cannot be shown: " in previewed, "there is no Kafka here"
     code, said = answer("skip-record", 3, 17)
     assert (code, "ValueError: no date" in said) == (0, True), said
     (given,) = site.discovery.answers.all().items()

@@ -25,7 +25,6 @@ from muster.settings.connection_lookup import CONNECTIONS
 
 _SHARED: tuple[click.Parameter, ...] = (
     click.Option(["--cluster"], required=True, help="As in the settings."),
-    click.Option(["--reason"], required=True, help="Reason, recorded in the audit history."),
     click.Option(["--by"], default=getpass.getuser, show_default="you", help="Who decided it."),
     click.Option(["--json", "as_text"], is_flag=True, help="Print JSON."),
 )
@@ -34,7 +33,11 @@ _SHARED: tuple[click.Parameter, ...] = (
 def click_command(command: Command) -> click.Command:
     """Make the command of the command line."""
 
-    def run(cluster: str, reason: str, by: str, as_text: bool, **typed: Any) -> None:
+    def run(cluster: str, reason: str | None, by: str, as_text: bool, **typed: Any) -> None:
+        if reason is None:
+            if not typed.get("preview"):
+                raise click.UsageError("Missing option '--reason'.")
+            reason = "preview"
         with explained():
             target = Target.of(load_clusters()[cluster], CONNECTIONS)
             given = _given(command.fields, typed)
@@ -46,10 +49,14 @@ def click_command(command: Command) -> click.Command:
         click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
 
     parameters = [parameter for each in command.fields for parameter in _PARAMETERS[each.kind](each)]
-    if command.foresee is not None:
-        parameters.append(
-            click.Option(["--preview"], is_flag=True, help="Say what it would do; change nothing.")
-        )
+    why = "Reason, recorded in the audit history"
+    if command.foresee is None:
+        parameters.append(click.Option(["--reason"], required=True, help=f"{why}."))
+    else:
+        parameters += [
+            click.Option(["--preview"], is_flag=True, help="Say what it would do; change nothing."),
+            click.Option(["--reason"], help=f"{why}; not needed with --preview."),
+        ]
     text = f"{command.summary}\n\n{command.documentation}"
     return click.Command(
         command.name, callback=run, params=[*parameters, *_SHARED], help=text, short_help=command.summary

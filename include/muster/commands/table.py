@@ -4,17 +4,19 @@ this order."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
 from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
 from muster.commands.actions.pins import pin, unpin
-from muster.commands.actions.records import dead_letter_record, retry_record, skip_record
+from muster.commands.actions.records import answer_record, foresee_answer
 from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.core.overrides import Override, Overrides
+from muster.core.parking import Answer
 
 CONSUMER = Field("consumer", Kind.CONSUMER, "Consumer", "Its id, as registered in Consul")
 TOPIC = Field("topic", Kind.TOPIC, "Topic", "One of the cluster's topics in Kafka")
@@ -369,12 +371,13 @@ COMMANDS: Mapping[str, Command] = {
             summary="Try a record again that a handler fails with, and read its partition on if that works.",
             question="Try offset {offset} of {topic} again?",
             did="retried a record of",
-            run=retry_record,
+            run=partial(answer_record, Answer.RETRY),
             fields=RECORD,
             documentation=(
                 "It is tried as often as max_attempts says, and parked again if it still fails. Where failOnDataLoss "
                 "has parked the partition at this offset, Kafka is asked again for its records."
             ),
+            foresee=partial(foresee_answer, Answer.RETRY),
         ),
         Command(
             "skip-record",
@@ -383,7 +386,7 @@ COMMANDS: Mapping[str, Command] = {
             summary="Skip a record that a handler fails with: its partition goes on after it, and no copy is kept.",
             question="Skip offset {offset} of {topic}?",
             did="skipped a record of",
-            run=skip_record,
+            run=partial(answer_record, Answer.SKIP),
             fields=RECORD,
             documentation=(
                 "Kafka has the record for as long as its topic keeps records. To keep it, dead-letter it. Where "
@@ -391,6 +394,7 @@ COMMANDS: Mapping[str, Command] = {
                 "at the next record that there is."
             ),
             risky=True,
+            foresee=partial(foresee_answer, Answer.SKIP),
         ),
         Command(
             "dead-letter-record",
@@ -399,12 +403,13 @@ COMMANDS: Mapping[str, Command] = {
             summary="Write a record that a handler fails with to the dead-letter topic, and read its partition on.",
             question="Dead-letter offset {offset} of {topic}?",
             did="dead-lettered a record of",
-            run=dead_letter_record,
+            run=partial(answer_record, Answer.DEAD_LETTER),
             fields=RECORD,
             documentation=(
                 "The letter and the offset after the record are committed in one transaction. 'muster deadletters' "
                 "lists the letters, and writes them back once the handler is mended."
             ),
+            foresee=partial(foresee_answer, Answer.DEAD_LETTER),
         ),
     )
 }

@@ -51,15 +51,19 @@ class Target:
     @contextmanager
     def offsets(self, servers: str, group_id: str) -> Iterator[GroupOffsets]:
         """Open a group's offsets in the Kafka cluster at `servers`; what it does not answer is a `CommandError`."""
-        if self.kafka is None:
-            raise CommandError(f"cluster {self.cluster.name!r} has no connection to Kafka here")
-        settings = self.kafka()
-        config = {**settings.config, "bootstrap.servers": servers}
         try:
-            with closing(GroupOffsets(settings.model_copy(update={"config": config}), group_id)) as group:
+            with closing(GroupOffsets(self.kafka_at(servers), group_id)) as group:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
+
+    def kafka_at(self, servers: str) -> KafkaSettings:
+        """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`
+        where there is none."""
+        if self.kafka is None:
+            raise CommandError(f"cluster {self.cluster.name!r} has no connection to Kafka here")
+        settings = self.kafka()
+        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
 
     def failing(self, topic: str, partition: int) -> tuple[str, FailingRecord | None]:
         """Return the live owner of a partition, and the record that its handler fails with alone, if there is one.

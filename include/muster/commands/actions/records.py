@@ -3,7 +3,7 @@ About records that Kafka has no more, of which this is the first: look again, or
 
 The answer is a key in Consul that names the record by its offset, so it cannot meet another one. The owner of the
 partition sees it within a second, and carries it out between two batches: what is skipped or dead-lettered counts
-only when Kafka has acknowledged the offset after it.
+only when Kafka has acknowledged the offset after it. A preview shows the beginning of the record itself.
 """
 
 from __future__ import annotations
@@ -11,41 +11,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, CommandError, Outcome
+from muster.core.model import FailingRecord, TopicPartition, TopicSnapshot
 from muster.core.parking import Answer
+from muster.edges.dead_letters import RecordReader
+from muster.edges.kafka import KafkaError
+from muster.settings.connection_parsing import ConnectionSettingsError
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
 
-
-def retry_record(target: Target, actor: Actor, topic: str, partition: int, offset: int) -> Outcome:
-    """Have the record tried again. Raises `CommandError` if its handler does not fail with it now."""
-    return _answer(target, actor, (topic, partition), offset, Answer.RETRY, "is tried again")
+SHOWN = 200
+"""Bytes of a key, a value or a header, and characters of all headers, that a preview shows."""
 
 
-def skip_record(target: Target, actor: Actor, topic: str, partition: int, offset: int) -> Outcome:
-    """Have the record skipped. Raises `CommandError` if its handler does not fail with it now."""
-    return _answer(target, actor, (topic, partition), offset, Answer.SKIP, "is skipped")
-
-
-def dead_letter_record(target: Target, actor: Actor, topic: str, partition: int, offset: int) -> Outcome:
-    """Have the record written to the dead-letter topic. Raises `CommandError` if its handler does not fail with it
-    now, or without fencing."""
-    cluster = target.cluster
-    if not cluster.fencing:
-        raise CommandError(
-            f"cluster {cluster.name!r} has 'fencing: false', and a dead letter is written in the transaction that "
-            "fences its offset; take that out and restart the consumers, or skip the record"
-        )
-    to = f"goes to topic {cluster.dead_letter_topic}"
-    return _answer(target, actor, (topic, partition), offset, Answer.DEAD_LETTER, to)
-
-
-def _answer(
-    target: Target, actor: Actor, tp: tuple[str, int], offset: int, answer: Answer, becomes: str
+def answer_record(
+    answer: Answer, target: Target, actor: Actor, topic: str, partition: int, offset: int
 ) -> Outcome:
-    topic, partition = tp
-    owner, record = target.failing(topic, partition)
-    where = f"partition {partition} of topic {topic!r}"
+    """Have `answer` done to the record. Raises `CommandError` if its handler does not fail with it now, if the answer
+    does not fit, and for a dead letter without fencing."""
+    tp = topic, partition
+    owner, record = _checked(target, tp, offset, answer)
+    target.consul.answers.give(tp, offset, answer, by=actor.name, why=actor.reason, at=actor.at)
+    becomes, found = _words(target, tp, owner, record, answer)
+    values = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "consumer": owner,
+        "error": record.error,
+    }
+    lost = {"lost": record.lost} if record.lost else {}
+    return Outcome((f"{becomes}: {actor}", found), {**values, **lost})
+
+
+def foresee_answer(
+    answer: Answer, target: Target, _actor: Actor, topic: str, partition: int, offset: int
+) -> tuple[str, ...]:
+    """Say what `answer` would do to the record, and what it holds. Raises `CommandError` as `answer_record` does."""
+    tp = topic, partition
+    owner, record = _checked(target, tp, offset, answer)
+    return (
+        *_words(target, tp, owner, record, answer),
+        *(() if record.lost else _content(target, tp, offset)),
+    )
+
+
+def _checked(target: Target, tp: TopicPartition, offset: int, answer: Answer) -> tuple[str, FailingRecord]:
+    """The owner and what it fails with. Raises `CommandError` if the answer does not fit it."""
+    if answer is Answer.DEAD_LETTER and not target.cluster.fencing:
+        raise CommandError(
+            f"cluster {target.cluster.name!r} has 'fencing: false', and a dead letter is written in the transaction "
+            "that fences its offset; take that out and restart the consumers, or skip the record"
+        )
+    where = _where(tp)
+    owner, record = target.failing(*tp)
     if record is None:
         raise CommandError(f"consumer {owner} does not fail with a record of {where} now; nothing to answer")
     if record.offset != offset:
@@ -62,17 +81,56 @@ def _answer(
             f"offset {offset} of {where} is lost, so no letter of it can be written; skip it, and the partition goes "
             "on behind what is lost"
         )
-    target.consul.answers.give(tp, offset, answer, by=actor.name, why=actor.reason, at=actor.at)
-    values = {"topic": topic, "partition": partition, "offset": offset, "consumer": owner}
+    return owner, record
+
+
+def _words(
+    target: Target, tp: TopicPartition, owner: str, record: FailingRecord, answer: Answer
+) -> tuple[str, str]:
+    """What becomes of the record, and how its owner fares with it."""
+    where = _where(tp)
     if record.lost:
         does = "goes on behind what is lost" if answer is Answer.SKIP else "looks for its records again"
-        lines: tuple[str, ...] = (
-            f"{where} {does}, at offset {offset}: {actor}",
-            f"at consumer {owner}: {record.error}",
-        )
-        return Outcome(lines, {**values, "lost": record.lost, "error": record.error})
-    lines = (
-        f"the record at offset {offset} of {where} {becomes}: {actor}",
+        return f"{where} {does}, at offset {record.offset}", f"at consumer {owner}: {record.error}"
+    becomes = {
+        Answer.RETRY: "is tried again",
+        Answer.SKIP: "is skipped",
+        Answer.DEAD_LETTER: f"goes to topic {target.cluster.dead_letter_topic}",
+    }[answer]
+    return (
+        f"the record at offset {record.offset} of {where} {becomes}",
         f"it failed {record.attempts} times alone at consumer {owner}: {record.error}",
     )
-    return Outcome(lines, {**values, "error": record.error})
+
+
+def _where(tp: TopicPartition) -> str:
+    return f"partition {tp[1]} of topic {tp[0]!r}"
+
+
+def _content(target: Target, tp: TopicPartition, offset: int) -> tuple[str, ...]:
+    """What the record holds, in lines; or why that cannot be shown, which keeps a person from no answer."""
+    with target.store() as store:
+        snapshot = store.snapshots().get(tp[0])
+    if not isinstance(snapshot, TopicSnapshot) or snapshot.assignment is None:
+        return ("what it holds cannot be shown: its topic has no assignment now",)
+    source = snapshot.assignment
+    try:
+        record = RecordReader(target.kafka_at(source.bootstrap_servers), source.group_id).read(tp, offset)
+    except (CommandError, ConnectionSettingsError, KafkaError) as error:
+        return (f"what it holds cannot be shown: {error}",)
+    if record is None:
+        return ("Kafka has no record there any more",)
+    headers = ", ".join(f"{name} {_brief(value)}" for name, value in record.headers)
+    return (
+        f"key: {_brief(record.key)}",
+        f"value: {_brief(record.value)}",
+        f"headers: {headers[:SHOWN] or 'none'}",
+    )
+
+
+def _brief(data: bytes | None) -> str:
+    """The beginning of `data` as text, and its size in bytes."""
+    if data is None:
+        return "null"
+    text = data[:SHOWN].decode("utf-8", "replace")
+    return f"{text!r}{'...' if len(data) > SHOWN else ''} ({len(data)} bytes)"
