@@ -45,12 +45,11 @@ def proofs() -> Iterator[list[Proof]]:
 def world(
     request: pytest.FixtureRequest, wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
 ) -> Iterator[World]:
-    version = request.param
+    version, spark = request.param
+    name = f"numbers{version.replace('.', '')}"
     with (
-        environment_of(version, python_of(version), wheel) as python,
-        airflow_of(
-            version, f"numbers{version.replace('.', '')}", python, servers, tmp_path, eventually
-        ) as made,
+        environment_of(version, python_of(version), wheel, spark) as installed,
+        airflow_of(installed, name, servers, tmp_path, eventually) as made,
     ):
         yield made
 
