@@ -26,7 +26,7 @@ BURST = 120_000
 """So many flights are produced at full speed before the hand-over; then they trickle until it is through."""
 TRICKLE = 300.0
 """Flights a second while partitions are handed over."""
-NEEDS = Needs("The demo", minutes=4, memory=5.0, disk=1.0)
+NEEDS = Needs("The demo", minutes=6, memory=5.0, disk=1.0)
 
 
 class Demo(Story):
