@@ -64,7 +64,7 @@ function drawn(answer, cluster, known) {
         figure("Owners", number(row.owners)),
         figure("Lag", short(row.lag), "records"),
         figure("Arriving", rate(row.rate)),
-        figure("Epoch", number(row.epoch), "plans so far"),
+        figure("Epoch", String(row.epoch), "grows with each plan"),
         figure("Group", h("span", { class: "mono small", text: answer.group_id || "–" }), answer.bootstrap_servers),
       ),
       row.reason ? h("p", { class: "last" }, h("span", { class: "muted", text: `Why it is ${row.state}: ` }), h("q", { text: row.reason })) : null,
