@@ -50,10 +50,8 @@ def foresee_answer(
     """Say what `answer` would do to the record, and what it holds. Raises `CommandError` as `answer_record` does."""
     tp = topic, partition
     owner, record = _checked(target, tp, offset, answer)
-    return (
-        *_words(target, tp, owner, record, answer),
-        *(() if record.lost else _content(target, tp, offset)),
-    )
+    becomes, found = _words(target, tp, owner, record, answer)
+    return (*(() if record.lost else _content(target, tp, offset)), found, becomes)
 
 
 def _checked(target: Target, tp: TopicPartition, offset: int, answer: Answer) -> tuple[str, FailingRecord]:
