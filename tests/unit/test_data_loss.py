@@ -2,97 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
-
 import pytest
-from fastapi.testclient import TestClient
 
-from muster.consumer.agent import Agent
 from muster.consumer.poison_answers import PoisonAnswers
 from muster.consumer.source.batch_size import Bounds
-from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
-from muster.consumer.status_page import make_status_page
-from muster.core.model import FailingRecord, Seek, TopicAssignment, TopicPartition
-from muster.core.ownership import Place
+from muster.core.model import Seek, TopicPartition
 from muster.core.parking import Answer
-from muster.core.positions import Committed, Why
-from muster.core.wire import parse_status
+from muster.core.positions import Why
 from muster.edges.consul_answers import GivenAnswer
-from muster.edges.kafka import KafkaError
-from muster.settings.connections import KafkaSettings
-from tests.support.consumer_settings import consumer_settings
+from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka
 
-PLACE = Place("k:9092", "g")
 TP = ("t", 1)
 
 
-class Kafka:
-    """`GroupOffsets`: two partitions of a topic, with 100 records each."""
+class Consumer(PlannedConsumer):
+    """Its batches hold at most 20 records, and the handler takes all of them."""
 
-    def __init__(self) -> None:
-        self.begins = {("t", p): 0 for p in range(2)}
-        self.ends = {("t", p): 100 for p in range(2)}
-        self.committed: dict[TopicPartition, Committed] = {}
-        self.away = False
-
-    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        return {key: self.committed.get(key) for key in keys}
-
-    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {key: self.begins[key] for key in keys}
-
-    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        if self.away:
-            raise KafkaError("Kafka does not answer")
-        return {key: self.ends[key] for key in keys}
-
-    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "A")
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-class Consumer:
-    """An agent with its planner; batches hold at most 20 records, and the handler takes all of them."""
-
-    def __init__(self, kafka: Kafka) -> None:
-        self.kafka = kafka
-        self.now = 0.0
+    def __init__(self, kafka: PlannedKafka) -> None:
         self.read: list[int] = []
         """Offsets of partition 1, in the order in which they were read."""
-        self.agent = Agent("me", fencing=True, fail_on_data_loss=True, clock=lambda: self.now)
-        self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
-        self.assign({0, 1}, 1)
-        self.start()
-
-    def assign(self, partitions: set[int], epoch: int, seeks: dict[int, Seek] | None = None) -> None:
-        owners = {p: "me" if p in partitions else "other" for p in range(2)}
-        node = TopicAssignment("k:9092", "g", owners, epoch, topic_id="A", seeks=seeks or {})
-        self.agent.assigned("t", node, epoch)
-
-    def start(self) -> None:
-        def open_offsets(*_: object) -> Any:
-            return self.kafka
-
-        settings = KafkaSettings(config={"bootstrap.servers": "k:9092"})
-        token = self.agent.query_started()
-        self.planner = Planner(
-            self.agent, token, settings, Bounds(20), open_offsets=open_offsets, clock=lambda: self.now
-        )
-        self.stands: dict[str, Any] = {}
-
-    def restart(self) -> None:
-        self.agent.query_ended(failed=True, error="gone")
-        self.start()
-
-    def plan(self) -> bool:
-        self.now += 0.2
-        before = self.stands
-        self.stands = self.planner.next(self.stands, 2).offset
-        return self.stands != before
+        super().__init__(kafka, Bounds(20), fail_on_data_loss=True)
 
     def process(self) -> None:
         plan = self.agent.batch_started()
@@ -100,41 +30,22 @@ class Consumer:
         self.read += range(begin, end)
         self.agent.batch_done(plan, None)
 
-    def go(self, seconds: float = 5.0, commits: bool = True) -> None:
-        until = self.now + seconds
-        while self.now < until:
-            if self.plan():
-                self.process()
-            if commits:
-                self.commit()
-
-    def commit(self) -> None:
-        due = self.agent.due(PLACE)
-        self.kafka.committed.update(
-            {tp: Committed(one.offset, f"muster:c:A:{one.sought}") for tp, one in due.items()}
-        )
-        self.agent.committed(due)
-
-    @property
-    def failing(self) -> FailingRecord | None:
-        return parse_status(self.page.get("/status").content, "u").on("t").failing.get(1)
-
     @property
     def lost(self) -> dict[Why, int]:
         return self.agent.view().counters.lost.get(TP, {})
 
     @property
     def committed(self) -> int:
-        return self.kafka.committed[TP].offset
+        return self.kafka.committed[TP]
 
 
 @pytest.fixture
-def kafka() -> Kafka:
-    return Kafka()
+def kafka() -> PlannedKafka:
+    return PlannedKafka(2)
 
 
 @pytest.fixture
-def parked(kafka: Kafka) -> Consumer:
+def parked(kafka: PlannedKafka) -> Consumer:
     """It has read up to offset 10; 40 records from there on were deleted."""
     made = Consumer(kafka)
     assert made.plan()
@@ -154,7 +65,7 @@ def test_partition_with_a_gap_is_parked_before_it_and_the_others_go_on(parked: C
     assert (failing.offset, failing.lost, failing.attempts, failing.parked) == (10, 40, 0, True)
     assert failing.error.startswith("40 records from offset 10 on were deleted by retention")
     assert parked.read == [*range(10)], "nothing behind the gap"
-    assert (parked.committed, parked.kafka.committed["t", 0].offset) == (10, 500)
+    assert (parked.committed, parked.kafka.committed["t", 0]) == (10, 500)
     assert parked.lost == {}, "not before a person has accepted it"
     (error,) = parked.page.get("/status").json()["errors"]
     assert error.startswith("parked t [1]: topic 't', partition 1: 40 records from offset 10 on were deleted")
@@ -248,7 +159,7 @@ def test_seek_ends_the_question_about_a_gap(parked: Consumer) -> None:
     assert parked.lost == {}
 
 
-def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: Kafka) -> None:
+def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka)
     assert consumer.plan()
     kafka.begins[TP] = 5
@@ -260,7 +171,7 @@ def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: Kafka) -
     assert failing is not None
     assert (failing.offset, failing.lost) == (0, 5)
     assert consumer.read == []
-    assert kafka.committed["t", 0].offset == 100, "the other one is read on"
+    assert kafka.committed["t", 0] == 100, "the other one is read on"
     assert consumer.agent.answer(TP, 0, Answer.SKIP, "ann (known)")
     consumer.go(20)
     assert consumer.read == [*range(5, 100)]
@@ -270,7 +181,7 @@ def test_batch_whose_task_failed_for_a_gap_is_not_read_behind_it(kafka: Kafka) -
 @pytest.mark.parametrize("grown", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_truncated_partition_is_parked_and_goes_on_where_it_ended(
-    kafka: Kafka, grown: bool, restarts: bool
+    kafka: PlannedKafka, grown: bool, restarts: bool
 ) -> None:
     consumer = Consumer(kafka)
     consumer.go()
@@ -293,7 +204,7 @@ def test_truncated_partition_is_parked_and_goes_on_where_it_ended(
     assert (consumer.lost, consumer.committed) == ({Why.TRUNCATION: 5}, kafka.ends[TP])
 
 
-def test_end_that_a_task_found_parks_the_partition_before_anything_behind_it(kafka: Kafka) -> None:
+def test_end_that_a_task_found_parks_the_partition_before_anything_behind_it(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka)
     assert consumer.plan()
     consumer.process()

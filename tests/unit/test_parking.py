@@ -3,89 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection
 
 import pytest
-from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from muster.consumer.agent import HANDLER, Agent
+from muster.consumer.agent import HANDLER
 from muster.consumer.poison_answers import PoisonAnswers
 from muster.consumer.source.batch_size import Bounds
-from muster.consumer.source.planner import Planner
-from muster.consumer.status_page import make_status_page
-from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
-from muster.core.ownership import Due, Place
+from muster.core.model import FailingRecord, TopicPartition
 from muster.core.parking import Answer, OnPoison
-from muster.core.positions import Committed
-from muster.core.wire import parse_status
 from muster.edges.consul_answers import GivenAnswer
-from muster.settings.connections import KafkaSettings
-from tests.support.consumer_settings import consumer_settings
+from tests.support.planned_consumer import PLACE, PlannedConsumer, PlannedKafka
 
-PLACE = Place("k:9092", "g")
 POISON = ("t", 1)
 
 
-class Kafka:
-    """`GroupOffsets`: three partitions of a topic, with 100 records each."""
+class Consumer(PlannedConsumer):
+    """Its handler raises for offset 70 of partition 1 as long as it is `poisoned`; the others get more records."""
 
-    def __init__(self) -> None:
-        self.ends = {("t", p): 100 for p in range(3)}
-        self.committed: dict[TopicPartition, int] = {}
-
-    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        return {key: Committed(self.committed[key]) if key in self.committed else None for key in keys}
-
-    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(keys, 0)
-
-    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return {key: self.ends[key] for key in keys}
-
-    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "A")
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-class Consumer:
-    """An agent with its planner; the handler raises for offset 70 of partition 1 as long as it is `poisoned`."""
-
-    def __init__(self, kafka: Kafka, on_poison: OnPoison = OnPoison.PARK) -> None:
-        self.kafka = kafka
-        self.now = 0.0
+    def __init__(self, kafka: PlannedKafka, on_poison: OnPoison = OnPoison.PARK) -> None:
         self.poisoned: set[int] = {70}
         self.read: list[tuple[int, int, int]] = []
-        self.agent = Agent("me", fencing=True, max_attempts=3, on_poison=on_poison, clock=lambda: self.now)
-        self.page = TestClient(make_status_page(self.agent, consumer_settings(), list))
-        self.assign({0, 1, 2}, 1)
-        self.start()
+        super().__init__(kafka, Bounds(1000), max_attempts=3, on_poison=on_poison)
 
-    def assign(self, partitions: set[int], epoch: int) -> None:
-        owners = {p: "me" if p in partitions else "other" for p in range(3)}
-        self.agent.assigned("t", TopicAssignment("k:9092", "g", owners, epoch, topic_id="A"), epoch)
-
-    def start(self) -> None:
-        def open_offsets(*_: object) -> Any:
-            return self.kafka
-
-        settings = KafkaSettings(config={"bootstrap.servers": "k:9092"})
-        token = self.agent.query_started()
-        self.planner = Planner(
-            self.agent, token, settings, Bounds(1000), open_offsets=open_offsets, clock=lambda: self.now
-        )
-        self.stands: dict[str, Any] = {}
-
-    def plan(self) -> bool:
-        self.now += 0.2
-        before = self.stands
-        self.stands = self.planner.next(self.stands, 2).offset
-        return self.stands != before
-
-    def finish(self) -> None:
+    def process(self) -> None:
         plan = self.agent.batch_started()
         ranges = plan.filled
         bad = any(begin <= at < end for begin, end in [ranges.get(POISON, (0, 0))] for at in self.poisoned)
@@ -95,29 +37,10 @@ class Consumer:
             self.read += [(p, begin, end) for (_, p), (begin, end) in sorted(ranges.items())]
             self.agent.batch_done(plan, None)
 
-    def go(self, seconds: float, commits: bool = True) -> None:
-        until = self.now + seconds
-        while self.now < until:
-            if self.plan():
-                self.finish()
-            if commits:
-                self.commit()
-            for tp in self.kafka.ends:
-                if tp != POISON:
-                    self.kafka.ends[tp] += 1
-
-    def commit(self) -> None:
-        due = self.agent.due(PLACE)
-        self.acknowledge(due)
-
-    def acknowledge(self, due: dict[TopicPartition, Due]) -> None:
-        self.kafka.committed.update({tp: one.offset for tp, one in due.items()})
-        if due:
-            self.agent.committed(due)
-
-    @property
-    def failing(self) -> FailingRecord | None:
-        return parse_status(self.page.get("/status").content, "u").on("t").failing.get(1)
+    def arrive(self) -> None:
+        for tp in self.kafka.ends:
+            if tp != POISON:
+                self.kafka.ends[tp] += 1
 
     def metric(self, name: str) -> float:
         families = text_string_to_metric_families(self.page.get("/metrics").text)
@@ -131,12 +54,12 @@ class Consumer:
 
 
 @pytest.fixture
-def kafka() -> Kafka:
-    return Kafka()
+def kafka() -> PlannedKafka:
+    return PlannedKafka(3)
 
 
 @pytest.fixture
-def parked(kafka: Kafka) -> Consumer:
+def parked(kafka: PlannedKafka) -> Consumer:
     made = Consumer(kafka)
     made.go(20)
     assert made.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
@@ -203,7 +126,7 @@ def test_dead_letter_is_due_alone_and_its_partition_goes_on_when_it_is_written(p
     assert parked.metric("muster_consumer_dead_letters_total") == 1
 
 
-def test_letter_waits_until_what_was_processed_before_it_is_committed(kafka: Kafka) -> None:
+def test_letter_waits_until_what_was_processed_before_it_is_committed(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka, OnPoison.DEAD_LETTER)
     consumer.go(20, commits=False)
     assert consumer.failing is not None
@@ -254,8 +177,7 @@ def test_acknowledgement_in_the_middle_of_a_planning_is_heeded_by_the_next(
 
 def test_letter_that_waits_keeps_its_partition_from_beginning_again(parked: Consumer) -> None:
     assert parked.agent.answer(POISON, 70, Answer.DEAD_LETTER, "ann (keep it)")
-    parked.agent.query_ended(failed=True, error="gone")
-    parked.start()
+    parked.restart()
     parked.go(5)
     letters = parked.agent.letters(PLACE)
     assert letters[POISON].offset == 71
@@ -277,8 +199,7 @@ def test_batch_of_others_that_fails_meanwhile_does_not_take_the_partition_back(p
 
 
 def test_partition_stays_parked_when_the_query_is_started_again(parked: Consumer) -> None:
-    parked.agent.query_ended(failed=True, error="gone")
-    parked.start()
+    parked.restart()
     parked.go(20)
     assert parked.failing == FailingRecord(70, "ValueError: poison", 3, parked=True)
     assert parked.agent.answer(POISON, 70, Answer.SKIP, "ann (known)")
@@ -334,7 +255,7 @@ def test_answer_about_a_record_that_retention_has_deleted_is_void(parked: Consum
     assert parked.read_of(1)[-1] == (200, 300)
 
 
-def test_consumer_that_is_to_stop_names_the_record(kafka: Kafka) -> None:
+def test_consumer_that_is_to_stop_names_the_record(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka, OnPoison.STOP)
     stopped: list[str] = []
     consumer.agent.on_stop = stopped.append
@@ -346,7 +267,7 @@ def test_consumer_that_is_to_stop_names_the_record(kafka: Kafka) -> None:
 
 
 @pytest.mark.parametrize("on_poison", OnPoison)
-def test_sink_that_is_down_parks_nothing(kafka: Kafka, on_poison: OnPoison) -> None:
+def test_sink_that_is_down_parks_nothing(kafka: PlannedKafka, on_poison: OnPoison) -> None:
     consumer = Consumer(kafka, on_poison)
     consumer.poisoned = set()
     stopped: list[str] = []
@@ -364,13 +285,13 @@ def test_sink_that_is_down_parks_nothing(kafka: Kafka, on_poison: OnPoison) -> N
     assert consumer.page.get("/health").status_code == 503
 
 
-def test_person_may_answer_before_it_is_known_to_be_poison(kafka: Kafka) -> None:
+def test_person_may_answer_before_it_is_known_to_be_poison(kafka: PlannedKafka) -> None:
     consumer = Consumer(kafka)
     consumer.poisoned = {0}
     consumer.kafka.ends = {POISON: 100, ("t", 0): 0, ("t", 2): 0}
     while consumer.now < 300:
         if consumer.plan():
-            consumer.finish()
+            consumer.process()
     failing = consumer.failing
     assert failing is not None
     assert (failing.offset, failing.parked) == (0, False), "no record came through, so it may be the sink"
@@ -416,7 +337,9 @@ def test_answer_is_carried_out_once_and_deleted_when_it_is_done(parked: Consumer
     assert box.ended == [POISON, POISON]
 
 
-def test_answers_are_not_asked_for_while_nothing_fails(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_not_asked_for_while_nothing_fails(
+    kafka: PlannedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consumer = Consumer(kafka)
     asked, beats = threading.Event(), threading.Semaphore(0)
     answers = PoisonAnswers(consumer.agent, Box())  # type: ignore[arg-type]
