@@ -312,8 +312,9 @@ class Coordinator:
             return []
         # By ZooKeeper's clock, which has written the entries; consumers' clocks may differ from it.
         page = self.store.history(limit=LOOK_BACK, since=self.store.now() - 2 * losses.REPORTED)
-        known = [record.entry for record in page.records if isinstance(record.entry, CommandEntry)]
-        return [entry for entry in reported if not any(losses.is_same(entry, one) for one in known)]
+        entries = (record.entry for record in page.records)
+        known = {losses.identity(e) for e in entries if isinstance(e, CommandEntry) and e.what == losses.WHAT}
+        return [entry for entry in reported if losses.identity(entry) not in known]
 
     def _carry_out_seeks(self, view: View) -> bool:
         """Carry out the seeks that no consumer can, and end the requests of those that were carried out; return

@@ -83,7 +83,7 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
     return sorted(found, key=lambda entry: entry.at)
 
 
-def is_same(one: CommandEntry, other: CommandEntry) -> bool:
-    """Whether two entries are of the same loss."""
-    keys = ("topic", "partition", "from", "to", "consumer")
-    return one.what == other.what and all(one.details.get(key) == other.details.get(key) for key in keys)
+def identity(entry: CommandEntry) -> tuple[str, ...]:
+    """What the entries of one loss, and of no other, have in common. As text, because anything may stand in an
+    entry."""
+    return tuple(str(entry.details.get(key)) for key in ("topic", "partition", "from", "to", "consumer"))
