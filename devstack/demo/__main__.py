@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
-import click
-
-from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, wait_for
 from devstack.demo.arrivals import count_arrivals
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import ROWS, FlightsProducer, read_flights
 from devstack.demo.needs import Needs
 from devstack.demo.report import Rebalance, Verdict, rebalances_of
-from devstack.demo.story import CONSUMER_TASK, TOPIC, Story, opened, play
+from devstack.demo.story import CONSUMER_TASK, TOPIC, Story, command, opened
 from devstack.progress import console, step
 from devstack.stack import Stack
 
@@ -101,17 +96,13 @@ def run(stack: Stack) -> Verdict:
     return verdict
 
 
-@click.command()
-@click.option(
-    "--keep/--no-keep",
-    default=sys.stdout.isatty(),
-    help="Leave the servers up at the end (default in a terminal).",
+main = command(
+    "demo",
+    NEEDS,
+    Stack,
+    run,
+    "Run the demo from a clean slate in FOLDER. Exit code 0 only if nothing is missing or was read twice.",
 )
-@click.option("--folder", type=click.Path(path_type=Path), default=ROOT / ".devstack" / "demo")
-def main(keep: bool, folder: Path) -> None:
-    """Run the demo from a clean slate in FOLDER. Exit code 0 only if nothing is missing or was read twice."""
-    sys.exit(play(folder, NEEDS, Stack, run, keep))
-
 
 if __name__ == "__main__":
     main()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import click
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi, AirflowAwayError, wait_for
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import FlightsProducer
@@ -140,6 +143,24 @@ def opened(stack: Stack, cluster: str) -> Iterator[tuple[AirflowApi, ClusterView
         ) as view,
     ):
         yield api, view
+
+
+def command(
+    name: str, needs: Needs, make: Callable[[Path], Stack], tell: Callable[[Stack], Verdict], says: str
+) -> click.Command:
+    """Make the command that plays a story in `.devstack/[name]`; `says` is its help."""
+
+    @click.command(name, help=says)
+    @click.option(
+        "--keep/--no-keep",
+        default=sys.stdout.isatty(),
+        help="Leave the servers up at the end (default in a terminal).",
+    )
+    @click.option("--folder", type=click.Path(path_type=Path), default=ROOT / ".devstack" / name)
+    def main(keep: bool, folder: Path) -> None:
+        sys.exit(play(folder, needs, make, tell, keep))
+
+    return main
 
 
 def play(

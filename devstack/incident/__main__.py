@@ -7,20 +7,16 @@ old consumer are imported first, because that is refused while consumers run.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
-from devstack.airflow import ROOT
 from devstack.airflow_api import AirflowApi
 from devstack.demo.cluster_view import ClusterView
 from devstack.demo.flights import FlightsProducer
 from devstack.demo.needs import Needs
-from devstack.demo.story import CONSUMER_TASK, TOPIC, Story, opened, play
+from devstack.demo.story import CONSUMER_TASK, TOPIC, Story, command, opened
 from devstack.errors import DevstackError
 from devstack.incident.account import account
 from devstack.incident.command_line import muster, typed
@@ -366,18 +362,14 @@ def run(stack: Stack) -> Verdict:
     return verdict
 
 
-@click.command()
-@click.option(
-    "--keep/--no-keep",
-    default=sys.stdout.isatty(),
-    help="Leave the servers up at the end (default in a terminal).",
+main = command(
+    "incident",
+    NEEDS,
+    make,
+    run,
+    "Run the story from a clean slate in FOLDER. Exit code 0 only if all of it happened, and each record stands in "
+    "both tables once.",
 )
-@click.option("--folder", type=click.Path(path_type=Path), default=ROOT / ".devstack" / "incident")
-def main(keep: bool, folder: Path) -> None:
-    """Run the story from a clean slate in FOLDER. Exit code 0 only if all of it happened, and each record stands in
-    both tables once."""
-    sys.exit(play(folder, NEEDS, make, run, keep))
-
 
 if __name__ == "__main__":
     main()
