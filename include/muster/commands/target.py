@@ -8,16 +8,28 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from muster.commands.command import CommandError, listed
-from muster.core.model import Consumer, FailingRecord, TopicSnapshot
+from muster.core.model import Consumer, FailingRecord, TopicAssignment, TopicPartition, TopicSnapshot
 from muster.core.partition_list import format_partitions
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
+from muster.edges.dead_letters import Record, RecordReader
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
+from muster.settings.connection_parsing import ConnectionSettingsError
 from muster.settings.connections import KafkaSettings
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A partition's live owner, by its id; the record that its handler fails with alone, if there is one; and the
+    assignment of the topic."""
+
+    owner: str
+    record: FailingRecord | None
+    assignment: TopicAssignment
 
 
 @dataclass(frozen=True)
@@ -52,12 +64,12 @@ class Target:
     def offsets(self, servers: str, group_id: str) -> Iterator[GroupOffsets]:
         """Open a group's offsets in the Kafka cluster at `servers`; what it does not answer is a `CommandError`."""
         try:
-            with closing(GroupOffsets(self.kafka_at(servers), group_id)) as group:
+            with closing(GroupOffsets(self._kafka_at(servers), group_id)) as group:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
 
-    def kafka_at(self, servers: str) -> KafkaSettings:
+    def _kafka_at(self, servers: str) -> KafkaSettings:
         """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`
         where there is none."""
         if self.kafka is None:
@@ -65,20 +77,26 @@ class Target:
         settings = self.kafka()
         return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
 
-    def failing(self, topic: str, partition: int) -> tuple[str, FailingRecord | None]:
-        """Return the live owner of a partition, and the record that its handler fails with alone, if there is one.
+    def record(self, assignment: TopicAssignment, tp: TopicPartition, offset: int) -> Record | None:
+        """Read one record of a topic with the `assignment` from Kafka; None if there is none (any more). What Kafka
+        or its connection does not give is a `CommandError`."""
+        try:
+            return RecordReader(self._kafka_at(assignment.bootstrap_servers), assignment.group_id).read(
+                tp, offset
+            )
+        except (ConnectionSettingsError, KafkaError) as error:
+            raise CommandError(str(error)) from error
+
+    def failing(self, topic: str, partition: int) -> Failing:
+        """Return what the live owner of a partition fails with.
 
         Raises `CommandError` if there is no such partition or no live owner, or if that does not answer.
         """
-        self.check_partitions(topic, frozenset({partition}))
-        with self.store() as store:
-            snapshot = store.snapshots()[topic]
-        owners = (
-            snapshot.assignment.owners if isinstance(snapshot, TopicSnapshot) and snapshot.assignment else {}
-        )
+        assignment = self.check_partitions(topic, frozenset({partition})).assignment
+        owners = assignment.owners if assignment is not None else {}
         membership = self.consul.catalog.members().membership
         owner = membership.live.get(owners.get(partition, "")) if membership is not None else None
-        if owner is None:
+        if owner is None or assignment is None:
             raise CommandError(
                 f"partition {partition} of topic {topic!r} has no live owner that could be asked"
             )
@@ -87,7 +105,7 @@ class Target:
             raise CommandError(
                 f"consumer {owner.id}, the owner of partition {partition}: {answer.reason}; try again"
             )
-        return owner.id, answer.on(topic).failing.get(partition)
+        return Failing(owner.id, answer.on(topic).failing.get(partition), assignment)
 
     def check_consumer(self, consumer: str) -> None:
         """Raise `CommandError` unless `consumer` is registered, configured or isolated already."""
@@ -108,8 +126,9 @@ class Target:
                 f"cluster {self.cluster.name!r} has no topic {topic!r}; its topics are: {listed(known)}"
             )
 
-    def check_partitions(self, topic: str, partitions: frozenset[int]) -> None:
-        """Raise `CommandError` unless `topic` is coordinated in this cluster and has all of `partitions`."""
+    def check_partitions(self, topic: str, partitions: frozenset[int]) -> TopicSnapshot:
+        """Return what is known of `topic`. Raises `CommandError` unless it is coordinated in this cluster and has all
+        of `partitions`."""
         with self.store() as store:
             found = store.snapshots()
         if topic not in found:
@@ -125,3 +144,4 @@ class Target:
                 f"topic {topic!r} has no partition(s) {format_partitions(missing)}; it has "
                 f"{format_partitions(snapshot.partitions)}"
             )
+        return snapshot

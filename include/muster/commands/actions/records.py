@@ -11,14 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.commands.command import Actor, CommandError, Outcome
-from muster.core.model import FailingRecord, TopicPartition, TopicSnapshot
+from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
 from muster.core.parking import Answer
-from muster.edges.dead_letters import RecordReader
-from muster.edges.kafka import KafkaError
-from muster.settings.connection_parsing import ConnectionSettingsError
 
 if TYPE_CHECKING:
-    from muster.commands.target import Target
+    from muster.commands.target import Failing, Target
 
 SHOWN = 200
 """Bytes of a key, a value or a header, and characters of all headers, that a preview shows."""
@@ -30,14 +27,14 @@ def answer_record(
     """Have `answer` done to the record. Raises `CommandError` if its handler does not fail with it now, if the answer
     does not fit, and for a dead letter without fencing."""
     tp = topic, partition
-    owner, record = _checked(target, tp, offset, answer)
+    failing, record = _checked(target, tp, offset, answer)
     target.consul.answers.give(tp, offset, answer, by=actor.name, why=actor.reason, at=actor.at)
-    becomes, found = _words(target, tp, owner, record, answer)
+    becomes, found = _words(target, tp, failing.owner, record, answer)
     values = {
         "topic": topic,
         "partition": partition,
         "offset": offset,
-        "consumer": owner,
+        "consumer": failing.owner,
         "error": record.error,
     }
     lost = {"lost": record.lost} if record.lost else {}
@@ -49,20 +46,24 @@ def foresee_answer(
 ) -> tuple[str, ...]:
     """Say what `answer` would do to the record, and what it holds. Raises `CommandError` as `answer_record` does."""
     tp = topic, partition
-    owner, record = _checked(target, tp, offset, answer)
-    becomes, found = _words(target, tp, owner, record, answer)
-    return (*(() if record.lost else _content(target, tp, offset)), found, becomes)
+    failing, record = _checked(target, tp, offset, answer)
+    becomes, found = _words(target, tp, failing.owner, record, answer)
+    content = () if record.lost else _content(target, failing.assignment, tp, offset)
+    return (*content, found, becomes)
 
 
-def _checked(target: Target, tp: TopicPartition, offset: int, answer: Answer) -> tuple[str, FailingRecord]:
-    """The owner and what it fails with. Raises `CommandError` if the answer does not fit it."""
+def _checked(
+    target: Target, tp: TopicPartition, offset: int, answer: Answer
+) -> tuple[Failing, FailingRecord]:
+    """What the owner fails with, and the record. Raises `CommandError` if the answer does not fit it."""
     if answer is Answer.DEAD_LETTER and not target.cluster.fencing:
         raise CommandError(
             f"cluster {target.cluster.name!r} has 'fencing: false', and a dead letter is written in the transaction "
             "that fences its offset; take that out and restart the consumers, or skip the record"
         )
     where = _where(tp)
-    owner, record = target.failing(*tp)
+    failing = target.failing(*tp)
+    owner, record = failing.owner, failing.record
     if record is None:
         raise CommandError(f"consumer {owner} does not fail with a record of {where} now; nothing to answer")
     if record.offset != offset:
@@ -79,7 +80,7 @@ def _checked(target: Target, tp: TopicPartition, offset: int, answer: Answer) ->
             f"offset {offset} of {where} is lost, so no letter of it can be written; skip it, and the partition goes "
             "on behind what is lost"
         )
-    return owner, record
+    return failing, record
 
 
 def _words(
@@ -105,16 +106,11 @@ def _where(tp: TopicPartition) -> str:
     return f"partition {tp[1]} of topic {tp[0]!r}"
 
 
-def _content(target: Target, tp: TopicPartition, offset: int) -> tuple[str, ...]:
+def _content(target: Target, assignment: TopicAssignment, tp: TopicPartition, offset: int) -> tuple[str, ...]:
     """What the record holds, in lines; or why that cannot be shown, which keeps a person from no answer."""
-    with target.store() as store:
-        snapshot = store.snapshots().get(tp[0])
-    if not isinstance(snapshot, TopicSnapshot) or snapshot.assignment is None:
-        return ("what it holds cannot be shown: its topic has no assignment now",)
-    source = snapshot.assignment
     try:
-        record = RecordReader(target.kafka_at(source.bootstrap_servers), source.group_id).read(tp, offset)
-    except (CommandError, ConnectionSettingsError, KafkaError) as error:
+        record = target.record(assignment, tp, offset)
+    except CommandError as error:
         return (f"what it holds cannot be shown: {error}",)
     if record is None:
         return ("Kafka has no record there any more",)
