@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,13 +160,17 @@ class Reader:
         self._seen: set[Path] = set()
 
     def look(self, stored: dict[int, int]) -> None:
+        """Check what is published, and that it holds `stored` together with what is pending."""
+        kept = self.look_at_published().keys() | pending(self._root)
+        assert set(filter(has_row, stored)) <= kept, "nothing that was stored is without a file"
+
+    def look_at_published(self) -> Counter[int]:
         seen = files(published(self._root))
         assert self._seen <= seen, "what was published stays"
         self._seen = seen
         found = read(published(self._root), has_row)
         assert max(found.values(), default=1) == 1, "no reader sees anything twice"
-        kept = found.keys() | pending(self._root)
-        assert set(filter(has_row, stored)) <= kept, "nothing that was stored is without a file"
+        return found
 
     def all_is_published(self, held: Range) -> None:
         assert read(published(self._root), has_row) == {n: 1 for n in once(held) if has_row(n)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -152,6 +153,25 @@ def test_any_order_of_steps(tmp_path_factory: pytest.TempPathFactory, script: li
     with pytest.MonkeyPatch.context() as patch, stepping(play.step, STEPS):
         patch.setattr(partition_folder, "KEPT", kept)
         play.run()
+
+
+def test_writers_that_work_at_the_same_time_and_a_reader(tmp_path: Path) -> None:
+    """Each writes everything, in batches of its own size, and publishes for all; the reader looks all the time."""
+
+    def work(size: int) -> None:
+        writer = JoiningWriter(tmp_path)
+        for begin in range(0, 120, size):
+            writer.write((begin, min(120, begin + size)), AT_ONCE if begin % 3 == 0 else BY_SIZE)
+
+    reader = Reader(tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        at_work = [threads.submit(work, size) for size in (2, 5, 7, 10)]
+        while not all(each.done() for each in at_work):
+            reader.look_at_published()
+    for each in at_work:
+        each.result()
+    JoiningWriter(tmp_path).folder.publish(AT_ONCE)
+    reader.all_is_published((0, 120))
 
 
 def test_file_that_a_late_writer_stores_again_is_published_once_and_tidied(tmp_path: Path) -> None:
