@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset
 import pytest
@@ -94,3 +96,84 @@ def test_records_of_another_batch_are_refused(spark: SparkSession, tmp_path: Pat
     assert not list(tmp_path.rglob("*.parquet")), "nothing is written by halves"
     with pytest.raises(ValueError, match="not on a file system"):
         ParquetSink("s3://bucket/data")
+
+
+def parquet_files(path: Path) -> list[str]:
+    """What any reader takes for a Parquet file, also one that looks everywhere."""
+    return sorted(file.name for file in path.rglob("*.parquet"))
+
+
+def test_small_batches_are_joined_and_stay_hidden_until_then(spark: SparkSession, tmp_path: Path) -> None:
+    killed, newer = (ParquetSink(str(tmp_path), file_size="1GB", max_delay="1h") for _ in range(2))
+    write(spark, killed, {("t", 0): (0, 10), ("t", 1): (5, 9)})
+    write(spark, killed, {("t", 0): (10, 20)})
+    killed(frame(spark, {("t", 0): (20, 30)}).where("offset < 0"), Batch({("t", 0): (20, 30)}))
+    assert parquet_files(tmp_path) == []
+    made = frame(spark, {("t", 0): (30, 40)}).repartition(3)
+    newer(made, Batch({("t", 0): (30, 40)}))
+    write(spark, newer, {("t", 0): (15, 50)})
+    write(spark, newer, {("t", 1): (7, 12)})
+    assert parquet_files(tmp_path) == []
+    newer.close()
+    assert parquet_files(tmp_path) == [
+        "00000000000000000000-00000000000000000049.parquet",
+        "00000000000000000005-00000000000000000011.parquet",
+    ]
+    whole = expected({("t", 0): (0, 20)}) | expected({("t", 0): (30, 50), ("t", 1): (5, 12)})
+    assert dict(rows(tmp_path)) == whole
+    assert spark.read.parquet(str(tmp_path)).count() == len(whole)
+    write(spark, killed, {("t", 0): (0, 60)})  # it was frozen only
+    killed.close()
+    assert dict(rows(tmp_path)) == whole | expected({("t", 0): (50, 60)})
+    assert not [file for file in (tmp_path / "_pending").rglob("*") if file.is_file()]
+
+
+def test_file_is_published_when_it_is_large_enough_and_ends_where_columns_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = ParquetSink(str(tmp_path), file_size=1, max_delay="1h")
+    write(spark, sink, {("t", 0): (0, 10)})
+    assert dict(rows(tmp_path)) == expected({("t", 0): (0, 10)})
+    sink.close()
+    sink = ParquetSink(str(tmp_path), file_size="1GB", max_delay="1h")
+    write(spark, sink, {("t", 0): (10, 20)})
+    write(spark, sink, {("t", 0): (20, 30)})
+    wider = frame(spark, {("t", 0): (30, 40)}).selectExpr("*", "1 AS more")
+    sink(wider, Batch({("t", 0): (30, 40)}))
+    sink.close()
+    assert [name[15:20] for name in parquet_files(tmp_path)] == ["00000", "00010", "00030"]
+    assert dict(rows(tmp_path)) == expected({("t", 0): (0, 40)})
+
+
+def test_idle_partition_is_published_in_time(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path), file_size="1GB", max_delay="1s")
+    for topic_id in ("A", "B"):
+        sink(frame(spark, {("t", 0): (0, 10)}), Batch({("t", 0): (0, 10)}, {"t": topic_id}))
+    deadline = time.monotonic() + 120
+    while len(parquet_files(tmp_path)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert dict(rows(tmp_path)) == dict.fromkeys(expected({("t", 0): (0, 10)}), 2), "each topic has it once"
+    sink.close()
+
+
+def test_option_that_is_taken_away_leaves_nothing_pending_once_a_batch_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(spark, ParquetSink(str(tmp_path), file_size="1GB"), {("t", 0): (0, 10)})  # killed
+    write(spark, ParquetSink(str(tmp_path)), {("t", 0): (5, 20)})
+    assert dict(rows(tmp_path)) == expected({("t", 0): (0, 20)})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"file_size": "big"}, "'file_size' 'big' is not a number of bytes"),
+        ({"file_size": 0}, "'file_size' 0 is not"),
+        ({"file_size": "1GB", "max_delay": "soon"}, "a duration is a number of seconds"),
+        ({"file_size": "1GB", "max_delay": 0}, "'max_delay' is longer than 0"),
+    ],
+)
+def test_options_of_no_use_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ParquetSink(str(tmp_path), **options)

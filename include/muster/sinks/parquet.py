@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from muster.sinks.partition_folder import (
     sync,
     topic_folder,
 )
+from muster.sinks.pending_files import Due, PendingFolder, Piece, pending_place
+from muster.sinks.publisher import AT_ONCE, Publisher
 from muster.sinks.rows import Pieces, by_partition, check, log_left_out, within
 
 if TYPE_CHECKING:
@@ -33,10 +36,13 @@ log = logging.getLogger(__name__)
 SUFFIX = ".parquet"
 GROUP_ROWS = 64_000
 """Rows after which a file's next row group begins."""
-PUBLISHED_AT_ONCE = 8
 _WRITTEN = "topic string, partition long, begin long, end long, file string"
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|MB|GB)")
+_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
+
 Written = dict[tuple[TopicPartition, Range], list[Path]]
+Folder = PartitionFolder | PendingFolder
 
 
 class ParquetSink:
@@ -50,13 +56,37 @@ class ParquetSink:
     that is deleted and created again begins with offset 0 once more; where Kafka tells the ids of topics its files
     are kept apart, in `topic=[TOPIC]/partition=[N]/id-[ID]/`, else it needs another `path`.
 
-    `${VAR}` in `path` is taken from the environment of the driver. Raises ValueError for a path of no use.
+    Each batch makes a file for each partition, which is visible when the batch is done. With `file_size` ("128MB", or
+    bytes) it is pending at first, where readers do not look, and the pending files of a partition are published as
+    one when they have that size or the first of them is `max_delay` old ("10m", or seconds):
+    see `muster.sinks.publisher.Publisher` for this bound, and `muster.sinks.pending_files` for what keeps each record
+    once. `close` publishes what is pending.
+
+    `${VAR}` in `path` is taken from the environment of the driver. Raises ValueError for options of no use.
     """
 
-    def __init__(self, path: str, compression: str = "snappy") -> None:
+    def __init__(
+        self,
+        path: str,
+        compression: str = "snappy",
+        file_size: str | int | None = None,
+        max_delay: str | float = "10m",
+    ) -> None:
         self.path = _local_folder(path)
         self.compression = compression
-        self._folders: dict[tuple[TopicPartition, str], PartitionFolder] = {}
+        self._folders: dict[tuple[TopicPartition, str], Folder] = {}
+        self._join = partial(join, compression=compression)
+        self._publisher: Publisher | None = None
+        if file_size is not None:
+            # Executors import this module, and do without the settings.
+            from muster.settings.cluster_settings import parse_duration  # noqa: PLC0415
+
+            size, delay = parse_size(file_size), parse_duration(max_delay)
+            if delay == 0:
+                raise ValueError(
+                    "'max_delay' is longer than 0; leave 'file_size' out to publish each batch at once"
+                )
+            self._publisher = Publisher(self.path, SUFFIX, self._join, size, delay)
 
     def __call__(self, frame: DataFrame, batch: Batch) -> None:
         """Write `frame`, which is `batch`, or was made of it.
@@ -84,23 +114,42 @@ class ParquetSink:
         for row in frame.mapInArrow(task, _WRITTEN).collect():
             tp, piece = (row.topic, row.partition), (row.begin, row.end)
             written.setdefault((tp, piece), []).append(Path(row.file))
-        with ThreadPoolExecutor(PUBLISHED_AT_ONCE, thread_name_prefix="muster-sink") as pool:
-            of_partition: dict[TopicPartition, list[tuple[Range, list[Path]]]] = {}
-            for (tp, piece), files in sorted(written.items()):
-                of_partition.setdefault(tp, []).append((piece, files))
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="muster-sink") as pool:
             # The partitions at the same time, the pieces of each one after the other.
-            list(pool.map(lambda item: self._publish(folders[item[0]], item[1]), of_partition.items()))
+            of_partition = {
+                tp: [(piece, written.get((tp, piece), [])) for piece in planned]
+                for tp, planned in pieces.items()
+            }
+            list(pool.map(lambda item: self._take(folders[item[0]], item[1]), of_partition.items()))
 
-    def _folder(self, tp: TopicPartition, topic_id: str) -> PartitionFolder:
+    def close(self) -> None:
+        """Publish what is pending. Raises what kept it from that; another consumer with this sink then does it."""
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _folder(self, tp: TopicPartition, topic_id: str) -> Folder:
         if (tp, topic_id) not in self._folders:
             path = topic_folder(partition_folder(self.path, *tp), topic_id)
-            self._folders[tp, topic_id] = PartitionFolder(path, SUFFIX)
+            self._folders[tp, topic_id] = self._open(path)
         return self._folders[tp, topic_id]
 
-    def _publish(self, folder: PartitionFolder, pieces: list[tuple[Range, list[Path]]]) -> None:
+    def _open(self, path: Path) -> Folder:
+        if self._publisher is not None:
+            return self._publisher.folder(path)
+        if (place := pending_place(self.path, path)).exists():  # the option was taken away
+            PendingFolder(place, path, SUFFIX, self._join).publish(Due(math.inf, math.inf, of_all=True))
+        return PartitionFolder(path, SUFFIX)
+
+    def _take(self, folder: Folder, pieces: list[tuple[Range, list[Path]]]) -> None:
+        """Store the files of each piece as one; a piece may have none."""
         for piece, files in pieces:
-            file = files[0] if len(files) == 1 else self._rewrite(files, piece, folder)
-            self._place(folder, piece, file)
+            file = self._rewrite(files, piece, folder) if len(files) > 1 else next(iter(files), None)
+            if isinstance(folder, PendingFolder):
+                folder.store(piece, file)
+            elif file is not None:
+                self._place(folder, piece, file)
+        if self._publisher is not None:
+            self._publisher.publish_due(folder.path)
 
     def _place(self, folder: PartitionFolder, piece: Range, file: Path) -> None:
         """Give a file its place; if others were quicker, give what is missing of it a file of its own."""
@@ -116,7 +165,7 @@ class ParquetSink:
             file.unlink(missing_ok=True)
             return
 
-    def _rewrite(self, files: list[Path], piece: Range, folder: PartitionFolder) -> Path:
+    def _rewrite(self, files: list[Path], piece: Range, folder: Folder) -> Path:
         """One file of the rows that have offsets of `piece`, in order."""
         table = pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
         offsets = table.column("offset").to_numpy()
@@ -130,6 +179,30 @@ class ParquetSink:
         return target
 
 
+def join(pieces: Sequence[Piece], target: Path, compression: str) -> int:
+    """Write the rows of `pieces`, in their order, to the new file `target`, a row group at a time.
+
+    Returns how many pieces that are: it stops before the first one with other columns. Raises FileNotFoundError if
+    the file of a piece is gone, and pyarrow's errors.
+    """
+    schema: pa.Schema | None = None
+    writer = _Writer(target, compression)
+    joined = 0
+    for piece in pieces:
+        with pq.ParquetFile(piece.file.path) as source:
+            if schema is None:
+                schema = source.schema_arrow
+                writer.add(pa.RecordBatch.from_pylist([], schema))  # a piece may have no rows
+            elif not schema.equals(source.schema_arrow):
+                break
+            for rows in source.iter_batches(GROUP_ROWS):
+                if held := within(rows, piece.held):
+                    writer.add(held)
+        joined += 1
+    writer.close()
+    return joined
+
+
 def expand(text: str, option: str = "path") -> str:
     """Fill in each `${VAR}` of an option from the environment. Raises ValueError for a variable that is not set."""
 
@@ -139,6 +212,19 @@ def expand(text: str, option: str = "path") -> str:
         raise ValueError(f"{option!r} needs the environment variable {match[1]}, which is not set")
 
     return re.sub(r"\$\{(\w+)\}", value, text)
+
+
+def parse_size(value: str | int) -> int:
+    """Return `value` in bytes. Raises ValueError for anything that is not a size above 0."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
+        size = int(float(found[1]) * _BYTES[found[2]])
+        if size > 0:
+            return size
+    raise ValueError(
+        f"'file_size' {value!r} is not a number of bytes above 0, or text such as '500kB', '128MB', '1GB'"
+    )
 
 
 def _local_folder(path: str) -> Path:

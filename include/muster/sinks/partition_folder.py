@@ -129,6 +129,11 @@ class PartitionFolder:
         """What of `wanted` does not stand here, as far as this process knows."""
         return self._coverage.missing(*wanted)
 
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """What stands here, as far as this process knows; ranges that touch are one."""
+        return self._coverage.ranges
+
     def look(self) -> None:
         """See what others have written, and put in its place what they had not time for."""
         while True:
