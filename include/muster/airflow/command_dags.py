@@ -107,7 +107,7 @@ def _foresee_in_run(
     from muster.commands.audit import foreseen  # noqa: PLC0415
     from muster.commands.target import Target  # noqa: PLC0415
 
-    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body)
+    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body).lines()
     for line in lines:
         log.info("%s", line)
     leave_note(context, f"preview, nothing was changed: {lines[-1]}")

@@ -22,6 +22,9 @@ WHOLE_NUMBER = r"^\d{1,18}$"
 MOST_PARTITIONS = 100_000
 """Partitions in one list; more are a slip of the finger."""
 
+SHOWN = 30
+"""Partitions that a preview names one by one, unless all are asked for."""
+
 
 class CommandError(ValueError):
     """The command cannot be carried out; nothing was written. The message names the reason and the alternatives."""
@@ -94,6 +97,21 @@ class Outcome:
     lines: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a command would do: a line a partition, a `summary` in lines, and `values` (JSON-able) with all of it."""
+
+    partitions: tuple[str, ...]
+    summary: tuple[str, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def lines(self, most: int | None = SHOWN) -> tuple[str, ...]:
+        """Return it in words, with the first `most` partitions; None for all of them."""
+        shown = self.partitions[:most]
+        more = len(self.partitions) - len(shown)
+        return (*shown, *([f"and {more} more partition(s)"] if more else []), *self.summary)
 
 
 class Kind(StrEnum):
@@ -182,8 +200,8 @@ class Command:
     `run` takes target, actor and the values of `fields` by name; it returns an `Outcome`, or raises `CommandError`
     after which nothing is written. A command that leaves an override names the command that takes it back (`undo`),
     the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why the command
-    makes no sense now, '' if it does. `foresee` says in lines what `run`, with the same arguments, would do; each
-    surface offers that before, and it changes nothing.
+    makes no sense now, '' if it does. `foresee` returns what `run`, with the same arguments, would do (`Foreseen`);
+    each surface offers that before, and it changes nothing.
 
     Texts: `label` is the button, `title` completes "Muster: ...", `summary` is one sentence, `documentation` the
     rest, `question` is what the page asks (fields and `cluster` in braces), `did` completes "ann ...". `risky` marks
@@ -205,7 +223,7 @@ class Command:
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
-    foresee: Callable[..., tuple[str, ...]] | None = None
+    foresee: Callable[..., Foreseen] | None = None
     unavailable: Callable[[Overrides], str] = lambda _: ""
 
     @property
