@@ -39,7 +39,7 @@ def click_command(command: Command) -> click.Command:
                 raise click.UsageError("Missing option '--reason'.")
             reason = "preview"
         with explained():
-            target = Target.of(load_clusters()[cluster], CONNECTIONS)
+            target = Target.of(load_clusters()[cluster], CONNECTIONS, own_rights=True)
             given = _given(command.fields, typed)
             if typed.get("preview"):
                 seen = foreseen(command, target, Actor(by, reason, time.time()), given)
@@ -73,7 +73,8 @@ def _argument(each: Field) -> list[click.Parameter]:
 
 
 def _option(each: Field) -> list[click.Parameter]:
-    return [click.Option([f"--{each.name}"], required=True, help=f"{each.hint}.")]
+    name = each.name.replace("_", "-")
+    return [click.Option([f"--{name}"], required=not each.optional, help=f"{each.hint}.")]
 
 
 def _flag(each: Field) -> list[click.Parameter]:
@@ -102,6 +103,7 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.NUMBER: _argument,
     Kind.PATTERN: _flag,
     Kind.DESTINATION: _option,
+    Kind.SOURCE: _option,
     Kind.ASSIGNOR: _assignor,
 }
 
@@ -111,7 +113,7 @@ def _given(fields: tuple[Field, ...], typed: Mapping[str, Any]) -> dict[str, Any
     for each in fields:
         if each.optional and typed[each.name] == "":
             # A variable of a script that is not set must not mean all topics.
-            raise CommandError(f"{each.name} is empty text; leave it out to mean all, or name one")
+            raise CommandError(f"{each.name} is empty text; leave it out{each.empty}, or name one")
     return {each.name: _typed(typed) if each.kind is Kind.ASSIGNOR else typed[each.name] for each in fields}
 
 

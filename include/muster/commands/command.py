@@ -126,6 +126,8 @@ class Kind(StrEnum):
     """Whether the topic in the field before is a regular expression for whole names."""
     DESTINATION = "destination"
     """Where a partition goes on, as `muster.core.seeking` reads it."""
+    SOURCE = "source"
+    """Where offsets are imported from: the name of a group or connection, or a path."""
     ASSIGNOR = "assignor"
     """An assignor with its options, or none: the one of the settings."""
 
@@ -147,13 +149,18 @@ class Field:
     label: str
     hint: str = ""
     optional: bool = False
-    """Whether it may be left empty: a topic is then '', partitions are none."""
+    """Whether it may be left empty: a topic or source is then '', partitions are none."""
+
+    @property
+    def empty(self) -> str:
+        """What it means to leave the field empty, to complete "leave it empty"; '' if nothing."""
+        return "" if self.kind is Kind.SOURCE else " to mean all"
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
 
-        Text for consumers and topics, a set of numbers for partitions, an integer for numbers, a flag for patterns,
-        `NamedAssignor` or None for assignors. Raises `CommandError` for anything else.
+        A set of numbers for partitions, an integer for numbers, a flag for patterns, `NamedAssignor` or None for
+        assignors, and text for all others. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
         if self.optional and value in (None, ""):
@@ -164,7 +171,9 @@ class Field:
             return None if value is None else _assignor(value)
         text = brief(self.name, str(value)).strip()
         if self.optional and not text:
-            raise CommandError(f"{self.name} is blank; leave it empty to mean all, or name one")
+            raise CommandError(f"{self.name} is blank; leave it empty{self.empty}, or name one")
+        if self.kind is Kind.SOURCE and not text.isprintable():
+            raise CommandError(f"{self.name} {text[:100]!r} has characters that cannot be shown; correct it")
         if self.kind is Kind.NUMBER:
             return _number(self.name, text)
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
@@ -228,7 +237,7 @@ class Command:
 
     @property
     def subject(self) -> str:
-        """What the command is about: `cluster`, `consumer`, `topic`, `partitions`, `record` or `assignor`."""
+        """What the command is about: `record`, `partitions`, the kind of its first field, or `cluster`."""
         kinds = [each.kind for each in self.fields if each.kind is not Kind.DESTINATION]
         if Kind.NUMBER in kinds:
             return "record"
