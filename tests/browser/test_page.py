@@ -232,6 +232,8 @@ def test_isolate_and_restore(browser: Browser, site: Site) -> None:
         ("/consumers/flights-1", "Exclude…", {"topic": "airports"}, "exclude",
          {"consumer": "flights-1", "topic": "airports"}),
         ("/topics", "Subscribe…", {"topic": "crews"}, "subscribe", {"topic": "crews", "pattern": False}),
+        ("/topics", "Import offsets…", {"group": "before"}, "import-offsets",
+         {"group": "before", "zookeeper_group": "", "zookeeper": "", "checkpoint": ""}),
         ("/topics/airports", "Unsubscribe…", {}, "unsubscribe", {"topic": "airports", "pattern": False}),
         ("/decisions", "Change the assignor…", {"assignor": "range", "assignor-options": '{"x": 1}'}, "assignor",
          {"assignor": {"name": "range", "options": {"x": 1}}}),

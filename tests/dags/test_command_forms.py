@@ -58,6 +58,18 @@ def test_form_of_a_seek_needs_a_place_and_offers_a_preview(fields):
         body(fields, "pause", preview=True)
 
 
+def test_form_of_an_import_takes_each_source_and_offers_a_preview(fields):
+    nothing = {"group": "", "zookeeper_group": "", "zookeeper": "", "checkpoint": ""}
+    assert body(fields, "import-offsets", preview=True) == nothing
+    for name in nothing:
+        assert fields[name].description.startswith("import-offsets: ")
+        assert body(fields, "import-offsets", **{name: " x "}) == {**nothing, name: "x"}
+    with pytest.raises(CommandError, match="'seek' takes no checkpoint"):
+        body(fields, "seek", to="latest", checkpoint="/x")
+    with pytest.raises(CommandError, match="'import-offsets' takes no topic"):
+        body(fields, "import-offsets", group="x", topic="crews")
+
+
 def test_form_proposes_what_the_cluster_has(fields):
     assert fields["topic"].schema["examples"] == ["crews", "flights"]
     assert fields["topic"].resolve("x-1") == "x-1", "what a pattern finds may be named too"

@@ -23,12 +23,14 @@ from muster.core.history import CommandEntry, Transitions
 from muster.core.model import TopicAssignment, TopicSnapshot
 from muster.core.rebalances import Rebalance, events
 from muster.edges.consul import ConsulCluster
+from muster.edges.kafka import GroupOffsets
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters
 from tests.dags.dag_runner import DagRunner, Run
 from tests.support.foreign_consumers import ForeignConsumers
+from tests.support.kafka_topics import produce
 from tests.support.only_long import only_long
 
 pytestmark = pytest.mark.airflow
@@ -495,6 +497,42 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     asked = site.coordinate()
     assert asked.tasks["advance_state"] == "skipped"
     assert "rebalance asked for by dag_test: release; there is nothing to move" in asked.log
+
+
+def test_offsets_of_another_group_are_previewed_and_imported_by_the_form(site: Site, kafka: KafkaSettings):
+    site.write()
+    places = [(site.topic, partition) for partition in range(4)]
+    for topic, partition in places:
+        produce(kafka, topic, partition, 10)
+    before, own = GroupOffsets(kafka, f"{site.name}-before"), GroupOffsets(kafka, f"{site.name}-group")
+    try:
+        before.commit(dict.fromkeys(places, 4))
+        preview = site.command("import-offsets", group=before.group_id, preview=True)
+        assert preview.state == "success"
+        assert preview.note.startswith(
+            "preview, nothing was changed: together 0 record(s) come again, 0 are left out, 0 are lost, 24 are to be "
+            "read"
+        )
+        assert len(preview.xcoms["carry_out.return_value"]["preview"]) == len(places) + 2
+        assert own.committed(places) == dict.fromkeys(places)
+
+        done = site.command("import-offsets", group=before.group_id)
+        assert done.state == "success"
+        assert own.committed(places) == dict.fromkeys(places, 4)
+        offsets = {site.topic: {"0": 4, "1": 4, "2": 4, "3": 4}}
+        assert done.xcoms["carry_out.return_value"]["offsets"] == offsets
+        assert [event["lever"] for _, event in done.events] == ["import-offsets"]
+        with site.store() as store:
+            [entry] = [record.entry for record in store.history().records]
+        assert isinstance(entry, CommandEntry)
+        assert (entry.what, entry.who) == ("import-offsets", "dag_test")
+
+        refused = site.command("import-offsets", checkpoint=str(site.folder))
+        assert refused.state == "failed"
+        assert "is not in a folder that 'allowed_imports.checkpoints' of cluster" in refused.log
+    finally:
+        before.close()
+        own.close()
 
 
 def test_pins_that_cannot_be_obeyed_and_unreadable_keys_are_named_in_the_run(

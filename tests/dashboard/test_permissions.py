@@ -46,6 +46,8 @@ BODIES: dict[str, dict[str, object]] = {
     "resume-consumption": {"topic": "nothing of the kind"},
     "seek": {"to": "nowhere"},
     "seek/foresee": {"to": "nowhere"},
+    "import-offsets": {"group": "g"},
+    "import-offsets/foresee": {"checkpoint": "/"},
     "cancel-seek": {"topic": "nothing of the kind"},
     "assignor": {"assignor": {"name": "nothing of the kind"}},
     "apply": {"what_if": {}, "plan": "p", "way": "pins"},

@@ -345,6 +345,7 @@ def test_consumer_that_subscribes_with_the_clusters_group_is_warned_of(
 def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore, name: str) -> None:
     jobs = {"zookeeper": "jobs_zookeeper", "consul": "jobs_consul", "kafka": "jobs_kafka"}
     site.clusters[name]["consumers"] |= jobs
+    site.clusters[name]["allowed_imports"] = {"zookeeper": ["jobs_zookeeper"]}
     for server, conn_id in jobs.items():
         site.connections[conn_id] = site.connections[f"muster_{server}"]
     checks = site.checks(0, name)
@@ -363,6 +364,7 @@ def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore,
         ("kafka", "group"),
         ("consumers.consul", "reachable"),
         ("connections", "consumers.zookeeper"),
+        ("connections", "allowed_imports.zookeeper"),
     }
 
 

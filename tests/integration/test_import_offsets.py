@@ -1,4 +1,4 @@
-"""`muster import-offsets` on real servers: from ZooKeeper nodes as Kafka 0.8 wrote them, and from another group."""
+"""`import-offsets` on real servers: from ZooKeeper nodes as Kafka 0.8 wrote them, another group, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ import yaml
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
+from fastapi.testclient import TestClient
+from httpx import Response
 from kazoo.client import KazooClient
 
 from muster.cli.main import main
 from muster.core.history import CommandEntry
 from muster.core.positions import Committed, parse_stamp
+from muster.dashboard.answers import Answers
+from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.edges.kafka_fencing import FencedCommits
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.dashboard.standing import OURS, by_header
 from tests.integration.obedient import registered
 from tests.support.kafka_topics import make_topic, produce
 
@@ -45,17 +50,19 @@ class Place:
     raw: KazooClient
     name: str = field(default_factory=lambda: f"c{uuid4().hex[:10]}")
 
-    def run(self, *args: str) -> Result:
+    def environment(self, **settings: Any) -> dict[str, str]:
+        """Where the command finds the cluster, with more `settings` of it, and its servers."""
         clusters = self.folder / "clusters.yaml"
         entry = {
             "consul_service": self.name,
             "group_id": self.name,
             "topics": [self.topic],
             "consumers": {"handler": "not.used"},
+            **settings,
         }
         clusters.write_text(yaml.safe_dump({"clusters": {self.name: entry}}))
         kafka = {"conn_type": "generic", "extra": dict(self.kafka.config)}
-        env = {
+        return {
             "MUSTER_CLUSTERS": str(clusters),
             "AIRFLOW_CONN_MUSTER_ZOOKEEPER": json.dumps(
                 {"conn_type": "generic", "host": self.zookeeper.hosts}
@@ -63,7 +70,10 @@ class Place:
             "AIRFLOW_CONN_MUSTER_CONSUL": f"http://{self.consul.host}:{self.consul.port}",
             "AIRFLOW_CONN_MUSTER_KAFKA": json.dumps(kafka),
         }
-        return CliRunner().invoke(main, ["import-offsets", "--cluster", self.name, *args], env=env)
+
+    def run(self, *args: str) -> Result:
+        typed = ["import-offsets", "--cluster", self.name, *args]
+        return CliRunner().invoke(main, typed, env=self.environment())
 
     def preview(self, *args: str) -> dict[str, Any]:
         done = self.run(*args, "--preview", "--json")
@@ -81,6 +91,21 @@ class Place:
 
     def offsets(self) -> dict[int, int | None]:
         return {partition: at and at.offset for partition, at in self.committed().items()}
+
+    def history(self) -> list[CommandEntry]:
+        with TopicStore(self.zookeeper, self.name) as store:
+            return [
+                record.entry for record in store.history().records if isinstance(record.entry, CommandEntry)
+            ]
+
+    def checkpoint(self, folder: Path, offsets: Mapping[int, int]) -> Path:
+        """As a Spark query leaves it that has finished one batch."""
+        (folder / "commits").mkdir(parents=True)
+        (folder / "offsets").mkdir()
+        (folder / "commits" / "0").write_text("v1\n{}")
+        of_kafka = json.dumps({self.topic: {str(partition): offset for partition, offset in offsets.items()}})
+        (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{of_kafka}")
+        return folder
 
     def nodes(self, group: str, offsets: Mapping[int, bytes]) -> None:
         """As `ZkUtils.updatePersistentPath` of Kafka 0.8 writes them."""
@@ -121,11 +146,9 @@ def test_offsets_of_a_zookeeper_consumer_are_previewed_and_imported(place: Place
     assert place.offsets() == {0: 4, 1: RECORDS}
     stamps = {parse_stamp(at.metadata).cluster for at in place.committed().values() if at}  # type: ignore[union-attr]
     assert stamps == {place.name}, "the cluster's consumers take them for their own"
-    with TopicStore(place.zookeeper, place.name) as store:
-        (record,) = store.history().records
-    assert isinstance(record.entry, CommandEntry)
-    assert (record.entry.what, record.entry.who, record.entry.why) == ("import-offsets", "ann", "we move in")
-    assert record.entry.details["source"] == f"group {group} in ZooKeeper"
+    [entry] = place.history()
+    assert (entry.what, entry.who, entry.why) == ("import-offsets", "ann", "we move in")
+    assert entry.details["source"] == f"group {group} in ZooKeeper"
 
 
 def test_zookeeper_consumer_that_runs_is_refused(place: Place) -> None:
@@ -204,12 +227,125 @@ def test_question_without_one_source_is_refused(place: Place) -> None:
     for wrong in ([], ["--group", "a", "--zookeeper-group", "b"]):
         done = place.run(*wrong, "--preview")
         assert done.exit_code == 2
-        assert "give one of --zookeeper-group, --group and --checkpoint" in done.output
+        assert "give one source: a group, a group in ZooKeeper, or a checkpoint" in done.output
     assert "is the group of cluster" in place.run("--group", place.name, "--preview").output
     assert "has no /consumers/none/offsets" in place.run("--zookeeper-group", "none", "--preview").output
-    assert "no reason was given" in _without_reason(place)
-
-
-def _without_reason(place: Place) -> str:
     place.commit("elsewhere", {0: 3})
-    return place.run("--group", "elsewhere").output
+    assert "Missing option '--reason'" in place.run("--group", "elsewhere").output
+    assert "no reason was given" in place.run("--group", "elsewhere", "--reason", "").output
+    assert place.offsets() == {0: None, 1: None}
+
+
+def test_preview_in_words_has_a_line_for_each_partition_and_totals(place: Place) -> None:
+    place.commit(place.name, {0: 8})
+    checkpoint = place.checkpoint(place.folder / "query", {0: 3, 7: 1})
+    shown = place.run("--checkpoint", str(checkpoint), "--preview")
+    assert shown.output.splitlines() == [
+        f"topic '{place.topic}', partition 0: 8 -> 3, 5 record(s) come again, 0 are left out, 0 are lost, "
+        "7 are to be read",
+        f"left out: topic '{place.topic}', partition 7: the cluster does not read it, or Kafka does not have it",
+        f"topic '{place.topic}', partition 1: stays as it is, nothing was found",
+        "1 partition(s) are imported, 1 left out, 1 stay as they are",
+        "together 5 record(s) come again, 0 are left out, 0 are lost, 7 are to be read, by offsets and what is "
+        "committed now",
+    ]
+    assert place.offsets() == {0: 8, 1: None}
+
+
+class Page:
+    """The page's API with the real servers, used by ann."""
+
+    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        for name, value in place.environment(**settings).items():
+            monkeypatch.setenv(name, value)
+        self.place, self.answers = place, Answers()
+        access = by_header({"ann": ({place.name}, {place.name})})
+        self.http = TestClient(create_app(self.answers, access))
+
+    def post(self, path: str, **body: str) -> Response:
+        url = f"/api/clusters/{self.place.name}/levers/import-offsets{path}"
+        return self.http.post(url, json={"reason": "we move in", **body}, headers={"X-User": "ann", **OURS})
+
+    def refused(self, **body: str) -> str:
+        """Why both the preview and the command are refused."""
+        found = [self.post(path, **body) for path in ("/foresee", "")]
+        assert [answer.status_code for answer in found] == [409, 409], found[0].text
+        preview, done = (str(answer.json()["detail"]) for answer in found)
+        assert preview == done
+        return preview
+
+
+@pytest.fixture
+def page(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    allowed = {"checkpoints": [str(place.folder / "allowed")]}
+    made = Page(place, monkeypatch, allowed_imports=allowed)
+    yield made
+    made.answers.shared.close()
+
+
+def test_page_previews_an_import_refuses_it_while_consumers_run_and_records_it(
+    page: Page, eventually: Eventually
+) -> None:
+    place = page.place
+    place.commit("elsewhere", {0: 3, 1: 6})
+    discovery = ConsulCluster(place.consul, place.name, place.name)
+
+    def preview(last: str) -> list[str]:
+        """The preview, once its last line begins so: Consul's catalog follows its agent a moment later."""
+        answer = page.post("/foresee", group="elsewhere")
+        assert answer.status_code == 200, answer.text
+        lines: list[str] = answer.json()["lines"]
+        assert lines[-1].startswith(last), lines
+        return lines
+
+    together = "together 0 record(s) come again, 0 are left out, 0 are lost, 11 are to be read"
+    refused = f"refused at present: consumers of cluster '{place.name}' run: a;"
+    with TopicStore(place.zookeeper, place.name) as store, registered(store, discovery, {"a": {}}):
+        assert eventually(lambda: preview(refused))[-2].startswith(together)
+        answer = page.post("", group="elsewhere")
+        assert (answer.status_code, place.offsets()) == (409, {0: None, 1: None})
+        assert f"consumers of cluster '{place.name}' run: a" in answer.json()["detail"]
+    assert "2 partition(s) are imported" in eventually(lambda: preview(together))[-2]
+    assert place.offsets() == {0: None, 1: None}
+    answer = page.post("", group="elsewhere")
+    assert (answer.status_code, place.offsets()) == (200, {0: 3, 1: 6}), answer.text
+    assert answer.json()["values"]["offsets"] == {place.topic: {"0": 3, "1": 6}}
+    [entry] = place.history()
+    assert (entry.what, entry.who, entry.via) == ("import-offsets", "ann", "dashboard")
+
+
+def test_page_reads_checkpoints_only_in_folders_that_the_settings_allow(page: Page) -> None:
+    place = page.place
+    outside = place.checkpoint(place.folder / "outside", {0: 3})
+    inside = place.checkpoint(place.folder / "allowed" / "query", {0: 5})
+    assert "is not in a folder that 'allowed_imports.checkpoints'" in page.refused(checkpoint=str(outside))
+    assert place.offsets() == {0: None, 1: None}
+    answer = page.post("", checkpoint=str(inside))
+    assert (answer.status_code, place.offsets()) == (200, {0: 5, 1: None}), answer.text
+
+
+def test_page_uses_only_connections_that_the_settings_allow(
+    place: Place, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"old-{uuid4().hex[:8]}"
+    place.nodes(group, {0: b"4"})
+    other = json.dumps({"conn_type": "generic", "host": place.zookeeper.hosts})
+    monkeypatch.setenv("AIRFLOW_CONN_OLD_ZOOKEEPER", other)
+    wanted = {"zookeeper_group": group, "zookeeper": "old_zookeeper"}
+    assert "connection 'old_zookeeper' is not one of those that 'allowed_imports" in page.refused(**wanted)
+    allowed = Page(place, monkeypatch, allowed_imports={"zookeeper": ["old_zookeeper"]})
+    try:
+        answer = allowed.post("", **wanted)
+    finally:
+        allowed.answers.shared.close()
+    assert (answer.status_code, place.offsets()) == (200, {0: 4, 1: None}), answer.text
+    assert place.history()[0].details["source"] == f"group {group} in ZooKeeper (connection old_zookeeper)"
+
+
+def test_page_says_that_kafka_is_out_of_reach(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = {"bootstrap.servers": "127.0.0.1:9", "operation_timeout": 1}
+    variable = json.dumps({"conn_type": "kafka", "extra": nowhere})
+    monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", variable)
+    answer = page.post("/foresee", group="elsewhere")
+    assert answer.status_code == 503
+    assert "Kafka at 127.0.0.1:9" in answer.json()["detail"]

@@ -250,7 +250,7 @@ def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(wor
 
 def test_preview_says_the_same_and_changes_nothing(world: World) -> None:
     given = {"to": "earliest", "topic": world.topic, "partitions": ""}
-    lines = foreseen(COMMANDS["seek"], world.target, ANN, given)
+    lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
     assert len(lines) == PARTITIONS + 1
     assert lines[-1].startswith("together 180 record(s) come again")
     assert world.asked_for() == {}

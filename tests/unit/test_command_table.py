@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from muster.cli.main import main
-from muster.commands.command import Command, CommandError
+from muster.commands.command import Command, CommandError, Foreseen
 from muster.commands.table import COMMANDS, DID, on_consumer, why_not
 from muster.core.overrides import Drain, Exclusion, IsolationEntry, Overrides, Pause
 
@@ -70,18 +72,47 @@ def test_field_that_may_be_left_empty_is_not_blank() -> None:
             field.read({field.name: "  "})
 
 
-def test_empty_argument_of_a_script_does_not_mean_all_topics(tmp_path: Path) -> None:
+def test_import_is_about_its_source_and_takes_none_or_some_of_its_fields() -> None:
+    command = COMMANDS["import-offsets"]
+    assert (command.subject, command.risky, command.foresee is not None) == ("source", True, True)
+    assert [field.name for field in command.fields] == ["group", "zookeeper_group", "zookeeper", "checkpoint"]
+    assert [field.read({"group": " g "}) for field in command.fields] == ["g", "", "", ""]
+
+
+@pytest.fixture
+def type_command(tmp_path: Path) -> Callable[..., Result]:
+    """Gives a command for cluster `c`, whose Consul does not answer."""
     file = tmp_path / "clusters.yaml"
     file.write_text(
         "clusters: {c: {consul_service: c, group_id: g, topics: [t], consumers: {handler: a.b}}}",
         encoding="utf-8",
     )
     environment = {"MUSTER_CLUSTERS": str(file), "AIRFLOW_CONN_MUSTER_CONSUL": "http://127.0.0.1:9"}
-    arguments = ["seek", "--to", "latest", "", "--cluster", "c", "--reason", "r"]
-    done = CliRunner().invoke(main, arguments, env=environment)
+    return lambda *typed: CliRunner().invoke(main, [*typed, "--cluster", "c"], env=environment)
+
+
+def test_empty_argument_of_a_script_does_not_mean_all_topics(type_command: Callable[..., Result]) -> None:
+    done = type_command("seek", "--to", "latest", "", "--reason", "r")
     assert done.exit_code == 2
     assert "topic is empty text; leave it out to mean all" in done.output
+    done = type_command("import-offsets", "--group", "", "--checkpoint", "/x", "--reason", "r")
+    assert done.exit_code == 2
+    assert "group is empty text; leave it out, or name one" in done.output
+
+
+def test_preview_in_words_is_cut_unless_all_is_asked_for_and_json_never(
+    type_command: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = tuple(f"p{n}" for n in range(40))
+    seen = Foreseen(partitions, ("together",), {"imports": [7]})
+    monkeypatch.setattr("muster.cli.commands.foreseen", lambda *_: seen)
+    typed = ("import-offsets", "--group", "g", "--preview")
+    cut = [*partitions[:30], "and 10 more partition(s)", "together"]
+    assert type_command(*typed).output.splitlines() == cut
+    assert type_command(*typed, "--all").output.splitlines() == [*partitions, "together"]
+    shown = {"preview": [*partitions, "together"], "imports": [7]}
+    assert json.loads(type_command(*typed, "--json").output) == shown
 
 
 def test_history_names_are_all_in_words() -> None:
-    assert DID.keys() == {*COMMANDS, "clear-assignor", "replay-deadletters", "import-offsets", "lost-records"}
+    assert DID.keys() == {*COMMANDS, "clear-assignor", "replay-deadletters", "lost-records"}

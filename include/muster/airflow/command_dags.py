@@ -107,7 +107,7 @@ def _foresee_in_run(
     from muster.commands.audit import foreseen  # noqa: PLC0415
     from muster.commands.target import Target  # noqa: PLC0415
 
-    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body)
+    lines = foreseen(command, Target.of(cluster, CONNECTIONS), actor, body).lines()
     for line in lines:
         log.info("%s", line)
     leave_note(context, f"preview, nothing was changed: {lines[-1]}")
@@ -153,15 +153,11 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
     """Make the fields of the form that fill in this one. Each has a default, because not every command takes it."""
     texts: dict[str, Any] = {"type": "string", "title": each.label, "description": hint}
     match each.kind:
-        case Kind.CONSUMER:
-            return {each.name: _text(texts, list(cluster.consumer_ids()))}
-        case Kind.TOPIC:
-            return {each.name: _text(texts, sorted(cluster.topics.names))}
+        case Kind.CONSUMER | Kind.TOPIC | Kind.DESTINATION | Kind.SOURCE:
+            return {each.name: _text(texts, _proposed(each.kind, cluster))}
         case Kind.PARTITIONS | Kind.NUMBER:
             pattern = PARTITION_LIST if each.kind is Kind.PARTITIONS else WHOLE_NUMBER
             return {each.name: Param("", pattern=f"^$|{pattern}", **texts)}
-        case Kind.DESTINATION:
-            return {each.name: _text(texts, ["earliest", "latest", "-10m", "-1000"])}
         case Kind.PATTERN:
             title = f"Name or {each.label.lower()}"
             return {"kind": Param(BY_NAME, enum=[BY_NAME, BY_PATTERN], **texts | {"title": title})}
@@ -171,6 +167,19 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
                 each.name: Param(FROM_FILE, minLength=1, examples=[FROM_FILE, *sorted(BUILT_IN)], **texts),
                 "options": Param({}, type="object", title="Options", description=options),
             }
+
+
+def _proposed(kind: Kind, cluster: ClusterSettings) -> list[str]:
+    """Return what the form proposes for a text, among others."""
+    match kind:
+        case Kind.CONSUMER:
+            return list(cluster.consumer_ids())
+        case Kind.TOPIC:
+            return sorted(cluster.topics.names)
+        case Kind.DESTINATION:
+            return ["earliest", "latest", "-10m", "-1000"]
+        case _:
+            return []
 
 
 def _text(texts: Mapping[str, Any], proposed: list[str]) -> Param:

@@ -17,7 +17,7 @@ import click
 from muster.cli.errors import explained
 from muster.cli.what_if import PairType
 from muster.commands.audit import carry_out, foreseen
-from muster.commands.command import Actor, Command, CommandError, Field, Kind, brief
+from muster.commands.command import SHOWN, Actor, Command, CommandError, Field, Kind, brief
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.settings.clusters import load_clusters
@@ -39,11 +39,13 @@ def click_command(command: Command) -> click.Command:
                 raise click.UsageError("Missing option '--reason'.")
             reason = "preview"
         with explained():
-            target = Target.of(load_clusters()[cluster], CONNECTIONS)
+            target = Target.of(load_clusters()[cluster], CONNECTIONS, own_rights=True)
             given = _given(command.fields, typed)
             if typed.get("preview"):
-                lines = foreseen(command, target, Actor(by, reason, time.time()), given)
-                click.echo(json.dumps({"preview": lines}, indent=2) if as_text else "\n".join(lines))
+                seen = foreseen(command, target, Actor(by, reason, time.time()), given)
+                values = {"preview": seen.lines(None), **seen.values}
+                lines = seen.lines(None if typed.get("everything") else SHOWN)
+                click.echo(json.dumps(values, indent=2) if as_text else "\n".join(lines))
                 return
             outcome = carry_out(command, target, Actor(by, reason, time.time()), given, "command line")
         click.echo(json.dumps(dict(outcome.values), indent=2) if as_text else "\n".join(outcome.lines))
@@ -57,6 +59,9 @@ def click_command(command: Command) -> click.Command:
             click.Option(["--preview"], is_flag=True, help="Say what it would do; change nothing."),
             click.Option(["--reason"], help=f"{why}; not needed with --preview."),
         ]
+        if command.subject != "record":
+            text = f"With --preview: all partitions, in place of the first {SHOWN}."
+            parameters.append(click.Option(["--all", "everything"], is_flag=True, help=text))
     text = f"{command.summary}\n\n{command.documentation}"
     return click.Command(
         command.name, callback=run, params=[*parameters, *_SHARED], help=text, short_help=command.summary
@@ -68,7 +73,8 @@ def _argument(each: Field) -> list[click.Parameter]:
 
 
 def _option(each: Field) -> list[click.Parameter]:
-    return [click.Option([f"--{each.name}"], required=True, help=f"{each.hint}.")]
+    name = each.name.replace("_", "-")
+    return [click.Option([f"--{name}"], required=not each.optional, help=f"{each.hint}.")]
 
 
 def _flag(each: Field) -> list[click.Parameter]:
@@ -97,6 +103,7 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.NUMBER: _argument,
     Kind.PATTERN: _flag,
     Kind.DESTINATION: _option,
+    Kind.SOURCE: _option,
     Kind.ASSIGNOR: _assignor,
 }
 
@@ -106,7 +113,7 @@ def _given(fields: tuple[Field, ...], typed: Mapping[str, Any]) -> dict[str, Any
     for each in fields:
         if each.optional and typed[each.name] == "":
             # A variable of a script that is not set must not mean all topics.
-            raise CommandError(f"{each.name} is empty text; leave it out to mean all, or name one")
+            raise CommandError(f"{each.name} is empty text; leave it out{each.empty}, or name one")
     return {each.name: _typed(typed) if each.kind is Kind.ASSIGNOR else typed[each.name] for each in fields}
 
 

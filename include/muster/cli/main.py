@@ -11,7 +11,6 @@ from muster.cli.commands import CLICK_COMMANDS
 from muster.cli.deadletters import deadletters
 from muster.cli.doctor import doctor
 from muster.cli.history import history
-from muster.cli.import_offsets import import_offsets_command
 from muster.cli.init import init
 from muster.cli.local_stack import local_stack
 from muster.cli.plan import plan
@@ -37,5 +36,5 @@ def main(context: click.Context) -> None:
     context.obj = context.obj or open_sources
 
 
-for command in (plan, status, history, deadletters, doctor, init, import_offsets_command, *CLICK_COMMANDS):
+for command in (plan, status, history, deadletters, doctor, init, *CLICK_COMMANDS):
     main.add_command(command)

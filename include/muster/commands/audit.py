@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from muster.commands.command import Actor, Command, CommandError, Outcome
+from muster.commands.command import Actor, Command, CommandError, Foreseen, Outcome
 from muster.commands.target import Target
 from muster.core.history import LONGEST_DETAILS, CommandEntry
 from muster.edges.zookeeper import ZooKeeperError
@@ -40,8 +40,8 @@ def record(target: Target, actor: Actor, what: str, values: Mapping[str, Any], v
     return ()
 
 
-def foreseen(command: Command, target: Target, actor: Actor, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say what `command` would do with the fields in `given`; it is not carried out, and not recorded.
+def foreseen(command: Command, target: Target, actor: Actor, given: Mapping[str, Any]) -> Foreseen:
+    """Return what `command` would do with the fields in `given`; it is not carried out, and not recorded.
 
     Raises `CommandError` as the command does, and if it can not be foreseen.
     """

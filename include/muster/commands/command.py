@@ -22,6 +22,9 @@ WHOLE_NUMBER = r"^\d{1,18}$"
 MOST_PARTITIONS = 100_000
 """Partitions in one list; more are a slip of the finger."""
 
+SHOWN = 30
+"""Partitions that a preview names one by one, unless all are asked for."""
+
 
 class CommandError(ValueError):
     """The command cannot be carried out; nothing was written. The message names the reason and the alternatives."""
@@ -96,6 +99,21 @@ class Outcome:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a command would do: a line a partition, a `summary` in lines, and `values` (JSON-able) with all of it."""
+
+    partitions: tuple[str, ...]
+    summary: tuple[str, ...]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def lines(self, most: int | None = SHOWN) -> tuple[str, ...]:
+        """Return it in words, with the first `most` partitions; None for all of them."""
+        shown = self.partitions[:most]
+        more = len(self.partitions) - len(shown)
+        return (*shown, *([f"and {more} more partition(s)"] if more else []), *self.summary)
+
+
 class Kind(StrEnum):
     """What a field holds. Each surface renders a kind in one way; `Field.read` says what the action is given."""
 
@@ -108,6 +126,8 @@ class Kind(StrEnum):
     """Whether the topic in the field before is a regular expression for whole names."""
     DESTINATION = "destination"
     """Where a partition goes on, as `muster.core.seeking` reads it."""
+    SOURCE = "source"
+    """Where offsets are imported from: the name of a group or connection, or a path."""
     ASSIGNOR = "assignor"
     """An assignor with its options, or none: the one of the settings."""
 
@@ -129,13 +149,18 @@ class Field:
     label: str
     hint: str = ""
     optional: bool = False
-    """Whether it may be left empty: a topic is then '', partitions are none."""
+    """Whether it may be left empty: a topic or source is then '', partitions are none."""
+
+    @property
+    def empty(self) -> str:
+        """What it means to leave the field empty, to complete "leave it empty"; '' if nothing."""
+        return "" if self.kind is Kind.SOURCE else " to mean all"
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the field's value in `given`, the command's body in the HTTP API.
 
-        Text for consumers and topics, a set of numbers for partitions, an integer for numbers, a flag for patterns,
-        `NamedAssignor` or None for assignors. Raises `CommandError` for anything else.
+        A set of numbers for partitions, an integer for numbers, a flag for patterns, `NamedAssignor` or None for
+        assignors, and text for all others. Raises `CommandError` for anything else.
         """
         value = given.get(self.name)
         if self.optional and value in (None, ""):
@@ -146,7 +171,9 @@ class Field:
             return None if value is None else _assignor(value)
         text = brief(self.name, str(value)).strip()
         if self.optional and not text:
-            raise CommandError(f"{self.name} is blank; leave it empty to mean all, or name one")
+            raise CommandError(f"{self.name} is blank; leave it empty{self.empty}, or name one")
+        if self.kind is Kind.SOURCE and not text.isprintable():
+            raise CommandError(f"{self.name} {text[:100]!r} has characters that cannot be shown; correct it")
         if self.kind is Kind.NUMBER:
             return _number(self.name, text)
         return parse_partitions(text) if self.kind is Kind.PARTITIONS else text
@@ -182,8 +209,8 @@ class Command:
     `run` takes target, actor and the values of `fields` by name; it returns an `Outcome`, or raises `CommandError`
     after which nothing is written. A command that leaves an override names the command that takes it back (`undo`),
     the override in an adjective (`override`) and those in force (`standing`). `unavailable` says why the command
-    makes no sense now, '' if it does. `foresee` says in lines what `run`, with the same arguments, would do; each
-    surface offers that before, and it changes nothing.
+    makes no sense now, '' if it does. `foresee` returns what `run`, with the same arguments, would do (`Foreseen`);
+    each surface offers that before, and it changes nothing.
 
     Texts: `label` is the button, `title` completes "Muster: ...", `summary` is one sentence, `documentation` the
     rest, `question` is what the page asks (fields and `cluster` in braces), `did` completes "ann ...". `risky` marks
@@ -205,12 +232,12 @@ class Command:
     documentation: str = ""
     risky: bool = False
     preview: Mapping[str, Any] | None = None
-    foresee: Callable[..., tuple[str, ...]] | None = None
+    foresee: Callable[..., Foreseen] | None = None
     unavailable: Callable[[Overrides], str] = lambda _: ""
 
     @property
     def subject(self) -> str:
-        """What the command is about: `cluster`, `consumer`, `topic`, `partitions`, `record` or `assignor`."""
+        """What the command is about: `record`, `partitions`, the kind of its first field, or `cluster`."""
         kinds = [each.kind for each in self.fields if each.kind is not Kind.DESTINATION]
         if Kind.NUMBER in kinds:
             return "record"

@@ -10,6 +10,7 @@ from typing import Any
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
 from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
+from muster.commands.actions.moving_in import foresee_import, import_offsets
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.records import answer_record, foresee_answer
 from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
@@ -44,6 +45,30 @@ TO = Field(
     "To",
     "earliest, latest, an offset (120), records forth or back (+50, -1000), a time ago (-10m), or a moment "
     "(2026-11-25T10:00:00Z)",
+)
+SOURCES = (
+    Field("group", Kind.SOURCE, "Group", "Another group of the cluster's Kafka", optional=True),
+    Field(
+        "zookeeper_group",
+        Kind.SOURCE,
+        "Group in ZooKeeper",
+        "A consumer of Kafka 0.8, by /consumers/[GROUP]/offsets in ZooKeeper",
+        optional=True,
+    ),
+    Field(
+        "zookeeper",
+        Kind.SOURCE,
+        "Connection to that ZooKeeper",
+        "Its id, if it is not the cluster's own",
+        optional=True,
+    ),
+    Field(
+        "checkpoint",
+        Kind.SOURCE,
+        "Checkpoint",
+        "The checkpoint folder of a Spark query, as a path on the machine that carries the command out",
+        optional=True,
+    ),
 )
 ASSIGNOR = Field(
     "assignor",
@@ -259,6 +284,26 @@ COMMANDS: Mapping[str, Command] = {
             fields=SCOPE,
         ),
         Command(
+            "import-offsets",
+            label="Import offsets",
+            title="import the offsets of a consumer from before Muster",
+            summary="Begin where a consumer from before Muster stopped: its offsets are committed for the group.",
+            question="Import offsets into {cluster}?",
+            did="imported offsets",
+            run=import_offsets,
+            fields=SOURCES,
+            documentation=(
+                "Give one source: another group, a group in ZooKeeper, or a checkpoint. It is refused while "
+                "consumers of the cluster or of that group run; one that runs without being registered is fenced "
+                "off.\n\n"
+                "In a form, on the page and in the API, allowed_imports in the settings has to name the connection, "
+                "and a folder that the checkpoint is in: Airflow reads them with its own rights. The command line "
+                "takes any, with the rights of the person who types it."
+            ),
+            risky=True,
+            foresee=foresee_import,
+        ),
+        Command(
             "pause",
             label="Pause coordination",
             title="pause the coordination of a cluster",
@@ -419,7 +464,6 @@ DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
     "replay-deadletters": "wrote dead letters back",
-    "import-offsets": "imported offsets",
     "lost-records": "lost records of",
 }
 """What the names in the history mean, to complete "ann ..."; or the name of a consumer, for what it has lost."""

@@ -14,8 +14,10 @@ from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.dead_letters import Record, RecordReader
 from muster.edges.kafka import GroupOffsets, KafkaError
+from muster.edges.kafka_import import commit_as_newest_owner
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
 from muster.edges.zookeeper import TopicStore
+from muster.edges.zookeeper_consumers import OldGroup, read_old_group
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import ConnectionSettingsError
@@ -43,9 +45,14 @@ class Target:
     kafka: Callable[[], KafkaSettings] | None = None
     poll: Callable[..., Mapping[str, StatusResult]] = poll_statuses
     """Asks consumers for their status."""
+    connections: Connections | None = None
+    """For offsets that are imported: those of the consumers' jobs, and those that a source names."""
+    own_rights: bool = False
+    """Whether the process has the rights of the person who gives the command, as on the command line: that may then
+    name any file or connection, and otherwise those that the settings allow."""
 
     @classmethod
-    def of(cls, cluster: ClusterSettings, connections: Connections) -> Self:
+    def of(cls, cluster: ClusterSettings, connections: Connections, *, own_rights: bool = False) -> Self:
         """Return the cluster's real servers. Raises `ConnectionSettingsError` without a connection to Consul."""
         consul = ConsulCluster.of(connections.consul(cluster.consul), cluster)
 
@@ -58,6 +65,8 @@ class Target:
             lambda: TopicStore(connections.zookeeper(cluster.zookeeper), cluster.name, read_only=True),
             lambda: connections.kafka(cluster.kafka),
             poll,
+            connections,
+            own_rights,
         )
 
     @contextmanager
@@ -68,6 +77,46 @@ class Target:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
+
+    @contextmanager
+    def jobs_group(self, group_id: str) -> Iterator[GroupOffsets]:
+        """Open a group's offsets with the connection to Kafka that the consumers' jobs have.
+
+        Raises `ConnectionSettingsError`, `KafkaError`, and `CommandError` where there are no connections.
+        """
+        with closing(GroupOffsets(self._jobs_kafka(), group_id)) as group:
+            yield group
+
+    def commit_imported(
+        self,
+        group: GroupOffsets,
+        offsets: Mapping[TopicPartition, int],
+        stamps: Mapping[TopicPartition, str],
+    ) -> None:
+        """Commit the next offset to read of each partition, fenced if the cluster's consumers are. Raises
+        `KafkaError`; then some may be committed, and committing again does no harm."""
+        if self.cluster.fencing:
+            commit_as_newest_owner(self._jobs_kafka(), self.cluster.name, group, offsets, stamps)
+        else:
+            group.commit(offsets, stamps)
+
+    def old_group(self, conn_id: str, group: str) -> OldGroup:
+        """Return what consumers of Kafka 0.8 left in the ZooKeeper of connection `conn_id`.
+
+        Raises `ConnectionSettingsError`, `ZooKeeperError`, `ForeignOffsetsError` for a node that is no offset, and
+        `CommandError` where there are no connections.
+        """
+        return read_old_group(self._connections().zookeeper(conn_id), group)
+
+    def _jobs_kafka(self) -> KafkaSettings:
+        return self._connections().kafka(self.cluster.consumers.kafka or self.cluster.kafka)
+
+    def _connections(self) -> Connections:
+        if self.connections is None:
+            raise CommandError(
+                f"cluster {self.cluster.name!r} has no connections here to import offsets with"
+            )
+        return self.connections
 
     def _kafka_at(self, servers: str) -> KafkaSettings:
         """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`

@@ -26,7 +26,8 @@ _NO_OFFSETS = "-"
 
 
 class ForeignOffsetsError(ValueError):
-    """What was found is not what the old consumer writes; the message names the place and what was expected."""
+    """What was found is not what the old consumer writes; the message names the place and what was expected, and not
+    what is there: a person may have named a place that they may not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ def parse_zookeeper_offset(text: bytes, path: str) -> int:
     decoded = text.decode("ascii", "replace").strip()
     if not _KAFKA_08.fullmatch(decoded):
         raise ForeignOffsetsError(
-            f"ZooKeeper node {path}: expected an offset as decimal text, found {decoded[:99]!r}; correct or "
-            "delete it"
+            f"ZooKeeper node {path}: expected an offset as decimal text, found {len(text)} bytes of another form; "
+            "correct or delete it"
         )
     return int(decoded)
 
@@ -111,7 +112,7 @@ def parse_checkpoint_offsets(text: str, path: str) -> dict[TopicPartition, int]:
     version, *lines = text.splitlines() or [""]
     if version != _CHECKPOINT or not lines:
         raise ForeignOffsetsError(
-            f"{path}: expected Spark's offset log of version {_CHECKPOINT}, found {version[:100]!r}; give the "
+            f"{path}: expected Spark's offset log of version {_CHECKPOINT}, and it is of another form; give the "
             "offsets to another group with Kafka's own tools, and import them from there"
         )
     found: dict[TopicPartition, int] = {}

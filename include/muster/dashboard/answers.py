@@ -130,7 +130,9 @@ class Answers:
     def foreseen(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> tuple[str, ...]:
         """Say what a command would do. Raises as `command`."""
         actor = Actor(visitor.name, body.reason, self.clock())
-        return foreseen(COMMANDS[command], self.open_target(self._cluster(name)), actor, body.model_dump())
+        return foreseen(
+            COMMANDS[command], self.open_target(self._cluster(name)), actor, body.model_dump()
+        ).lines()
 
     def command(self, name: str, command: str, body: CommandBody, visitor: Visitor) -> Outcome:
         """Carry a command out. Raises `UnknownError`, `CommandError`, and the errors of the servers."""

@@ -28,6 +28,7 @@ from muster.dashboard.topic_view import TopicSort, topic_answer, topics_answer
 from muster.dashboard.what_if import BusyError
 from muster.dashboard.window import Asked, Order
 from muster.edges.consul import ConsulError
+from muster.edges.kafka_admin import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connection_parsing import ConnectionSettingsError
 
@@ -203,6 +204,7 @@ _STATUS: Mapping[type[Exception], int] = {
     ConnectionSettingsError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ZooKeeperError: status.HTTP_503_SERVICE_UNAVAILABLE,
     ConsulError: status.HTTP_503_SERVICE_UNAVAILABLE,
+    KafkaError: status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 """What the errors of Muster's parts are in HTTP; their messages are for people."""
 

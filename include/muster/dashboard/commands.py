@@ -46,6 +46,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
     Kind.TOPIC: (str, ...),
     Kind.PARTITIONS: (str, ...),
     Kind.DESTINATION: (str, ...),
+    Kind.SOURCE: (str, ...),
     Kind.NUMBER: (str, ...),
     Kind.PATTERN: (bool, False),
     Kind.ASSIGNOR: (AssignorChoice | None, ...),

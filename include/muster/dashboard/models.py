@@ -517,7 +517,7 @@ class CommandEntry(_Answer):
     question: str
     happens: list[str]
     fields: list[CommandField]
-    subject: Literal["cluster", "consumer", "topic", "partitions", "record", "assignor"]
+    subject: Literal["cluster", "consumer", "topic", "partitions", "record", "source", "assignor"]
     undo: str
     override: str
     risky: bool

@@ -58,6 +58,8 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     asks_consumers = (
         cluster.status is None or _find(checks, "status", cluster.status, source.status_pages) is not None
     )
+    for other in cluster.allowed_imports.zookeeper:
+        _find(checks, "allowed_imports.zookeeper", other, source.zookeeper)
     jobs_zookeeper = _find(checks, "consumers.zookeeper", own.zookeeper, source.zookeeper)
     jobs_consul = _find(checks, "consumers.consul", own.consul, source.consul)
     jobs_kafka = _find(checks, "consumers.kafka", own.kafka, source.kafka)

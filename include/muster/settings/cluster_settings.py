@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from pydantic import (
@@ -296,6 +297,20 @@ class ConsumersSettings(_Settings):
 Positive = Annotated[Duration, Field(gt=0)]
 
 
+def _absolute(value: str) -> str:
+    if not PurePath(value).is_absolute():
+        raise ValueError(f"{value[:100]!r} is no absolute path; begin it with a slash")
+    return value
+
+
+class AllowedImports(_Settings):
+    """What people may name in `import-offsets` that Airflow then reads with its own rights: connections to
+    ZooKeeper besides the cluster's own, and folders that hold checkpoints of Spark queries, at any depth."""
+
+    zookeeper: tuple[Plain, ...] = ()
+    checkpoints: tuple[Annotated[Plain, AfterValidator(_absolute)], ...] = ()
+
+
 class RetentionSettings(_Settings):
     """`retention` in the settings: for how long what Muster leaves behind is kept, in seconds once read.
 
@@ -367,6 +382,7 @@ class ClusterSettings(_Settings):
     """Planned beside `assignor` to be compared with it; its plan is never carried out."""
     allowed_assignors: tuple[Annotated[str, AfterValidator(dotted)], ...] = ()
     """Dotted paths that people may choose by hand, besides the built-in assignors and the two above."""
+    allowed_imports: AllowedImports = AllowedImports()
     long_poll_timeout: Annotated[
         Duration, Field(ge=1, validation_alias=AliasChoices("long_poll_timeout", "tick"))
     ] = 20.0

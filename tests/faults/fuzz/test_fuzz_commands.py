@@ -50,7 +50,7 @@ clusters:
 GOOD: dict[str, Any] = {
     **{"consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
     **{"kind": "name", "assignor": "range", "options": {}, "to": "earliest", "preview": False},
-    **{"partition": "0", "offset": "7"},
+    **{"partition": "0", "offset": "7", "group": "old"},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 
@@ -108,8 +108,14 @@ def around() -> Cluster:
 
 @contextmanager
 def put_in_place(cluster: Cluster) -> Iterator[None]:
-    def of(settings: ClusterSettings, _: object) -> Target:
-        return Target(settings, cluster.discovery, lambda: nullcontext(cluster.store), poll=poll)
+    def of(settings: ClusterSettings, _: object, own_rights: bool = False) -> Target:
+        return Target(
+            settings,
+            cluster.discovery,
+            lambda: nullcontext(cluster.store),
+            poll=poll,
+            own_rights=own_rights,
+        )
 
     def poll(consumers: Iterable[Consumer], *_: object, **__: object) -> dict[str, ConsumerStatus]:
         return {each.id: cluster.consumers[each.id].status() for each in consumers}

@@ -95,6 +95,7 @@ CLUSTER: dict[str, Any] = {
     "assignor": {"name": "sticky", "options": {}},
     "shadow_assignor": {"name": "range", "options": {}},
     "allowed_assignors": ["a.b.Assignor"],
+    "allowed_imports": {"zookeeper": ["old"], "checkpoints": ["/data/checkpoints"]},
     "long_poll_timeout": "20s",
     "schedule_interval": 2,
     "advance_budget": "20s",

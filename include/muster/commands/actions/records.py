@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, Foreseen, Outcome
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
 from muster.core.parking import Answer
 
@@ -43,13 +43,13 @@ def answer_record(
 
 def foresee_answer(
     answer: Answer, target: Target, _actor: Actor, topic: str, partition: int, offset: int
-) -> tuple[str, ...]:
-    """Say what `answer` would do to the record, and what it holds. Raises `CommandError` as `answer_record` does."""
+) -> Foreseen:
+    """Return what `answer` would do to the record, and what it holds. Raises `CommandError` as `answer_record`."""
     tp = topic, partition
     failing, record = _checked(target, tp, offset, answer)
     becomes, found = _words(target, tp, failing.owner, record, answer)
     content = () if record.lost else _content(target, failing.assignment, tp, offset)
-    return (*content, found, becomes)
+    return Foreseen((), (*content, found, becomes))
 
 
 def _checked(

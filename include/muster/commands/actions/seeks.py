@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.commands.actions.consumption import check_scope, named, waits_for_coordination
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, Foreseen, Outcome
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import flow_scope
 from muster.core.partition_list import format_partitions
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
     from muster.edges.kafka import GroupOffsets
 
-SHOWN = 30
-"""Partitions that are named one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -34,11 +31,9 @@ class Planned:
     offset: int
 
 
-def foresee_seek(
-    target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
-) -> tuple[str, ...]:
-    """Say what a seek would do, in records, and change nothing. Raises `CommandError` as `seek` does."""
-    return _lines(_plan(target, actor, to, topic, partitions))
+def foresee_seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Foreseen:
+    """Return what a seek would do, in records, and change nothing. Raises `CommandError` as `seek` does."""
+    return _foreseen(_plan(target, actor, to, topic, partitions))
 
 
 def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Outcome:
@@ -58,7 +53,7 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
     shown = format_partitions(partitions) if partitions else ""
     lines = (
         f"{flow_scope(topic, shown)} of cluster {cluster} is to go on at {to}: {actor}",
-        *_lines(plan),
+        *_foreseen(plan).lines(),
         "the owners carry it out between two batches, and the coordinator where there is none; cancel-seek takes "
         "back what was not carried out yet",
         *waits_for_coordination(target),
@@ -132,17 +127,17 @@ def _offsets(
     }
 
 
-def _lines(plan: dict[TopicPartition, Planned]) -> tuple[str, ...]:
+def _foreseen(plan: dict[TopicPartition, Planned]) -> Foreseen:
     moved = {tp: each.bounds.position - each.offset for tp, each in plan.items()}
     again = sum(max(0, by) for by in moved.values())
     left_out = sum(max(0, -by) for by in moved.values())
-    first = [
-        f"topic {topic}, partition {number}: {effect(each.bounds, each.offset)}"
-        for (topic, number), each in list(plan.items())[:SHOWN]
-    ]
-    more = len(plan) - len(first)
-    return (
-        *first,
-        *([f"and {more} more partition(s)"] if more > 0 else []),
-        f"together {again} record(s) come again and {left_out} are left out, by offsets and what is committed now",
+    return Foreseen(
+        tuple(
+            f"topic {topic}, partition {number}: {effect(each.bounds, each.offset)}"
+            for (topic, number), each in plan.items()
+        ),
+        (
+            f"together {again} record(s) come again and {left_out} are left out, by offsets and what is committed "
+            "now",
+        ),
     )

@@ -33,7 +33,7 @@ export function commandOf(name) {
   return table.commands.find((one) => one.name === name);
 }
 
-/** The commands about `subject` ("cluster", "consumer", "topic", "partitions"). @param {string} subject */
+/** The commands about `subject` ("cluster", "consumer", "topic", "partitions", "source"). @param {string} subject */
 export function commandsOn(subject) {
   return table.commands.filter((one) => one.subject === subject);
 }
@@ -138,6 +138,8 @@ async function foreseenLines(command, body, values) {
   const given = body(values);
   const open = command.fields.find((one) => !one.optional && !given[one.name]);
   if (open) return `What it would do is shown here when ${open.label} is filled in.`;
+  const sources = command.fields.filter((one) => one.kind === "source");
+  if (sources.length && !sources.some((one) => given[one.name])) return "What it would do is shown here when a source is filled in.";
   const { lines } = await send(of(name(), "levers", command.name, "foresee"), { ...given, reason: values.reason || "preview" });
   return h("ul", { class: "lines" }, lines.map((/** @type {string} */ line) => h("li", { text: line })));
 }

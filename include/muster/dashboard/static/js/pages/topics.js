@@ -41,7 +41,7 @@ export function topicsView(cluster, query, refresh) {
   return {
     title: [cluster, "Topics"], element: h("div", { class: "stack" }, actions, list.element), load: () => list.load(), query: (changed) => list.changed(changed),
     draw: (known) => {
-      patchInside(actions, ...commandsOn("topic").map((one) => commandButton(one.name, known)).filter((one) => one !== null));
+      patchInside(actions, ...[...commandsOn("topic"), ...commandsOn("source")].map((one) => commandButton(one.name, known)).filter((one) => one !== null));
       list.draw(known);
     },
   };
