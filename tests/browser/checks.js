@@ -50,7 +50,7 @@ function settled() {
 
 /** How cells of each state look besides their letter and text colour. */
 function looks() {
-  return ["running", "starting", "closing", "unassigned", "unknown"].map((state) => {
+  return ["running", "starting", "closing", "unassigned", "unknown", "parked"].map((state) => {
     const style = getComputedStyle(document.querySelector(`.m-cell.is-${state}`));
     return [style.backgroundImage, style.backgroundColor, style.boxShadow, style.outlineStyle].join();
   });

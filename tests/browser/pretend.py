@@ -32,6 +32,7 @@ from muster.dashboard.models import (
     LastRebalance,
     MoveEntry,
     OverrideEntry,
+    ParkedEntry,
     PinEntry,
     Problem,
     Said,
@@ -61,6 +62,7 @@ class Partition:
     lag: int | None = 0
     rate: float | None = 0.0
     standby: str | None = None
+    parked: ParkedEntry | None = None
 
 
 @dataclass
@@ -251,6 +253,7 @@ class Cluster:
             end=[10_000 + 7 * number + (cell.lag or 0) for number, cell in sorted(topic.partitions.items())],
             pins=[pin for pin in self.pins if pin.topic == name],
             standbys={n: [cell.standby] for n, cell in topic.partitions.items() if cell.standby},
+            parked={n: cell.parked for n, cell in topic.partitions.items() if cell.parked},
             waiting=[entry for entry in self.waiting if entry.topic == name],
             exclusions=[entry for entry in self.exclusions if entry.topic == name],
             bootstrap_servers="kafka-1:9092",
@@ -285,6 +288,7 @@ class Cluster:
             started_at=self.began - 86_400 - 97 * number if there else None,
             partitions=len(cells),
             running=sum(cell.state == "R" for cell in cells),
+            parked=sum(cell.state == "K" for cell in cells),
             starting=sum(cell.state == "S" for cell in cells),
             topics=len({id(cell) for cell in cells}),
             commands=["restore" if state == "isolated" else "isolate", "drain", "exclude"],
@@ -420,6 +424,7 @@ def _consumer_topic(topic: Topic, consumer: str, pins: Iterable[PinEntry]) -> Co
     return ConsumerTopic(
         topic=topic.name,
         running=those("R"),
+        parked=those("K"),
         starting=those("S"),
         closing=ranges(n for n, cell in mine.items() if cell.source == consumer),
         unknown=those("?"),

@@ -10,9 +10,10 @@ from selenium.webdriver.common.by import By
 
 from devstack.chromium import PHONE, Browser
 from muster.dashboard import models
+from muster.dashboard.models import ParkedEntry
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
-from tests.browser.scenes import NASTY, said
+from tests.browser.scenes import NASTY, POISON, said
 from tests.browser.site import STATIC, Site
 
 BROWSER = (
@@ -26,6 +27,7 @@ PAGES = {
     "overview": "#/clusters/flights",
     "topics": "#/clusters/flights/topics",
     "topic": "#/clusters/flights/topics/flights",
+    "parked": "#/clusters/flights/topics/delays",
     "consumers": "#/clusters/flights/consumers",
     "consumer": "#/clusters/flights/consumers/flights-3",
     "timeline": "#/clusters/flights/timeline",
@@ -98,7 +100,10 @@ def test_the_matrix_tells_each_state_by_letter_colour_and_words(browser: Browser
     classes, letter, words = cell(1, "flights-2")
     assert (classes, letter) == ("m-cell is-running pinned", "R")
     assert "pinned to flights-2, lag 41, 53.0 records a second" in words
-    assert len(set(ask(browser, "looks"))) == 5
+    classes, letter, words = cell(5, "flights-3")
+    assert (classes, letter) == ("m-cell is-parked", "K")
+    assert words.endswith("flights-3: parked at offset 10035, lag 1902, 57.0 records a second")
+    assert len(set(ask(browser, "looks"))) == 6
 
 
 def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser, site: Site) -> None:
@@ -110,6 +115,25 @@ def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser
     detail = browser.one(".partition-detail").text
     for words in ("flights partition 7:\nunassigned", "To have it next\nflights-2", "15,211", "Pin…"):
         assert words in detail
+
+
+def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    cell = browser.one(".m-cell.is-parked")
+    assert cell.get_attribute("title") == f"parked at offset 10035: {POISON}"
+    assert browser.one(".state-filter.is-parked").text == "1 parked"
+    cell.click()
+    detail = browser.one(".partition-detail").text
+    browser.shot(SHOTS / "parked-chosen.png")
+    for words in ("delays partition 5:\nparked at offset 10035", f"Held up by\n{POISON}"):
+        assert words in detail
+    assert "Decided" not in detail
+    answered = ParkedEntry(offset=10_035, why=POISON, answer="dead_letter")
+    site.clusters["flights"].topics["delays"].partitions[5].parked = answered
+    browser.says("dead letter, not done yet")
+    browser.open(f"{site.url}#/clusters/flights/consumers/flights-3")
+    browser.one("th", "Parked")
+    browser.says("2 parked")
 
 
 def test_unreachable_servers_are_shown_with_the_age_of_their_data(browser: Browser, site: Site) -> None:
@@ -367,7 +391,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, site: Site) 
         assert now["outlined"], f"the focus on {now} cannot be seen"
         if "m-cell" in now["class"]:
             break
-    for words in ("Muster", "Hold", "Pause coordination…", "Topics", "Pin…", "8 running"):
+    for words in ("Muster", "Hold", "Pause coordination…", "Topics", "Pin…", "7 running"):
         assert any(words in one for one in seen), f"{words} cannot be reached by Tab: {seen}"
     assert "m-cell" in browser.focused()["class"], "one Tab stop leads into the matrix"
     browser.press(Keys.ARROW_RIGHT)
