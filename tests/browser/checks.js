@@ -56,6 +56,15 @@ function looks() {
   });
 }
 
+/** Elements that stick out of the open dialog, or are cut off at its side. */
+function widerThanDialog() {
+  const { left, right } = document.querySelector("dialog[open]").getBoundingClientRect();
+  return [...document.querySelectorAll("dialog[open] *")]
+    .filter((one) => one.checkVisibility())
+    .filter((one) => one.getBoundingClientRect().right > right || one.getBoundingClientRect().left < left || one.scrollWidth > one.clientWidth + 1 && one.tagName !== "INPUT" && getComputedStyle(one).display !== "inline")
+    .map((one) => `${one.tagName}.${one.className} ${one.textContent.slice(0, 40)}`);
+}
+
 /** The numbers of the table's rows, in the order in which they stand. */
 function rowNumbers() {
   return [...document.querySelectorAll("table.data tbody tr:not(.spacer)")].map((row) => Number(row.getAttribute("aria-rowindex")));

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from muster.commands.command import Command, CommandError
 from muster.commands.table import COMMANDS
 from muster.dashboard.models import (
     Applicable,
@@ -49,6 +50,8 @@ from muster.dashboard.models import (
 T = TypeVar("T")
 
 VERSION = "0.1.0"
+VALUE = '{"carrier": "DL", "flight": 1547, "tail": "N3' + "9" * 90 + '", "delay": "n/a"}'
+"""Of the record that a preview shows: with a word that is longer than the dialog is wide."""
 
 
 @dataclass
@@ -331,6 +334,24 @@ class Cluster:
             last_batch_at=time.time() - 1.5,
             freshness=self.freshness(),
         )
+
+    def foresee(self, command: Command, body: Mapping[str, Any]) -> list[str]:
+        """What a seek or an answer about a record would do. Raises `CommandError` where there is no such record."""
+        given = {each.name: each.read(body) for each in command.fields}
+        if command.name == "seek":
+            return [f"topic {given['topic']}, partition {n}: to {given['to']}" for n in given["partitions"]]
+        topic, number, offset = given["topic"], given["partition"], given["offset"]
+        cell = self.topics[topic].partitions[number]
+        where = f"partition {number} of topic {topic!r}"
+        if cell.parked is None or cell.parked.offset != offset:
+            raise CommandError(f"consumer {cell.owner} does not fail with a record of {where} now")
+        return [
+            "key: 'DL1547' (6 bytes)",
+            f"value: {VALUE!r} ({len(VALUE)} bytes)",
+            "headers: none",
+            cell.parked.why,
+            f"the record at offset {offset} of {where} is skipped",
+        ]
 
     def what_if(self, asked: WhatIfRequest) -> WhatIfAnswer:
         """The partitions of those that leave are dealt to the others, who has least first."""

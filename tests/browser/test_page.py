@@ -9,10 +9,12 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 
 from devstack.chromium import PHONE, Browser
+from muster.commands.table import COMMANDS
 from muster.dashboard import models
 from muster.dashboard.models import ParkedEntry
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
+from tests.browser.pretend import VALUE
 from tests.browser.scenes import NASTY, POISON, said
 from tests.browser.site import STATIC, Site
 
@@ -21,6 +23,7 @@ BROWSER = (
     "MouseEvent Node NodeListOf Omit Promise Record RequestInit Response ReturnType SVGElement Set URLSearchParams"
 )
 """Types that the browser, or the language, has."""
+RECORD = {"topic": "delays", "partition": "5", "offset": "10035"}
 PIN = {"partitions": "0-3,7", "consumer": "flights-2"}
 PAGES = {
     "clusters": "#/",
@@ -282,6 +285,63 @@ def test_every_command_asks_for_a_reason_and_sends_what_was_said(
     browser.click("dialog button[type=submit]")
     browser.eventually(lambda: site.pulled, 5, "the command is given")
     assert site.pulled == [("flights", command, {**sent, "reason": "because"})]
+
+
+def test_preview_of_a_skipped_record_shows_it_and_carries_nothing_out(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.click("button", "Skip the record…")
+    browser.one("dialog .foreseen li", "is skipped")
+    lines = [one.text for one in browser.all("dialog .foreseen li")]
+    assert lines == site.clusters["flights"].foresee(COMMANDS["skip-record"], RECORD)
+    assert VALUE in lines[1]
+    assert not browser.all("dialog .foreseen .error")
+    for name in ("preview", "preview-phone"):
+        browser.shot(SHOTS / f"{name}.png")
+        assert browser.overflow() == []
+        assert ask(browser, "unreadable") == []
+        assert ask(browser, "widerThanDialog") == []
+        browser.size(PHONE, 2)
+    assert site.foreseen == [("flights", "skip-record", {**RECORD, "reason": "preview"})]
+    assert browser.one("dialog button[type=submit]").text == "Skip the record"
+    browser.click("dialog button", "Cancel")
+    browser.eventually(lambda: not browser.all("dialog"), 5, "the dialog closes")
+    assert site.pulled == []
+
+
+def test_preview_of_a_record_that_is_gone_is_an_error_and_the_dialog_stays(
+    browser: Browser, site: Site
+) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.one("button", "Skip the record…")
+    site.clusters["flights"].topics["delays"].partitions[5].parked = None
+    browser.click("button", "Skip the record…")
+    error = browser.one("dialog .foreseen .error")
+    assert error.text == (
+        "What it would do is not known: "
+        "consumer flights-3 does not fail with a record of partition 5 of topic 'delays' now"
+    )
+    assert not browser.all("dialog .foreseen li")
+    browser.shot(SHOTS / "preview-error.png")
+    assert ask(browser, "unreadable") == []
+    assert browser.one("dialog[open] button[type=submit]").is_enabled()
+    assert site.pulled == []
+
+
+def test_preview_of_a_seek_follows_the_fields(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.click("button", "Seek…")
+    browser.one("dialog .foreseen p", "What it would do is shown here when")
+    assert site.foreseen == []
+    browser.one('dialog [name="to"]').send_keys("-100")
+    browser.one('dialog [name="partitions"]').send_keys("2", Keys.TAB)
+    browser.one("dialog .foreseen li", "topic delays, partition 2: to -100")
+    field = browser.one('dialog [name="to"]')
+    field.clear()
+    field.send_keys("earliest", Keys.TAB)
+    browser.one("dialog .foreseen li", "topic delays, partition 2: to earliest")
+    assert len(browser.all("dialog .foreseen li")) == 1
+    assert {lever for _, lever, _ in site.foreseen} == {"seek"}
+    assert site.pulled == []
 
 
 def test_a_command_that_makes_no_sense_says_why(browser: Browser, site: Site) -> None:
