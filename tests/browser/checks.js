@@ -50,10 +50,19 @@ function settled() {
 
 /** How cells of each state look besides their letter and text colour. */
 function looks() {
-  return ["running", "starting", "closing", "unassigned", "unknown"].map((state) => {
+  return ["running", "starting", "closing", "unassigned", "unknown", "parked"].map((state) => {
     const style = getComputedStyle(document.querySelector(`.m-cell.is-${state}`));
     return [style.backgroundImage, style.backgroundColor, style.boxShadow, style.outlineStyle].join();
   });
+}
+
+/** Elements that stick out of the open dialog, or are cut off at its side. */
+function widerThanDialog() {
+  const { left, right } = document.querySelector("dialog[open]").getBoundingClientRect();
+  return [...document.querySelectorAll("dialog[open] *")]
+    .filter((one) => one.checkVisibility())
+    .filter((one) => one.getBoundingClientRect().right > right || one.getBoundingClientRect().left < left || one.scrollWidth > one.clientWidth + 1 && one.tagName !== "INPUT" && getComputedStyle(one).display !== "inline")
+    .map((one) => `${one.tagName}.${one.className} ${one.textContent.slice(0, 40)}`);
 }
 
 /** The numbers of the table's rows, in the order in which they stand. */

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from muster.commands.command import Command, CommandError
 from muster.commands.table import COMMANDS
 from muster.dashboard.models import (
     Applicable,
@@ -32,6 +33,7 @@ from muster.dashboard.models import (
     LastRebalance,
     MoveEntry,
     OverrideEntry,
+    ParkedEntry,
     PinEntry,
     Problem,
     Said,
@@ -48,6 +50,8 @@ from muster.dashboard.models import (
 T = TypeVar("T")
 
 VERSION = "0.1.0"
+VALUE = '{"carrier": "DL", "flight": 1547, "tail": "N3' + "9" * 90 + '", "delay": "n/a"}'
+"""Of the record that a preview shows: with a word that is longer than the dialog is wide."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class Partition:
     lag: int | None = 0
     rate: float | None = 0.0
     standby: str | None = None
+    parked: ParkedEntry | None = None
 
 
 @dataclass
@@ -251,6 +256,7 @@ class Cluster:
             end=[10_000 + 7 * number + (cell.lag or 0) for number, cell in sorted(topic.partitions.items())],
             pins=[pin for pin in self.pins if pin.topic == name],
             standbys={n: [cell.standby] for n, cell in topic.partitions.items() if cell.standby},
+            parked={n: cell.parked for n, cell in topic.partitions.items() if cell.parked},
             waiting=[entry for entry in self.waiting if entry.topic == name],
             exclusions=[entry for entry in self.exclusions if entry.topic == name],
             bootstrap_servers="kafka-1:9092",
@@ -285,6 +291,7 @@ class Cluster:
             started_at=self.began - 86_400 - 97 * number if there else None,
             partitions=len(cells),
             running=sum(cell.state == "R" for cell in cells),
+            parked=sum(cell.state == "K" for cell in cells),
             starting=sum(cell.state == "S" for cell in cells),
             topics=len({id(cell) for cell in cells}),
             commands=["restore" if state == "isolated" else "isolate", "drain", "exclude"],
@@ -327,6 +334,24 @@ class Cluster:
             last_batch_at=time.time() - 1.5,
             freshness=self.freshness(),
         )
+
+    def foresee(self, command: Command, body: Mapping[str, Any]) -> list[str]:
+        """What a seek or an answer about a record would do. Raises `CommandError` where there is no such record."""
+        given = {each.name: each.read(body) for each in command.fields}
+        if command.name == "seek":
+            return [f"topic {given['topic']}, partition {n}: to {given['to']}" for n in given["partitions"]]
+        topic, number, offset = given["topic"], given["partition"], given["offset"]
+        cell = self.topics[topic].partitions[number]
+        where = f"partition {number} of topic {topic!r}"
+        if cell.parked is None or cell.parked.offset != offset:
+            raise CommandError(f"consumer {cell.owner} does not fail with a record of {where} now")
+        return [
+            "key: 'DL1547' (6 bytes)",
+            f"value: {VALUE!r} ({len(VALUE)} bytes)",
+            "headers: none",
+            cell.parked.why,
+            f"the record at offset {offset} of {where} is skipped",
+        ]
 
     def what_if(self, asked: WhatIfRequest) -> WhatIfAnswer:
         """The partitions of those that leave are dealt to the others, who has least first."""
@@ -420,6 +445,7 @@ def _consumer_topic(topic: Topic, consumer: str, pins: Iterable[PinEntry]) -> Co
     return ConsumerTopic(
         topic=topic.name,
         running=those("R"),
+        parked=those("K"),
         starting=those("S"),
         closing=ranges(n for n, cell in mine.items() if cell.source == consumer),
         unknown=those("?"),

@@ -8,6 +8,7 @@ from muster.dashboard.models import (
     ExclusionEntry,
     Health,
     MoveEntry,
+    ParkedEntry,
     PinEntry,
     Problem,
     Said,
@@ -19,6 +20,7 @@ from tests.browser.pretend import Cluster, Partition, Topic, ranges, stable
 
 NASTY = "<img src=x onerror=document.title='owned'>"
 """A reason that must show as it is written."""
+POISON = "the record failed 8 times alone: ValueError: could not convert string to float: 'n/a'"
 
 
 def said(who: str, why: str, ago: float) -> Said:
@@ -27,13 +29,16 @@ def said(who: str, why: str, ago: float) -> Said:
 
 
 def flights() -> Cluster:
-    """Every state there is, with pins, a standby, and somebody isolated."""
+    """Every state there is, with pins, a standby, and a consumer that is isolated."""
     consumers = [f"flights-{n}" for n in range(1, 5)]
     live = consumers[:3]
     cells = {n: Partition(live[n % 3], lag=(n * 41) % 97, rate=52.0 + n) for n in range(12)}
     cells[2].owner = "flights-2"
     cells[3] = Partition("flights-2", "S", lag=1_284, rate=60.0)
     cells[4] = Partition(None, "C", source="flights-1", target="flights-3", lag=402, rate=58.0)
+    cells[5] = Partition(
+        "flights-3", "K", lag=1_902, rate=57.0, parked=ParkedEntry(offset=10_035, why=POISON)
+    )
     cells[7] = Partition(None, "U", target="flights-2", lag=15_211, rate=61.0)
     cells[8] = Partition("flights-4", "?", lag=None, rate=None)
     cells[0].standby = "flights-2"
@@ -44,13 +49,17 @@ def flights() -> Cluster:
         "Unreadable",
         error="topic 'weather': its state node holds no JSON; put it right or delete it",
     )
+    delays = stable("delays", live, 9, busy=4)
+    delays.partitions[5].state = "K"
+    delays.partitions[5].parked = ParkedEntry(offset=10_035, why=POISON)
+    delays.stuck = "topic delays is held up by records that its handler fails with"
     now = time.time()
     return Cluster(
         name="flights",
         topics={
             "flights": moving,
             "airports": stable("airports", live, 6),
-            "delays": stable("delays", live, 9, busy=4),
+            "delays": delays,
             "weather": broken,
         },
         consumers=consumers,
@@ -97,7 +106,16 @@ def flights() -> Cluster:
                 partitions=[(4, 4)],
                 why="it reports partition 4 as closing",
                 since=now - 4,
-            )
+            ),
+            WaitingEntry(
+                topic="delays",
+                consumer="flights-3",
+                phase="progress",
+                partitions=[(5, 5)],
+                why=f"the partition is parked, {POISON}",
+                offset=10_035,
+                since=now - 900,
+            ),
         ],
         timeline=story(now),
         health=Health.CRITICAL,

@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 import muster
 from devstack.ports import free_port
+from muster.commands.command import CommandError
+from muster.commands.table import COMMANDS
 from muster.dashboard.commands import commands_answer
 from muster.dashboard.conditional import conditional
 from muster.dashboard.models import (
@@ -49,6 +51,7 @@ class Site:
         self.clusters = clusters
         self.down: int | None = None
         self.previewed: list[dict[str, Any]] = []
+        self.foreseen: list[tuple[str, str, dict[str, Any]]] = []
         self.pulled: list[tuple[str, str, dict[str, Any]]] = []
         self.not_modified = 0
         self.port = free_port()
@@ -214,6 +217,20 @@ class Site:
             return self._post(request) or self._answer(
                 request, self.clusters[name].what_if(WhatIfRequest(**body))
             )
+
+        @app.post(api + "/levers/{lever}/foresee")
+        def foresee(
+            request: Request, name: str, lever: str, body: Annotated[dict[str, Any], Body()]
+        ) -> Response:
+            self.foreseen.append((name, lever, body))
+            if refused := self._post(request):
+                return refused
+            try:
+                return self._answer(
+                    request, CommandAnswer(lines=self.clusters[name].foresee(COMMANDS[lever], body))
+                )
+            except CommandError as error:
+                return JSONResponse({"detail": str(error)}, 409)
 
         @app.post(api + "/levers/{lever}")
         def pull(

@@ -9,10 +9,13 @@ from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 
 from devstack.chromium import PHONE, Browser
+from muster.commands.table import COMMANDS
 from muster.dashboard import models
+from muster.dashboard.models import ParkedEntry
 from tests.browser.checks import ask
 from tests.browser.conftest import SHOTS
-from tests.browser.scenes import NASTY, said
+from tests.browser.pretend import VALUE
+from tests.browser.scenes import NASTY, POISON, said
 from tests.browser.site import STATIC, Site
 
 BROWSER = (
@@ -20,12 +23,14 @@ BROWSER = (
     "MouseEvent Node NodeListOf Omit Promise Record RequestInit Response ReturnType SVGElement Set URLSearchParams"
 )
 """Types that the browser, or the language, has."""
+RECORD = {"topic": "delays", "partition": "5", "offset": "10035"}
 PIN = {"partitions": "0-3,7", "consumer": "flights-2"}
 PAGES = {
     "clusters": "#/",
     "overview": "#/clusters/flights",
     "topics": "#/clusters/flights/topics",
     "topic": "#/clusters/flights/topics/flights",
+    "parked": "#/clusters/flights/topics/delays",
     "consumers": "#/clusters/flights/consumers",
     "consumer": "#/clusters/flights/consumers/flights-3",
     "timeline": "#/clusters/flights/timeline",
@@ -98,7 +103,10 @@ def test_the_matrix_tells_each_state_by_letter_colour_and_words(browser: Browser
     classes, letter, words = cell(1, "flights-2")
     assert (classes, letter) == ("m-cell is-running pinned", "R")
     assert "pinned to flights-2, lag 41, 53.0 records a second" in words
-    assert len(set(ask(browser, "looks"))) == 5
+    classes, letter, words = cell(5, "flights-3")
+    assert (classes, letter) == ("m-cell is-parked", "K")
+    assert words.endswith("flights-3: parked at offset 10035, lag 1902, 57.0 records a second")
+    assert len(set(ask(browser, "looks"))) == 6
 
 
 def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser, site: Site) -> None:
@@ -110,6 +118,25 @@ def test_a_state_can_be_filtered_away_and_a_partition_looked_at(browser: Browser
     detail = browser.one(".partition-detail").text
     for words in ("flights partition 7:\nunassigned", "To have it next\nflights-2", "15,211", "Pin…"):
         assert words in detail
+
+
+def test_parked_partition_says_which_record_holds_it_up(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    cell = browser.one(".m-cell.is-parked")
+    assert cell.get_attribute("title") == f"parked at offset 10035: {POISON}"
+    assert browser.one(".state-filter.is-parked").text == "1 parked"
+    cell.click()
+    detail = browser.one(".partition-detail").text
+    browser.shot(SHOTS / "parked-chosen.png")
+    for words in ("delays partition 5:\nparked at offset 10035", f"Held up by\n{POISON}"):
+        assert words in detail
+    assert "Decided" not in detail
+    answered = ParkedEntry(offset=10_035, why=POISON, answer="dead_letter")
+    site.clusters["flights"].topics["delays"].partitions[5].parked = answered
+    browser.says("dead letter, not done yet")
+    browser.open(f"{site.url}#/clusters/flights/consumers/flights-3")
+    browser.one("th", "Parked")
+    browser.says("2 parked")
 
 
 def test_unreachable_servers_are_shown_with_the_age_of_their_data(browser: Browser, site: Site) -> None:
@@ -262,6 +289,63 @@ def test_every_command_asks_for_a_reason_and_sends_what_was_said(
     assert site.pulled == [("flights", command, {**sent, "reason": "because"})]
 
 
+def test_preview_of_a_skipped_record_shows_it_and_carries_nothing_out(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.click("button", "Skip the record…")
+    browser.one("dialog .foreseen li", "is skipped")
+    lines = [one.text for one in browser.all("dialog .foreseen li")]
+    assert lines == site.clusters["flights"].foresee(COMMANDS["skip-record"], RECORD)
+    assert VALUE in lines[1]
+    assert not browser.all("dialog .foreseen .error")
+    for name in ("preview", "preview-phone"):
+        browser.shot(SHOTS / f"{name}.png")
+        assert browser.overflow() == []
+        assert ask(browser, "unreadable") == []
+        assert ask(browser, "widerThanDialog") == []
+        browser.size(PHONE, 2)
+    assert site.foreseen == [("flights", "skip-record", {**RECORD, "reason": "preview"})]
+    assert browser.one("dialog button[type=submit]").text == "Skip the record"
+    browser.click("dialog button", "Cancel")
+    browser.eventually(lambda: not browser.all("dialog"), 5, "the dialog closes")
+    assert site.pulled == []
+
+
+def test_preview_of_a_record_that_is_gone_is_an_error_and_the_dialog_stays(
+    browser: Browser, site: Site
+) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.one("button", "Skip the record…")
+    site.clusters["flights"].topics["delays"].partitions[5].parked = None
+    browser.click("button", "Skip the record…")
+    error = browser.one("dialog .foreseen .error")
+    assert error.text == (
+        "What it would do is not known: "
+        "consumer flights-3 does not fail with a record of partition 5 of topic 'delays' now"
+    )
+    assert not browser.all("dialog .foreseen li")
+    browser.shot(SHOTS / "preview-error.png")
+    assert ask(browser, "unreadable") == []
+    assert browser.one("dialog[open] button[type=submit]").is_enabled()
+    assert site.pulled == []
+
+
+def test_preview_of_a_seek_follows_the_fields(browser: Browser, site: Site) -> None:
+    browser.open(f"{site.url}#/clusters/flights/topics/delays")
+    browser.click("button", "Seek…")
+    browser.one("dialog .foreseen p", "What it would do is shown here when")
+    assert site.foreseen == []
+    browser.one('dialog [name="to"]').send_keys("-100")
+    browser.one('dialog [name="partitions"]').send_keys("2", Keys.TAB)
+    browser.one("dialog .foreseen li", "topic delays, partition 2: to -100")
+    field = browser.one('dialog [name="to"]')
+    field.clear()
+    field.send_keys("earliest", Keys.TAB)
+    browser.one("dialog .foreseen li", "topic delays, partition 2: to earliest")
+    assert len(browser.all("dialog .foreseen li")) == 1
+    assert {lever for _, lever, _ in site.foreseen} == {"seek"}
+    assert site.pulled == []
+
+
 def test_a_command_that_makes_no_sense_says_why(browser: Browser, site: Site) -> None:
     site.clusters["flights"].unavailable = {"isolate": "Consul is out of reach; see its banner"}
     browser.open(f"{site.url}#/clusters/flights/consumers/flights-1")
@@ -369,7 +453,7 @@ def test_everything_can_be_done_with_the_keyboard(browser: Browser, site: Site) 
         assert now["outlined"], f"the focus on {now} cannot be seen"
         if "m-cell" in now["class"]:
             break
-    for words in ("Muster", "Hold", "Pause coordination…", "Topics", "Pin…", "8 running"):
+    for words in ("Muster", "Hold", "Pause coordination…", "Topics", "Pin…", "7 running"):
         assert any(words in one for one in seen), f"{words} cannot be reached by Tab: {seen}"
     assert "m-cell" in browser.focused()["class"], "one Tab stop leads into the matrix"
     browser.press(Keys.ARROW_RIGHT)

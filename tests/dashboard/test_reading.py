@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from muster.cluster.lag import Offsets
-from muster.core.model import Consumer
+from muster.core.model import Consumer, FailingRecord
 from muster.core.overrides import Exclusion, Overrides, Pin, RebalanceRequest
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, run, settle
@@ -259,3 +259,25 @@ def test_file_that_cannot_be_read_is_shown_above_the_clusters_of_the_others(dash
     assert [each["name"] for each in answer["clusters"]] == ["c"]
     answer = dashboard.get("", user="other")
     assert (answer["clusters"], answer["error"]) == ([], ""), "who sees no cluster sees no file of others"
+
+
+@pytest.mark.parametrize("answer", ["", "skip"])
+def test_parked_partition_is_parked_wherever_the_page_names_its_state(
+    dashboard: Dashboard, answer: str
+) -> None:
+    (owner,) = (each for each in dashboard.world.consumers.values() if ("t", 3) in each.running)
+    owner.failing["t", 3] = FailingRecord(17, "ValueError: no date", 8, parked=True, answer=answer)
+    why = "the record failed 8 times alone: ValueError: no date"
+    matrix = dashboard.get("/c/topics/t")
+    assert matrix["state"] == "RRRKRRR"
+    assert matrix["parked"] == {"3": {"offset": 17, "why": why, "answer": answer}}
+    assert matrix["row"]["partition_states"] == {"R": 6, "K": 1}
+    assert dashboard.get("")["clusters"][0]["partition_states"] == {"R": 11, "K": 1}
+    found = dashboard.get(f"/c/consumers/{owner.id}")
+    row = found["row"]
+    assert (row["partitions"], row["running"], row["parked"]) == (4, 3, 1)
+    (of_topic,) = (each for each in found["topics"] if each["topic"] == "t")
+    assert of_topic["parked"] == [[3, 3]]
+    assert not any(first <= 3 <= last for first, last in of_topic["running"])
+    # Only what is not answered waits for a person.
+    assert [each["offset"] for each in matrix["waiting"]] == ([] if answer else [17])

@@ -54,6 +54,8 @@ class ConsumerJob:
     conf: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     """Other settings of the consumer."""
+    paths: tuple[Path, ...] = ()
+    """Folders with Python modules, for the PYTHONPATH."""
     incarnation: str = field(default_factory=lambda: str(uuid.uuid4()))
     process: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +94,7 @@ class ConsumerJob:
             "JOB_DATA": str(self.data),
             "TMPDIR": str(self.folder),
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "include"), str(Path(__file__).parent)]),
+            "PYTHONPATH": os.pathsep.join(map(str, [*self.paths, ROOT / "include", Path(__file__).parent])),
         }
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devstack.cache import cache_dir, locked
+from tests.support.fetched_packages import fetched
 from tests.support.only_long import only_long
 
 _HERE = Path(__file__).parent
@@ -27,23 +27,10 @@ pytestmark = [
 ]
 
 
-def _installed(lock: Path) -> Path:
-    """A folder with the packages of `lock`."""
-    folder = cache_dir() / lock.stem
-    with locked(lock.stem):
-        if not (folder / "pyspark").is_dir():
-            partial = folder.with_suffix(".partial")
-            install = ["-m", "uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-            where = ["--python", sys.executable, "--target", str(partial)]
-            subprocess.run([sys.executable, *install, *where, "--requirement", str(lock)], check=True)
-            partial.rename(folder)
-    return folder
-
-
 @pytest.mark.parametrize("lock", sorted(_HERE.glob("pyspark-*.txt")), ids=lambda lock: lock.stem)
 def test_connector_reads_with(lock: Path) -> None:
     tests = [f"{_HERE / 'test_connector.py'}::{name}" for name in TESTS]
-    paths = [str(_installed(lock)), str(_ROOT / "include"), str(_ROOT)]
+    paths = [str(fetched(lock)), str(_ROOT / "include"), str(_ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop("SPARK_HOME", None)
     result = subprocess.run(

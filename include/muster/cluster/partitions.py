@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from muster.core.model import ConsumerStatus, TopicSnapshot, TopicStatus, by_partition
+from muster.core.model import ConsumerStatus, FailingRecord, TopicSnapshot, TopicStatus, by_partition
 
 
 class PartitionState(StrEnum):
     """How one partition stands, in one letter.
 
     `R` running: its owner reports it running. `H` paused: its owner reports that it holds it and does not read it, as
-    its consumption is paused. `S` starting: it has an owner that does not report it running yet.
+    its consumption is paused. `K` parked: its owner reports that it holds it and does not read it until a person
+    answers about a record, paused or not. `S` starting: it has an owner that does not report it running yet.
     `C` closing: it was taken from an owner that has not let go of it yet. `U` unassigned: no consumer has it (closed
     and not yet given away, or no consumer takes it). `?` unknown: it has an owner that is not live, or without a
     status.
@@ -23,6 +24,7 @@ class PartitionState(StrEnum):
 
     RUNNING = "R"
     PAUSED = "H"
+    PARKED = "K"
     STARTING = "S"
     CLOSING = "C"
     UNASSIGNED = "U"
@@ -34,6 +36,7 @@ class TopicCells:
     """The partitions of one topic, in ascending order: entry i of `states` is of `numbers[i]`.
 
     `owner` is the consumer that has it, `source` the one that is to close it, `target` the one that has it next.
+    `parked` has the record that holds a parked one up.
     """
 
     numbers: Sequence[int]
@@ -41,6 +44,7 @@ class TopicCells:
     owner: Mapping[int, str]
     source: Mapping[int, str]
     target: Mapping[int, str]
+    parked: Mapping[int, FailingRecord] = field(default_factory=dict)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -67,26 +71,37 @@ def topic_cells(
         reports[each] = status.on(snapshot.topic) if status is not None else None
     numbers = sorted(snapshot.partitions | owners.keys())
     states: list[str] = []
+    parked: dict[int, FailingRecord] = {}
     for partition in numbers:
         owner = owners.get(partition)
         if owner is None:
             states.append(PartitionState.CLOSING if partition in closing else PartitionState.UNASSIGNED)
             continue
         report = reports[owner]
-        if report is None:
-            states.append(PartitionState.UNKNOWN)
-        elif partition in report.running:
-            paused = partition in report.paused
-            states.append(PartitionState.PAUSED if paused else PartitionState.RUNNING)
-        else:
-            states.append(PartitionState.STARTING)
+        reported = _reported(report, partition)
+        states.append(reported)
+        if report is not None and reported is PartitionState.PARKED:
+            parked[partition] = report.failing[partition]
     return TopicCells(
         numbers,
         "".join(states),
         owners,
         {p: c for p, c in closing.items() if p not in owners},
         {p: c for p, c in starting.items() if owners.get(p) != c},
+        parked,
     )
+
+
+def _reported(report: TopicStatus | None, partition: int) -> PartitionState:
+    """How a partition stands by what its owner reports of the topic; None: the owner is not live, or silent."""
+    if report is None:
+        return PartitionState.UNKNOWN
+    record = report.failing.get(partition)
+    if record is not None and record.parked and partition not in report.closing:
+        return PartitionState.PARKED
+    if partition not in report.running:
+        return PartitionState.STARTING
+    return PartitionState.PAUSED if partition in report.paused else PartitionState.RUNNING
 
 
 def holdings(cells: Mapping[str, TopicCells]) -> dict[str, Holding]:

@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from muster.core.model import ConsumerStatus, Membership, State, TopicAssignment, TopicSnapshot, TopicStatus
+from muster.core.model import (
+    ConsumerStatus,
+    FailingRecord,
+    Membership,
+    State,
+    TopicAssignment,
+    TopicSnapshot,
+    TopicStatus,
+)
 
 SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
@@ -156,9 +164,7 @@ def _failing(
                 continue
             if not record.parked and status.stalled.get(partition, 0.0) <= limit:
                 continue
-            why = record.error[:LONGEST_ERROR]
-            if not record.lost:
-                why = f"the record failed {record.attempts} times alone: {why}"
+            why = why_failing(record)
             if record.parked:
                 why = f"the partition is parked, {why}"
             found.append(
@@ -167,6 +173,12 @@ def _failing(
                 )
             )
     return found
+
+
+def why_failing(record: FailingRecord) -> str:
+    """Return why a partition does not get past `record`, in words."""
+    why = record.error[:LONGEST_ERROR]
+    return why if record.lost else f"the record failed {record.attempts} times alone: {why}"
 
 
 def _too_long(topic: str, membership: Membership, statuses: Mapping[str, ConsumerStatus]) -> list[Waiting]:

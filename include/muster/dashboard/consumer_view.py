@@ -54,7 +54,9 @@ def consumer_row(state: ClusterState, consumer: str, average: float | None) -> C
         or "",
         started_at=_whole(details.started_at),
         partitions=each.partitions,
-        running=count(PartitionState.RUNNING) + count(PartitionState.PAUSED),
+        running=count(PartitionState.RUNNING),
+        paused=count(PartitionState.PAUSED),
+        parked=count(PartitionState.PARKED),
         starting=count(PartitionState.STARTING),
         closing=count(PartitionState.CLOSING),
         pinned=state.pinned_to.get(consumer, 0),
@@ -122,7 +124,9 @@ def _topics(state: ClusterState, consumer: str) -> list[ConsumerTopic]:
         found.append(
             ConsumerTopic(
                 topic=topic,
-                running=ranges([*held[PartitionState.RUNNING], *held[PartitionState.PAUSED]]),
+                running=ranges(held[PartitionState.RUNNING]),
+                paused=ranges(held[PartitionState.PAUSED]),
+                parked=ranges(held[PartitionState.PARKED]),
                 starting=ranges(held[PartitionState.STARTING]),
                 closing=ranges(held[PartitionState.CLOSING]),
                 unknown=ranges(held[PartitionState.UNKNOWN]),

@@ -248,6 +248,15 @@ class TopicsAnswer(_Answer):
     freshness: Freshness
 
 
+class ParkedEntry(_Answer):
+    """What holds a parked partition up: the record at `offset`, or the first of those that are lost; `why` in words.
+    `answer` was decided about it and is not done yet: `skip` or `dead_letter`, '' for nothing."""
+
+    offset: int
+    why: str
+    answer: str = ""
+
+
 class TopicAnswer(_Answer):
     """One topic with the matrix of its partitions, in columns: entry i of each is of the i-th partition.
 
@@ -270,6 +279,7 @@ class TopicAnswer(_Answer):
     end: list[int | None] = []  # the offset after the last record
     pins: list[PinEntry]
     standbys: dict[int, list[str]] = {}  # by partition number
+    parked: dict[int, ParkedEntry] = {}  # those in state K, by partition number
     waiting: list[WaitingEntry] = []
     exclusions: list[ExclusionEntry] = []
     bootstrap_servers: str = ""
@@ -295,7 +305,9 @@ class ConsumerRow(_Answer):
     incarnation: str = ""
     started_at: Moment | None = None
     partitions: int = 0  # assigned to it
-    running: int = 0  # of those, reported running
+    running: int = 0  # of those, by PartitionState
+    paused: int = 0
+    parked: int = 0
     starting: int = 0
     closing: int = 0  # no longer assigned to it, and not yet closed
     pinned: int = 0
@@ -325,6 +337,8 @@ class ConsumerTopic(_Answer):
 
     topic: str
     running: Ranges
+    paused: Ranges = []
+    parked: Ranges = []
     starting: Ranges
     closing: Ranges
     unknown: Ranges

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from muster.cluster.partitions import TopicCells
 from muster.cluster.state import ClusterState
+from muster.core.diagnosis import why_failing
 from muster.core.partition_list import ranges
 from muster.dashboard.cluster_view import (
     UNREADABLE,
@@ -16,7 +17,7 @@ from muster.dashboard.cluster_view import (
     pin_entries,
     waiting_entry,
 )
-from muster.dashboard.models import TopicAnswer, TopicRow, TopicsAnswer
+from muster.dashboard.models import ParkedEntry, TopicAnswer, TopicRow, TopicsAnswer
 from muster.dashboard.window import Asked, Key, once_a_state, window
 
 T = TypeVar("T")
@@ -89,6 +90,10 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
         standbys={p: list(s) for p, s in sorted(assignment.standbys.items())}
         if assignment is not None
         else {},
+        parked={
+            p: ParkedEntry(offset=record.offset, why=why_failing(record), answer=record.answer)
+            for p, record in cells.parked.items()
+        },
         waiting=[waiting_entry(state, waiting) for waiting in state.waiting.get(topic, [])],
         exclusions=exclusion_entries(e for e in state.decisions.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",

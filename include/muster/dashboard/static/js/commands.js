@@ -123,7 +123,7 @@ async function give(command, { fixed = {}, guess = {} }) {
     title: back ? "Take the choice back?" : filled(command.question, { ...fixed, cluster: name() }, command.label),
     happens: back ? ["What the settings say counts again."] : command.happens,
     fields: fields.map((one) => fieldOf(one, guess)),
-    confirm: back ? "Take back" : [command.label, ...subject].join(" "),
+    confirm: back ? "Take back" : command.subject === "record" ? command.label : [command.label, ...subject].join(" "),
     danger: command.risky,
     foresee: command.foresees ? (values) => foreseenLines(command, body, values)
       : command.preview && !fields.length && !back ? () => foresee(replaced(command.preview, fixed)) : undefined,

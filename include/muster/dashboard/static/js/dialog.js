@@ -27,7 +27,7 @@ import { fill, h, uniqueId } from "./dom.js";
  * @property {string} confirm what the button that does it says
  * @property {boolean} [danger]
  * @property {(values: Record<string, string>) => Promise<HTMLElement | string | null>} [foresee]
- *   what would move; asked again when a field changes
+ *   what it would do; asked again when a field changes
  * @property {(values: Record<string, string>) => Promise<void>} act `values` has the fields and `reason`; what it
  *   throws is shown in the dialog, which stays open
  */
@@ -59,8 +59,8 @@ export function ask(/** @type {Question} */ question) {
   const foresee = async () => {
     if (!question.foresee) return;
     const turn = (asked += 1);
-    fill(foreseen, h("p", { class: "muted", text: "Asking what would move …" }));
-    const seen = await question.foresee(values()).catch((/** @type {Error} */ why) => `What would move is not known: ${why.message}`);
+    fill(foreseen, h("p", { class: "muted", text: "Asking what it would do …" }));
+    const seen = await question.foresee(values()).catch((/** @type {Error} */ why) => h("p", { class: "error", text: `What it would do is not known: ${why.message}` }));
     if (turn === asked) fill(foreseen, typeof seen === "string" ? h("p", { text: seen }) : seen);
   };
   form.addEventListener("change", (event) => {

@@ -11,12 +11,10 @@ import { Matrix } from "./matrix.js";
 import { consumerLink, empty, legend, saidBy, topicLink } from "./parts.js";
 import { patchInside } from "./patch.js";
 import { href } from "./router.js";
-import { look, word } from "./states.js";
-import { partitionRows } from "./topic_columns.js";
+import { look, PARTITION_ORDER, word } from "./states.js";
+import { condition, partitionRows } from "./topic_columns.js";
 
 /** @typedef {import("./topic_columns.js").PartitionRow} PartitionRow */
-
-const ORDER = ["R", "H", "S", "C", "?", "U"];
 
 export class MatrixBox {
   /** @param {string} cluster @param {{headings: boolean}} options whether topics have headings of their own */
@@ -72,7 +70,7 @@ export class MatrixBox {
   #drawFilters() {
     const counts = /** @type {Record<string, number>} */ ({});
     for (const row of this.rows) counts[row.state] = (counts[row.state] ?? 0) + 1;
-    patchInside(this.filters, ...ORDER.filter((state) => counts[state]).map((state) => h(
+    patchInside(this.filters, ...PARTITION_ORDER.filter((state) => counts[state]).map((state) => h(
       "button",
       { type: "button", class: `state-filter ${look(state)}`, "aria-pressed": this.hidden.has(state) ? "false" : "true", data: { key: state, state } },
       h("b", { text: number(counts[state]) }), ` ${word(state)}`,
@@ -97,7 +95,7 @@ export class MatrixBox {
 function detail(row, name, cluster, consumers) {
   const fact = (/** @type {string} */ label, /** @type {any} */ value) => h("div", {}, h("dt", { text: label }), h("dd", {}, value));
   return [
-    h("h3", {}, topicLink(name, row.topic), ` partition ${row.partition}: `, h("span", { class: `chip ${look(row.state)}`, text: word(row.state) })),
+    h("h3", {}, topicLink(name, row.topic), ` partition ${row.partition}: `, h("span", { class: `chip ${look(row.state)}`, text: condition(row, row.state, word) })),
     h(
       "dl", { class: "facts" },
       fact("Owner", consumerLink(name, row.owner)),
@@ -105,6 +103,8 @@ function detail(row, name, cluster, consumers) {
       row.target ? fact("To have it next", consumerLink(name, row.target)) : null,
       fact("Lag", number(row.lag)), fact("Arriving", rate(row.rate)),
       fact("Committed", number(row.committed)), fact("End", number(row.end)),
+      row.parked ? fact("Held up by", row.parked.why) : null,
+      row.parked?.answer ? fact("Decided", `${row.parked.answer.replace("_", " ")}, not done yet`) : null,
       row.standbys.length ? fact("Standby", row.standbys.join(", ")) : null,
       row.pin ? fact("Pinned to", h("span", {}, consumerLink(name, row.pin.consumer), " ", saidBy(row.pin.said, age(row.pin.said.at)))) : null,
       row.pin?.obstacle ? fact("Not obeyed", row.pin.obstacle) : null,

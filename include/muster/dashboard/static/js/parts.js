@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { number } from "./format.js";
 import { href } from "./router.js";
-import { look, PARTITION_STATES, sign, word } from "./states.js";
+import { look, PARTITION_ORDER, PARTITION_STATES, sign, word } from "./states.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -70,10 +70,9 @@ export function figures(...figures) {
 /**
  * How many are in each state, as a bar and in words.
  * @param {Record<string, number>} counts by state @param {string} what "partitions"
- * @param {string[]} [order] the states in the order of the bar
  */
-export function stateBar(counts, what, order = ["R", "H", "S", "C", "?", "U"]) {
-  const there = order.filter((state) => counts[state]);
+export function stateBar(counts, what) {
+  const there = PARTITION_ORDER.filter((state) => counts[state]);
   const total = there.reduce((sum, state) => sum + counts[state], 0);
   const words = there.map((state) => `${number(counts[state])} ${word(state)}`).join(", ");
   return h(
@@ -82,11 +81,11 @@ export function stateBar(counts, what, order = ["R", "H", "S", "C", "?", "U"]) {
   );
 }
 
-/** The same in words, with a sign each. @param {Record<string, number>} counts @param {string[]} [order] */
-export function stateWords(counts, order = ["R", "H", "S", "C", "?", "U"]) {
+/** The same in words, with a sign each. @param {Record<string, number>} counts */
+export function stateWords(counts) {
   return h(
     "span", { class: "state-words" },
-    order.filter((state) => counts[state]).map((state) => h(
+    PARTITION_ORDER.filter((state) => counts[state]).map((state) => h(
       "span", { class: look(state), data: { key: state } },
       h("b", { text: number(counts[state]) }), ` ${word(state)}`,
     )),
@@ -95,7 +94,7 @@ export function stateWords(counts, order = ["R", "H", "S", "C", "?", "U"]) {
 
 /** What the letters and colours of the matrix mean. */
 export function legend() {
-  const entries = ["R", "H", "S", "C", "U", "?"].map((letter) => PARTITION_STATES[letter]);
+  const entries = PARTITION_ORDER.map((letter) => PARTITION_STATES[letter]);
   return h(
     "ul", { class: "legend", "aria-label": "What the letters mean" },
     entries.map((one) => h(

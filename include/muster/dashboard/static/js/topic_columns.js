@@ -15,6 +15,7 @@
  * @property {number | null} end
  * @property {PinEntry | null} pin
  * @property {string[]} standbys
+ * @property {ParkedEntry | null} parked
  */
 
 /** @param {TopicAnswer} answer @returns {PartitionRow[]} by partition number */
@@ -34,6 +35,7 @@ export function partitionRows(answer) {
     end: answer.end[i] ?? null,
     pin: pins.get(partition) ?? null,
     standbys: answer.standbys[partition] ?? [],
+    parked: answer.parked[partition] ?? null,
   }));
 }
 
@@ -65,6 +67,14 @@ export function cellOf(row, consumer) {
 }
 
 /**
+ * A state of the partition in words, with the offset that a parked one waits at.
+ * @param {PartitionRow} row @param {string} state @param {(state: string) => string} word
+ */
+export function condition(row, state, word) {
+  return state === "K" && row.parked ? `${word(state)} at offset ${row.parked.offset}` : word(state);
+}
+
+/**
  * A partition in words, as it shows in the column of `consumer`.
  * @param {PartitionRow} row @param {string | null} consumer @param {(state: string) => string} word
  */
@@ -74,7 +84,7 @@ export function spoken(row, consumer, word) {
   if (!cell) return `${where}: nothing`;
   if (cell.role === "target") return `${where}: is to have it next`;
   if (cell.role === "standby") return `${where}: standby`;
-  const parts = [word(cell.state)];
+  const parts = [condition(row, cell.state, word)];
   if (row.pin) parts.push(`pinned to ${row.pin.consumer}`);
   if (row.lag !== null) parts.push(`lag ${row.lag}`);
   if (row.rate !== null) parts.push(`${row.rate.toFixed(1)} records a second`);

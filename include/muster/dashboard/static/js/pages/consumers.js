@@ -64,7 +64,7 @@ function stateCell(cell, row) {
 function partitionsCell(cell, row) {
   const under = [row.starting ? `${row.starting} starting` : "", row.closing ? `${row.closing} closing` : ""].filter(Boolean).join(", ");
   setText(cell, `${number(row.partitions)}${under ? " ↻" : ""}`);
-  cell.title = [`${number(row.running)} running`, under, row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ");
+  cell.title = [`${number(row.running)} running`, row.parked ? `${number(row.parked)} parked` : "", row.paused ? `${number(row.paused)} paused` : "", under, row.pinned ? `${number(row.pinned)} pinned` : ""].filter(Boolean).join(", ");
 }
 
 /** How much it has, against its fair share, as a bar and a number. @param {number | null} share */
