@@ -70,6 +70,8 @@ def test_every_record_is_accounted_for(world: World) -> None:
             )
     score = world.score()
     score.write()
+    back = world.steps_back()
+    assert not back, "\n".join(back)
     assert not world.missing()
     assert len(score.assignors) == ASSIGNORS
     assert score.good, score.last_line()

@@ -423,6 +423,15 @@ class World(FaultWorld):
         logs = [log for group in self.groups.values() for log in group.commits.values()]
         return sum(log.went_back(since, until) for log in logs)
 
+    def steps_back(self) -> list[str]:
+        """Each commit that was lower than one before it, in words."""
+        return [
+            f"{group.id}, topic {topic}, partition {late.partition}: {before} and then {late}"
+            for group in self.groups.values()
+            for topic, log in group.commits.items()
+            for before, late in log.steps_back
+        ]
+
     def _lost_at(self) -> list[float]:
         """When each record that was lost was produced."""
         found = []

@@ -29,7 +29,9 @@ PLACE = Place("k:9092", "g")
 
 
 class Broker:
-    """Who initialised each transactional id last. While `gate` is closed initialisations of `slow` wait at it."""
+    """Who initialised each transactional id last. While `gate` is closed initialisations of `slow` wait at it, and
+    until `freed` is set the producers that are `stuck` send nothing. `stale` is what a consumer is given for the
+    group's offsets, by a broker that was cut off with it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -37,6 +39,9 @@ class Broker:
         self.offsets: dict[tuple[str, int], Committed] = {}
         self.gate = threading.Event()
         self.slow = "x"
+        self.stuck: set[Producer] = set()
+        self.freed = threading.Event()
+        self.stale: dict[str, dict[tuple[str, int], Committed]] = {}
         self.fails: set[str] = set()
         self.initialising = 0
         self.open: list[Producer] = []
@@ -69,6 +74,8 @@ class Producer:
         """Nothing to do."""
 
     def send_offsets_to_transaction(self, items: list[Any], _metadata: object, _timeout: float) -> None:
+        if self in self.broker.stuck:
+            assert self.broker.freed.wait(30)
         self.item = items[0]
 
     def commit_transaction(self, _timeout: float) -> None:
@@ -85,15 +92,16 @@ class Group:
 
     group_id = "g"
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, broker: Broker, owner: str = "") -> None:
+        self.broker, self.owner = broker, owner
         self.topics: Any = self
 
     def identities(self, _topics: object) -> Identities:
         return Identities()
 
     def positions(self, keys: Any) -> dict[tuple[str, int], Committed | None]:
-        return {key: self.broker.offsets.get(key) for key in keys}
+        offsets = self.broker.stale.get(self.owner, self.broker.offsets)
+        return {key: offsets.get(key) for key in keys}
 
     def metadata(self) -> None:
         """Of no use here."""
@@ -114,7 +122,7 @@ class Fenced(FencedCommits):
 class Consumer:
     def __init__(self, name: str, broker: Broker) -> None:
         self.agent = Agent(name, claims=True, fencing=True)
-        group: Any = Group(broker)
+        group: Any = Group(broker, name)
         self.commits = Fenced(broker, name, group)
         self.stopped = threading.Event()
         self.worker = PlaceWorker(self.agent, "c", PLACE, group, self.commits, self.stopped)
@@ -132,12 +140,29 @@ class Consumer:
     def held(self) -> int:
         return len(self.agent.view().held)
 
+    def process(self, end: int) -> None:
+        """Process partition 0 up to `end`."""
+        offer = self.agent.offer(self.token)
+        with self.agent.locked() as own:
+            finished = dict(own.stands_at)
+        ranges = {0: (self.agent.view().held["t", 0].position or 0, end)}
+        self.agent.planned(self.token, offer.asked, finished, {"t": ranges}, {}, [])
+        self.agent.batch_done(self.agent.batch_started(), None)
+
+    def confirm(self) -> None:
+        """Have ZooKeeper, as it was told last, and Consul say once more who owns what."""
+        number = self.agent.reading_wanted()
+        assert number is not None
+        self.agent.has_read(number)
+        self.agent.is_registered(self.agent.clock())
+
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     made = Broker()
     yield made
     made.gate.set()
+    made.freed.set()
 
 
 @pytest.fixture
@@ -266,3 +291,73 @@ def test_a_place_out_of_reach_is_tried_again_by_the_same_claim(
     eventually(lambda: y.offered() == {0})
     assert away.is_set()
     assert broker.epochs == {transactional_id("c", "g", "t", 0): 1}, "claimed once, read twice"
+
+
+@pytest.fixture
+def x_is_stuck(
+    broker: Broker,
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Consumer:
+    """Consumer x, which has committed 10 and is stuck with 20."""
+    monkeypatch.setattr(kafka_fencing, "ANSWER_WITHIN", 0.1)
+    monkeypatch.setattr(kafka_fencing, "STUCK_AFTER", 0.2)
+    broker.gate.set()
+    x = consumer("x")
+    x.assign({0: "x"}, 1)
+    eventually(lambda: x.offered() == {0})
+    x.process(10)
+    eventually(lambda: broker.offsets.get(("t", 0)) == Committed(10, "muster:c:"), what="committed")
+    broker.stuck.update(broker.open)
+    x.process(20)
+    eventually(lambda: "ZooKeeper and Consul confirm" in str(x.agent.view().problems), what="it is shown")
+    return x
+
+
+def test_producer_that_is_stuck_is_replaced_once_the_owner_is_confirmed_and_nothing_is_read_again(
+    broker: Broker, x_is_stuck: Consumer, eventually: Eventually
+) -> None:
+    assert len(broker.open) == 1
+    x_is_stuck.confirm()
+    eventually(lambda: len(broker.open) == 2, what="replaced")
+    eventually(lambda: x_is_stuck.agent.reading_wanted() is not None, what="asks again")
+    assert broker.offsets["t", 0].offset == 10, "not before that is answered"
+    x_is_stuck.confirm()
+    eventually(lambda: broker.offsets["t", 0].offset == 20, what="committed")
+    assert x_is_stuck.agent.view().held["t", 0].position == 20
+
+
+def test_stuck_consumer_that_is_cut_off_leaves_the_next_owner_alone_and_commits_nothing(
+    broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    y = consumer("y")
+    y.assign({0: "y"}, 2)
+    eventually(lambda: y.offered() == {0})
+    y.process(50)
+    eventually(lambda: broker.offsets["t", 0].offset == 50)
+    broker.stale["x"] = {("t", 0): Committed(10, "muster:c:")}
+    x_is_stuck.assign({0: "y"}, 2)
+    eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
+    assert broker.epochs == {transactional_id("c", "g", "t", 0): 2}, "y was the last one to claim"
+    assert (broker.offsets["t", 0].offset, y.agent.view().counters.refused_commits) == (50, 0)
+
+
+def test_replacement_that_lands_after_the_next_owner_commits_nothing_whatever_the_group_seems_to_have(
+    broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    broker.gate.clear()
+    initialised = broker.initialising
+    x_is_stuck.confirm()
+    eventually(lambda: broker.initialising > initialised, what="the replacement is on its way")
+    y = consumer("y")
+    y.assign({0: "y"}, 2)
+    eventually(lambda: y.offered() == {0})
+    y.process(50)
+    eventually(lambda: broker.offsets["t", 0].offset == 50)
+    broker.stale["x"] = {("t", 0): Committed(10, "muster:c:")}
+    broker.gate.set()
+    eventually(lambda: broker.epochs == {transactional_id("c", "g", "t", 0): 3}, what="it has landed")
+    x_is_stuck.assign({0: "y"}, 2)
+    eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
+    assert broker.offsets["t", 0].offset == 50

@@ -127,6 +127,7 @@ class Agent:
     _foreign: dict[TopicPartition, float] = field(default_factory=dict, init=False)
     """When another program had set the committed offset of a partition."""
     _refusals: Refusals = field(default_factory=Refusals, init=False)
+    _doubts: Refusals = field(default_factory=lambda: Refusals(first_pause=0.0), init=False)
     _token: str | None = field(default=None, init=False)
     _query_error: str = field(default="", init=False)
     _handler_error: str = field(default="", init=False)
@@ -261,8 +262,8 @@ class Agent:
     def reading_wanted(self) -> int | None:
         """Return the number of the newest reading that something waits for, None if nothing waits."""
         with self._changed:
-            waited_for = self._to_unblock or self._refusals.to_be_read or self._to_check is not None
-            return self._wanted if waited_for else None
+            read_for = self._refusals.to_be_read or self._doubts.to_be_read
+            return self._wanted if self._to_unblock or read_for or self._to_check is not None else None
 
     def has_read(self, number: int, unread: Collection[str] = ()) -> None:
         """Take note that a complete reading has ended, after a sync, that began when `reading_wanted` was `number`.
@@ -279,7 +280,8 @@ class Agent:
                 own.forget_assigned(unread)
             for reason in due:
                 self.unblock(reason)
-            self._refusals.was_read(number, unread)
+            for each in (self._refusals, self._doubts):
+                each.was_read(number, unread)
             self._allow_ready()
 
     def _want_reading(self) -> int:
@@ -669,16 +671,33 @@ class Agent:
         """Take note that discovery has this very process registered, by a question that began at `asked`, of the
         agent's clock."""
         with self._changed:
-            self._refusals.registered(asked)
+            for each in (self._refusals, self._doubts):
+                each.registered(asked)
             self._allow_ready()
 
     @property
     def asks_discovery(self) -> bool:
-        """Whether partitions that were refused wait for nothing but `is_registered`."""
+        """Whether partitions that were refused, or are in doubt, wait for nothing but `is_registered`."""
         with self._changed:
-            return self._refusals.wait_for_discovery(self.clock())
+            return any(each.wait_for_discovery(self.clock()) for each in (self._refusals, self._doubts))
+
+    def owns_still(self, tp: TopicPartition, claim_epoch: int, since: float) -> bool | None:
+        """Return whether this consumer still owns a partition that it holds under this claim epoch, by ZooKeeper and
+        discovery, which have to be asked after `since` (of the agent's clock).
+
+        None while that is not known: they are asked, and so is to be this again.
+        """
+        with self._changed:
+            if not self._ownership.keeps(tp, claim_epoch):
+                return False
+            doubt = self._doubts.all.get(tp)
+            if doubt is None or doubt.at < since:
+                self._doubts.note(tp, "", self.clock(), self._want_reading())
+                return None
+            return True if doubt.over else None
 
     def _allow_ready(self) -> None:
+        self._doubts.take_ready(self.clock())
         for tp in self._refusals.take_ready(self.clock()):
             with self.change() as own:
                 own.allow(tp)

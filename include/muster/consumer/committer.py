@@ -233,7 +233,12 @@ class PlaceWorker:
         stamps = {key: format_stamp(self._cluster, one.topic_id, one.sought) for key, one in due.items()}
         with self._committing:
             if isinstance(self._commits, FencedCommits):
-                return self._commits.commit(offsets, stamps, letters)
+                return self._commits.commit(
+                    offsets,
+                    stamps,
+                    letters,
+                    lambda tp, since: self._agent.owns_still(tp, due[tp].claim_epoch, since),
+                )
             return self._commits.commit(offsets, stamps)
 
     def _take(self, due: Mapping[TopicPartition, Due], outcome: Outcome) -> None:

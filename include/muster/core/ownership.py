@@ -726,6 +726,12 @@ class Ownership:
         self._settle({tp[0]})
         return True
 
+    def keeps(self, tp: TopicPartition, claim_epoch: int) -> bool:
+        """Whether a partition is held under this claim epoch and was given to no other consumer, as far as is known;
+        one that is to be closed is not given away before that is done."""
+        partition, topic = self._claimed_as(tp, claim_epoch), self.topics.get(tp[0], Topic())
+        return partition is not None and not partition.refused and tp[1] not in topic.elsewhere
+
     def allow(self, tp: TopicPartition) -> None:
         """Allow a partition that was refused to be taken up again, if it is assigned."""
         self.refused.discard(tp)

@@ -9,6 +9,9 @@ replaced it, which would do the same in turn. So it waits for two facts that are
   a consumer that is cut off from Consul.
 
 And it waits for a pause that doubles with each refusal, so that nothing that was forgotten here becomes a fight.
+
+A producer that is stuck is replaced by one that initialises the same id, which would fence off the next owner just as
+well. So that waits for the same two facts (`Agent.owns_still`), without a pause.
 """
 
 from __future__ import annotations
@@ -34,21 +37,19 @@ class Refusal:
     wanted: int
     """The number of the reading of ZooKeeper, or of a later one, that has to be seen first."""
     times: int = 1
+    pause: float = 0.0
+    """Seconds to wait at least."""
     read: bool = False
     """Whether the assignment was read since."""
     over: bool = False
     """Whether the partition may be taken up again."""
 
-    @property
-    def pause(self) -> float:
-        """Seconds to wait at least."""
-        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.times - 1, 16))
-
 
 @dataclass
 class Refusals:
-    """The refusals of one consumer. All times are seconds of one clock that never goes back."""
+    """The refusals of one consumer. All times are seconds of one clock that never goes back, `first_pause` too."""
 
+    first_pause: float = FIRST_PAUSE
     _refusals: dict[TopicPartition, Refusal] = field(default_factory=dict)
     _registered: float = -math.inf
 
@@ -56,7 +57,8 @@ class Refusals:
         """A commit was refused; the assignment has to be read by the reading numbered `wanted`, or a later one."""
         before = self._refusals.get(key)
         times = before.times + 1 if before is not None and now - before.at < FORGET_AFTER else 1
-        self._refusals[key] = Refusal(now, why, wanted, times)
+        pause = min(LONGEST_PAUSE, self.first_pause * 2.0 ** min(times - 1, 16))
+        self._refusals[key] = Refusal(now, why, wanted, times, pause)
         return self._refusals[key]
 
     def was_read(self, number: int, unread: Collection[str]) -> None:

@@ -79,6 +79,10 @@ def transactional_id(cluster: str, group_id: str, topic: str, partition: int) ->
 
 NO_LETTERS: Mapping[TopicPartition, ToWrite] = MappingProxyType({})
 
+Owned = Callable[[TopicPartition, float], bool | None]
+"""Asked before a producer that is stuck is replaced, and before its replacement commits: whether this consumer still
+owns the partition, by what became known after that moment (`time.monotonic`); None while that is not known."""
+
 Begin = Callable[[TopicPartition], bool]
 """Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
 
@@ -129,8 +133,9 @@ class _Fence:
     call: Future[int | None] | None = None
     called_at: float = 0.0
     settled: bool = False
+    initialised_at: float = 0.0
     replaces: bool = False
-    """Whether it stands in for a producer that was stuck, so the group may be ahead of it."""
+    """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
     def initialise(self, timeout: float) -> None:
         """Fence off the former owner of the partition. Raises KafkaException; calling again resumes."""
@@ -139,7 +144,7 @@ class _Fence:
                 self._settle(min(timeout, SETTLE_WITHIN))
                 self.settled = True
             self.producer.init_transactions(timeout)
-            self.phase = _Phase.BEGIN
+            self.phase, self.initialised_at = _Phase.BEGIN, time.monotonic()
 
     def _settle(self, timeout: float) -> None:
         """Wait until the producer is past its bootstrap servers.
@@ -153,16 +158,24 @@ class _Fence:
                 self.producer.list_topics(self.topic, timeout=timeout)
 
     def commit(
-        self, item: _TopicPartition, group: GroupOffsets, timeout: float, letter: ToWrite | None = None
+        self,
+        item: _TopicPartition,
+        group: GroupOffsets,
+        timeout: float,
+        owned: Owned,
+        letter: ToWrite | None = None,
     ) -> int:
         """Commit, with a dead letter if there is one; returns the offset that is acknowledged, which is an earlier
         one if its end was not seen before.
 
-        Raises `_RefusedError`, or KafkaException or KafkaError if trying again may help.
+        Raises `_RefusedError`, or KafkaException, KafkaError or TimeoutError if trying again may help.
         """
         try:
             self.initialise(timeout)
             if self.replaces:
+                # A broker that was cut off with this consumer may not know yet that the group is another one's, and
+                # tell of old offsets. So the group alone does not show that this consumer still owns the partition.
+                _still_owned(owned, (item.topic, item.partition), self.initialised_at)
                 present = group.positions([(item.topic, item.partition)])[item.topic, item.partition]
                 stamp = parse_stamp(item.metadata or "")
                 topic_id = stamp.topic_id if stamp is not None else ""
@@ -205,8 +218,8 @@ class FencedCommits:
     """Commits for a `group` as the newest owner of each partition. Thread-safe; closing waits for nothing.
 
     Calls return within `ANSWER_WITHIN` seconds; what is not done by then goes on, and asking again takes its end.
-    A producer that is stuck is replaced. That may throw out a newer owner, which then takes the partition up again,
-    but takes no offset back: the new producer commits only what the group is not ahead of.
+    A producer that is stuck is replaced, once it is known that this consumer still owns the partition, and the new
+    one commits once that is known again. A partition that is not owned any more is refused.
 
     Raises `KafkaError` for settings that librdkafka refuses, and once `group` is closed.
     """
@@ -263,23 +276,36 @@ class FencedCommits:
         offsets: Mapping[TopicPartition, int],
         metadata: Mapping[TopicPartition, str] = NO_METADATA,
         letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS,
+        owned: Owned = lambda *_: True,
     ) -> Outcome:
         """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
 
-        A letter is written if the offset that is `done` is the one that was given with it.
+        A letter is written if the offset that is `done` is the one that was given with it. Without `owned` what is
+        claimed is taken for owned.
         """
         outcome = Outcome()
         fences: dict[TopicPartition, _Fence] = {}
+        unowned: dict[TopicPartition, Exception] = {}
         with self._lock:
             for tp in offsets:
                 fence = self._fences.get(tp)
                 if fence is None or (fence.phase is _Phase.INITIALISE and not fence.replaces):
                     outcome.refused[tp] = "its claim was given up"
                     continue
-                if fence.call is not None and not fence.call.done() and _stuck(fence):
-                    log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
-                    fence = self._fences[tp] = _Fence(self._open(tp), tp[0], replaces=True)
                 fences[tp] = fence
+        for tp, fence in fences.items():
+            if fence.call is None or fence.call.done() or not _stuck(fence):
+                continue
+            try:
+                _still_owned(owned, tp, fence.called_at)
+            except (_RefusedError, TimeoutError) as error:
+                unowned[tp] = error
+                continue
+            log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
+            new = _Fence(self._open(tp), tp[0], replaces=True)
+            with self._lock:
+                if self._fences.get(tp) is fence:  # else it was released, and perhaps claimed again
+                    fences[tp] = self._fences[tp] = new
         ends = self._call(
             {
                 tp: (
@@ -289,13 +315,15 @@ class FencedCommits:
                         item_to_commit(tp, offsets[tp], metadata.get(tp, "")),
                         self._group,
                         self._timeout,
+                        owned,
                         letters.get(tp),
                     ),
                 )
                 for tp, fence in fences.items()
+                if tp not in unowned
             }
         )
-        for tp, end in ends.items():
+        for tp, end in (ends | unowned).items():
             if isinstance(end, int):
                 outcome.done[tp] = end
             elif isinstance(end, _RefusedError):
@@ -373,6 +401,17 @@ def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[A
             future.set_result(function(*arguments))
         except Exception as error:
             future.set_exception(error)
+
+
+def _still_owned(owned: Owned, tp: TopicPartition, since: float) -> None:
+    """Raise `_RefusedError` if the partition is not owned any more, and TimeoutError while that is not known."""
+    known = owned(tp, since)
+    if known is None:
+        raise TimeoutError(
+            "its producer is stuck, and is replaced when ZooKeeper and Consul confirm the owner"
+        )
+    if not known:
+        raise _RefusedError("its producer is stuck, and another consumer has the partition now")
 
 
 def _stuck(fence: _Fence) -> bool:
