@@ -196,7 +196,9 @@ class World(FaultWorld):
         group = self.groups[cluster].id
 
         def coordinator() -> Node:
-            return self.admin.describe_consumer_groups([group])[group].result(30).coordinator
+            # A new client: librdkafka (2.16) keeps a group's coordinator for minutes, also when that says it is none.
+            admin = AdminClient({"bootstrap.servers": self.stack.brokers.servers}, logger=silent_logger())
+            return admin.describe_consumer_groups([group])[group].result(30).coordinator
 
         return int(self.eventually("Kafka names the group's coordinator", coordinator).id)
 
