@@ -370,7 +370,9 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     tasks = {task["task_id"]: task for task in world.api.task_instances(COORDINATOR, idle)}
     assert tasks["compute_assignment"]["state"] == "success"
     waited = tasks["advance_state"]
-    assert (waited["state"], waited["pid"]) == ("skipped", None), "it waits in the triggerer, without a process"
+    assert (waited["state"], waited["pid"]) == ("skipped", None), (
+        "it waits in the triggerer, without a process"
+    )
     # A consumer that neither answers nor lets go, with nothing in Consul that says so.
     foreign.unchecked("one")
     frozen.send_signal(signal.SIGSTOP)
