@@ -12,12 +12,10 @@ from sqlalchemy.pool import NullPool
 
 @dataclass(frozen=True)
 class Task:
-    """A task instance. Times are in seconds since the epoch; `pid` is 0 for one that was skipped. `scheduled` is when
-    it was last due to run: after a wait in the triggerer, that is its end."""
+    """A task instance. Times are in seconds since the epoch; `pid` is 0 for one that was skipped."""
 
     name: str
     state: str
-    scheduled: float
     start: float
     end: float
     pid: int
@@ -47,16 +45,14 @@ class Database:
     def tasks(self, dag: str, run: str) -> dict[str, Task]:
         """The task instances of a run, by name."""
         found = self._select(
-            "SELECT task_id, coalesce(state, ''), scheduled_dttm, start_date, end_date, coalesce(pid, 0) "
-            "FROM task_instance WHERE dag_id = :dag AND run_id = :run",
+            "SELECT task_id, coalesce(state, ''), start_date, end_date, coalesce(pid, 0) FROM task_instance "
+            "WHERE dag_id = :dag AND run_id = :run",
             dag=dag,
             run=run,
         )
         return {
-            name: Task(
-                name, state, _seconds(due), _seconds(start), _seconds(end), 0 if state == "skipped" else pid
-            )
-            for name, state, due, start, end, pid in found
+            name: Task(name, state, _seconds(start), _seconds(end), 0 if state == "skipped" else pid)
+            for name, state, start, end, pid in found
         }
 
     def states(self, task: str) -> list[str]:

@@ -564,10 +564,7 @@ def test_coordinator_without_a_slot_to_wait_in_defers_and_is_woken_by_a_change(
     site.log.unlink()
     with in_background(site.coordinate) as running:
         eventually(
-            lambda: (
-                site.log.exists() and "advance_state waits in the triggerer, at most" in site.log.read_text()
-            ),
-            60,
+            lambda: site.log.exists() and "waiting in the triggerer, at most" in site.log.read_text(), 60
         )
         began = time.monotonic()
         site.foreign.start("two")

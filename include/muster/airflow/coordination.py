@@ -11,8 +11,7 @@ The outcome of a task is chosen for what a person sees in the grid of runs:
   other topics, and when their work is done it fails too;
 - the assignor fails: what needs no plan is done, and `compute_assignment` fails if that was nothing, else
   `advance_state` (of this run or, if this one wrote something, of the next);
-- where `advance_state` waits in the triggerer, `compute_assignment` succeeds, and `advance_state` is skipped or fails
-  in its place;
+- a `compute_assignment` that waited in the triggerer succeeds, and `advance_state` is skipped or fails in its place;
 - a topic is stuck: `advance_state` fails and names the consumer to isolate.
 
 Each failure calls the notifiers of `on_stuck`, see `muster.airflow.alerts`.
@@ -28,7 +27,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from pydantic import JsonValue
 
 from muster.airflow.abandoned import stop_abandoned
@@ -36,7 +35,7 @@ from muster.airflow.alerts import REPEATS
 from muster.airflow.connections import CONNECTIONS
 from muster.airflow.run_notes import leave_note
 from muster.airflow.stats import CoordinatorStats
-from muster.airflow.waiting import WAIT, ChangeTrigger, in_task, quiet_wait
+from muster.airflow.waiting import ChangeTrigger, ComputeAssignment, in_task, quiet_wait
 from muster.airflow.watcher import Watched
 from muster.coordinator.coordinator import Coordinator, open_coordinator
 from muster.coordinator.reports import SHOWN_MOVES, AdvanceReport, Change, ConsumersReport
@@ -138,8 +137,8 @@ def fetch_consumers(name: str, context: Context) -> None:
 def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context: Context) -> bool:
     """Say whether `advance_state` has something to do, and what; writes nothing.
 
-    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or have `advance_state` wait until
-    there may be something (see `muster.airflow.waiting`).
+    With nothing to do, wait up to the cluster's `long_poll_timeout` for something, or defer until there may be
+    something (see `muster.airflow.waiting`).
 
     If a topic is stuck and no question is open about it, `stuck` gets an event through the outlet `when_stuck`.
 
@@ -181,12 +180,12 @@ def compute_assignment(name: str, when_stuck: AssetAlias, stuck: Asset, context:
         # What there is of trouble, `advance_state` meets as well, and fails with it.
         due = wait < quiet or bool(plan.trouble)
         held = f"status quo kept: {plan.held}" if plan.held else "nothing to do"
-        log.info("%s; advance_state waits in the triggerer, at most %.0f s", held, wait)
-        left = ChangeTrigger(
-            asdict(Watched.of(cluster)), [index.seen_health, index.seen_keys], time.time() + wait, due
+        log.info("%s; waiting in the triggerer, at most %.0f s", held, wait)
+        seen = [index.seen_health, index.seen_keys]
+        raise TaskDeferred(
+            trigger=ChangeTrigger(asdict(Watched.of(cluster)), seen, time.time() + wait, due),
+            method_name=ComputeAssignment.execute_complete.__name__,
         )
-        context["ti"].xcom_push(WAIT, asdict(left))
-        return True
     _fail_with(plan.trouble, context, earlier_trouble(context))
     if plan.held:
         raise AirflowSkipException(f"status quo kept: {plan.held}")

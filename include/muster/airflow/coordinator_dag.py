@@ -8,7 +8,7 @@ from types import ModuleType
 from airflow.sdk import DAG, Asset, AssetAlias, TriggerRule, WeightRule, get_current_context, task
 
 from muster.airflow.alerts import alerts
-from muster.airflow.waiting import AdvanceState, ComputeAssignment
+from muster.airflow.waiting import ComputeAssignment
 from muster.settings.cluster_settings import ClusterSettings
 
 _MARGIN = timedelta(minutes=2)
@@ -20,7 +20,7 @@ _DOC = """
 Each run reads the partitions from Kafka and the live consumers from Consul (service `{service}`), plans who reads
 which partition with the `{assignor}` assignor, and carries each topic through its states in ZooKeeper. A run with
 nothing to do waits up to {long_poll_timeout:g} s for a change, so runs are few and answers are quick; with many
-clusters `advance_state` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
+clusters `compute_assignment` is **deferred** for that, longer, and holds no slot. **To hold everything still**, use
 *pause* and *resume* in `muster_commands__{name}`, which keep who and why: consumers go on with what they have.
 *assignor* there puts another assignor in the place of this one; the log of `compute_assignment` says so then.
 
@@ -30,8 +30,8 @@ What you see, and what to do:
   waits for.
 - `advance_state` **success**: a rebalance. Its log and the events of Asset `{asset}` say what moved, and why.
 - `compute_assignment` **skipped**: the status quo is kept, because the cluster is paused, no consumer is live, or
-  Consul's answer is not to be trusted; its log says which. With many clusters `advance_state` is skipped in its
-  place. `muster_consumers__{name}` starts consumers.
+  Consul's answer is not to be trusted; its log says which. With many clusters it waits first, and is skipped too when
+  nothing happened meanwhile. `muster_consumers__{name}` starts consumers.
 - `fetch_partitions` **failed**: Kafka is out of reach, or a topic is missing or unreadable, see its message. The
   other topics go on.
 - `compute_assignment` or `advance_state` **failed** with the assignor's error: there is no plan. What is under way is
@@ -57,8 +57,8 @@ def stuck(cluster: str) -> Asset:
     return Asset(name=f"muster_{cluster}_stuck", uri=f"muster://{cluster}/stuck", group="muster")
 
 
-def coordinator_dag(cluster: ClusterSettings, in_triggerer: bool) -> DAG:
-    """Build `muster_coordinator__[cluster]`, which waits for something to do in the triggerer, or in a task."""
+def coordinator_dag(cluster: ClusterSettings) -> DAG:
+    """Build `muster_coordinator__[cluster]`."""
     name = cluster.name
     asset = rebalances(name)
     # An outlet that is an Asset gets an event at every success; one that is an alias only where one is added.
@@ -115,18 +115,15 @@ def coordinator_dag(cluster: ClusterSettings, in_triggerer: bool) -> DAG:
             execution_timeout=timedelta(seconds=cluster.long_poll_timeout) + _MARGIN,
         )
 
+        @task(
+            outlets=[asset],
+            multiple_outputs=False,
+            execution_timeout=timedelta(seconds=cluster.advance_budget) + _MARGIN,
+        )
         def advance_state() -> dict[str, object]:
             return dict(_coordination().advance_state(name, asset, get_current_context()))
 
-        advance = AdvanceState(
-            task_id="advance_state",
-            python_callable=advance_state,
-            in_triggerer=in_triggerer,
-            outlets=[asset],
-            execution_timeout=timedelta(seconds=cluster.advance_budget) + _MARGIN,
-        )
-
-        [fetch_partitions(), fetch_consumers()] >> compute >> advance
+        [fetch_partitions(), fetch_consumers()] >> compute >> advance_state()
     return dag
 
 

@@ -49,7 +49,7 @@ def _dags(clusters: Clusters, only: str | None) -> Iterator[DAG]:
     for kind, make in _KINDS.items():
         for name, cluster in clusters.clusters.items():
             if only in {None, f"{OURS}{kind}__{name}"}:
-                yield make(cluster, clusters)
+                yield make(cluster)
     if only is None or "__" not in only:
         yield from _dags_of_no_cluster(only)
 
@@ -57,32 +57,31 @@ def _dags(clusters: Clusters, only: str | None) -> Iterator[DAG]:
 # Each kind is imported where it is made: a task's process imports one of them.
 
 
-def _coordinator(cluster: ClusterSettings, clusters: Clusters) -> DAG:
+def _coordinator(cluster: ClusterSettings) -> DAG:
     from muster.airflow.coordinator_dag import coordinator_dag  # noqa: PLC0415
-    from muster.airflow.waiting import in_task  # noqa: PLC0415
 
-    return coordinator_dag(cluster, in_triggerer=not in_task(clusters))
+    return coordinator_dag(cluster)
 
 
-def _consumers(cluster: ClusterSettings, _: Clusters) -> DAG:
+def _consumers(cluster: ClusterSettings) -> DAG:
     from muster.airflow.consumers_dag import consumers_dag  # noqa: PLC0415
 
     return consumers_dag(cluster)
 
 
-def _stuck(cluster: ClusterSettings, _: Clusters) -> DAG:
+def _stuck(cluster: ClusterSettings) -> DAG:
     from muster.airflow.stuck_dag import stuck_dag  # noqa: PLC0415
 
     return stuck_dag(cluster)
 
 
-def _commands(cluster: ClusterSettings, _: Clusters) -> DAG:
+def _commands(cluster: ClusterSettings) -> DAG:
     from muster.airflow.command_dags import commands_dag  # noqa: PLC0415
 
     return commands_dag(cluster)
 
 
-_KINDS: Mapping[str, Callable[[ClusterSettings, Clusters], DAG]] = {
+_KINDS: Mapping[str, Callable[[ClusterSettings], DAG]] = {
     "coordinator": _coordinator,
     "consumers": _consumers,
     "commands": _commands,
