@@ -599,6 +599,16 @@ joins/c
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "a_partition_of_which_nothing_was_committed_begins_at_its_first_record_after_a_pause_as_well": """
+sticky/0.0//fenced
+fail_on_data_loss
+retention/t/0
+pause_consumption/all
+start/a/current/new/A
+everybody
+everybody
+coordinate/first/end
+""",
     "the_epoch_of_a_plan_over_a_restored_state_is_one_that_is_known": """
 settled/a/b
 everybody

@@ -329,6 +329,9 @@ class Watchman:
         other = of_another_topic(committed.metadata, record[1])
         if before and (other or committed.offset < before):
             self.fail(f"{process.incarnation} commits {committed} for {key}, which stood at {before}")
+        if not before and not other and committed.offset == self.world.kafka.begin(record):
+            # Nothing was committed or read, so it begins at the first record that there is, and loses none.
+            self.furthest.setdefault(record, committed.offset)
         processed = process.processed.get(key)
         if processed not in {None, record} and not other:
             what = f"{process.incarnation} commits to {record} what it has read of {processed}"
