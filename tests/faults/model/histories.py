@@ -599,6 +599,16 @@ joins/c
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "a_loss_of_a_topic_that_was_recreated_waits_for_no_person": """
+fail_on_data_loss
+settled/a/b
+joins/c
+retention/t/0
+everybody
+everybody
+group/h
+recreate_topic/t/1/large
+""",
     "a_partition_of_which_nothing_was_committed_begins_at_its_first_record_after_a_pause_as_well": """
 sticky/0.0//fenced
 fail_on_data_loss

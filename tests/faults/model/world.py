@@ -595,9 +595,18 @@ class World:
         return self.zookeeper.zxid != before
 
     def _waits_for_persons(self) -> bool:
-        """Whether a process does not know yet that consumption was resumed, or that a loss was accepted."""
-        able = [p for p in self.processes if p.alive and not self._impaired(p)]
-        return any(process.agent._ownership.not_read() or process.agent.losses for process in able)
+        """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. One of a topic
+        that is not there any more is not to be carried out."""
+        for process in self.processes:
+            own = process.agent._ownership
+            if not process.alive or self._impaired(process):
+                continue
+            if own.not_read():
+                return True
+            losses = [tp for tp in process.agent.losses if tp in own.held]
+            if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
+                return True
+        return False
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}
