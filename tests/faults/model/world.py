@@ -595,8 +595,8 @@ class World:
         return self.zookeeper.zxid != before
 
     def _waits_for_persons(self) -> bool:
-        """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. One of a topic
-        that is not there any more is not to be carried out."""
+        """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. A loss of a
+        topic that is not there any more is not to be carried out."""
         for process in self.processes:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
