@@ -599,6 +599,21 @@ joins/c
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "what_was_lost_to_a_paused_owner_comes_back_where_it_was_committed": """
+sticky/0.0//guarded
+settled/a
+everybody
+joins/b
+pause_consumption/all
+agent/A/cut
+start/a/current/new/B
+everybody
+everybody
+coordinate/first/end
+coordinate/first/before
+coordinate/second/end
+coordinate/first/end
+""",
     "a_loss_of_a_topic_that_was_recreated_waits_for_no_person": """
 fail_on_data_loss
 settled/a/b

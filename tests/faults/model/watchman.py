@@ -285,13 +285,16 @@ class Watchman:
         if batch is not None and key[1] in batch.offsets.get(key[0], {}):
             self.fail(f"{process.incarnation} reports {key} closed while a batch that holds it is under way")
         record = process.processed.get(key)
-        if record is None or record not in self.done or (process.incarnation, key) in self.estranged_once:
+        if record is None or record not in self.done:
             return
         if not self.world.kafka.exists(record):
             return  # there is nothing left to commit to
         last, end = self.done[record]
-        if last is process and self.world.kafka.stands(record) < end:
+        if last is not process or self.world.kafka.stands(record) >= end:
+            return
+        if (process.incarnation, key) not in self.estranged_once:
             self.fail(f"{process.incarnation} reports {key} closed, but has not committed up to {end}")
+        del self.done[record]  # what an estranged one has not committed comes again, and perhaps to itself
 
     # -- claims and commits -----------------------------------------------------------------------------------
 
