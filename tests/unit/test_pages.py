@@ -90,3 +90,9 @@ def test_code_uses_plain_words(package: Path) -> None:
     for code in CODE:
         if code.parent == package:
             assert not [match[0] for match in LITERARY.finditer(_words_of(code))], code
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    _, _, menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")
+    missing = {page.name for page in (ROOT / "docs").glob("*.md")} - set(re.findall(r"[\w.-]+\.md", menu))
+    assert not missing, "'make docs' fails without them"
