@@ -599,6 +599,22 @@ joins/c
 """By mutation: what makes it show."""
 
 DEFECTS: dict[str, str] = {
+    "a_topic_whose_group_is_to_be_confirmed_does_not_hear_that_consumption_was_resumed": """
+sticky/0.0//fenced
+settled/a/b
+everybody
+start/c
+everybody
+everybody
+coordinate/first/after
+pause_consumption/all
+start/b/current/new/A
+everybody
+everybody
+coordinate/first/end
+group/h
+restore/8
+""",
     "what_was_lost_to_a_paused_owner_comes_back_where_it_was_committed": """
 sticky/0.0//guarded
 settled/a

@@ -596,12 +596,14 @@ class World:
 
     def _waits_for_persons(self) -> bool:
         """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. A loss of a
-        topic that is not there any more is not to be carried out."""
+        topic that is not there any more is not to be carried out; a topic of another group than the settings' is not
+        written before a person has confirmed that."""
         for process in self.processes:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
-            if own.not_read():
+            paused = [own.held[tp].source for tp in own.not_read() if tp in own.held]
+            if any(source.group_id == self._group for source in paused):
                 return True
             losses = [tp for tp in process.agent.losses if tp in own.held]
             if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
