@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow.parquet as pq
@@ -16,12 +17,12 @@ import yaml
 from devstack.cache import cache_dir
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
+from tests.integration.http_pages import Page, Pages, Request
 from tests.spark.consumer_job import ConsumerJob, Servers
 from tests.spark.topics import committed, create_topic, producer_of
 from tests.support.fetched_packages import fetched
 from tests.support.hand_coordinator import coordinating
 from tests.support.only_long import only_long
-from tests.support.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -59,6 +60,18 @@ def _encoded(value: str | int) -> bytes:
         found.append(rest & 0x7F | 0x80)
         rest >>= 7
     return bytes([*found, rest])
+
+
+def schema(request: Request) -> Page:
+    """What a schema registry answers to `GET /schemas/ids/[ID]` of its REST API."""
+    found = SCHEMAS.get(int(asked_id(request)))
+    answer = {"schema": json.dumps(found)} if found else {"error_code": 40403, "message": "Schema not found"}
+    kind = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+    return Page(json.dumps(answer).encode(), 200 if found else 404, kind)
+
+
+def asked_id(request: Request) -> str:
+    return urlsplit(request.path).path.removeprefix("/schemas/ids/")
 
 
 def spark_conf() -> dict[str, str]:
@@ -113,7 +126,7 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
         return True
 
     with (
-        SchemaRegistry(SCHEMAS) as registry,
+        Pages(schema) as registry,
         coordinating(zookeeper, kafka, name, name) as coordinator,
         ConsumerJob(
             Servers(zookeeper, consul, kafka),
@@ -121,7 +134,7 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
             "one",
             tmp_path,
             handler="avro_recipe.Decode",
-            options={"registry": registry.url, "reader_schema": json.dumps(READ)},
+            options={"registry": f"http://127.0.0.1:{registry.port}", "reader_schema": json.dumps(READ)},
             conf={**spark_conf(), "spark.jars.ivy": str(cache_dir() / "ivy")},
             paths=(tmp_path, fetched(CLIENT)),
         ) as job,
@@ -133,7 +146,7 @@ def test_avro_recipe_decodes_two_schemas_in_one_batch(
         files = deltalake.DeltaTable(str(job.data)).file_uris()
         tails = [set(pq.read_table(uri).column("tail").to_pylist()) for uri in files]
         assert any({"unknown"} < each for each in tails), "a batch, which is a file, had both schemas"
-        assert set(registry.asked) == {str(OLD), str(NEW)}
+        assert set(map(asked_id, registry.requests)) == {str(OLD), str(NEW)}
         producer.produce(topic, None, partition=0)
         producer.produce(topic, avro(NEW, "N1", 5, "WN"), partition=1)
         assert producer.flush(30) == 0

@@ -264,9 +264,7 @@ def test_offsets_are_committed_with_cluster_and_topic(
     y = consumer("y")
     y.agent.assigned("t", TopicAssignment("k:9092", "g", {0: "y"}, 1, topic_id="A"), 1)
     eventually(lambda: y.offered() == {0})
-    offer = y.agent.offer(y.token)
-    y.agent.planned(y.token, offer.asked, {}, {"t": {0: (0, 10)}}, {}, [])
-    y.agent.batch_done(y.agent.batch_started(), None)
+    y.process(10)
     eventually(lambda: broker.offsets == {("t", 0): Committed(10, "muster:c:A")})
 
 

@@ -602,7 +602,7 @@ class World:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
-            paused = [own.held[tp].source for tp in own.not_read() if tp in own.held]
+            paused = [own.held[tp].source for tp in own.not_read()]
             if any(source.group_id == self._group for source in paused):
                 return True
             losses = [tp for tp in process.agent.losses if tp in own.held]
