@@ -50,10 +50,17 @@ class Holder:
     def url(self) -> str:
         return self._api.url
 
-    def hold(self, topic: str, partitions: Iterable[int], topic_id: str = "", servers: str = "") -> None:
-        """From now on exactly `partitions` of `topic` are assigned to this consumer."""
+    def hold(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        topic_id: str = "",
+        servers: str = "",
+        others: Iterable[int] = (),
+    ) -> None:
+        """From now on exactly `partitions` of `topic` are assigned to this consumer, and `others` to another one."""
         self._zxid += 1
-        owners = dict.fromkeys(partitions, "me")
+        owners = dict.fromkeys(others, "another") | dict.fromkeys(partitions, "me")
         node = TopicAssignment(servers or self._servers, self._group, owners, self._zxid, topic_id=topic_id)
         self.agent.assigned(topic, node, self._zxid)
 
@@ -79,9 +86,11 @@ class Holder:
 
 @dataclass
 class Query:
-    """`batches` holds the plan and the rows of each batch that held any."""
+    """`batches` holds the plan and the rows of each batch that held any, `empty` the rows of those that count for
+    nothing."""
 
     batches: list[tuple[Plan, list[Row]]] = field(default_factory=list)
+    empty: list[list[Row]] = field(default_factory=list)
     query: StreamingQuery | None = None
 
     @property
@@ -132,7 +141,9 @@ def reading(
     def process(frame: DataFrame, _: int) -> None:
         plan = holder.agent.batch_started()
         try:
-            if not plan.empty:
+            if plan.empty:
+                found.empty.append(frame.collect())
+            else:
                 found.batches.append((plan, collect(frame)))
         except Exception as error:
             holder.agent.batch_done(plan, str(error))

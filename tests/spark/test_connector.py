@@ -27,7 +27,7 @@ from muster.consumer.connector import FORMAT
 from muster.consumer.metrics import ConsumerMetrics
 from muster.core.parking import Answer
 from muster.core.positions import Why
-from muster.edges.kafka import KafkaError, TopicLister
+from muster.edges.kafka import GroupOffsets, KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
@@ -124,6 +124,29 @@ def test_partitions_come_and_go_without_a_restart(
     assert query.values(topic, 0) == numbered("0:", 101)
     assert query.values(topic, 1) == [*numbered("1:", 100), "later"], "it begins where it was committed"
     assert query.values(topic, 2) == numbered("2:", 100)
+
+
+def test_consumer_without_partitions_warms_up_with_a_record_that_counts_for_nothing(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    holder: Holder,
+    group: str,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    topic = create_topic(kafka, 2)
+    produce(kafka, topic, {0: numbered("0:", 100), 1: numbered("1:", 100)})
+    holder.hold(topic, [], others=[0, 1])
+    with reading(spark, holder, tmp_path / "checkpoint") as query:
+        eventually(lambda: query.empty, 60)
+        assert {(row.partition, row.offset) for row in query.empty[0]} == {(0, 99)}
+        assert not holder.agent.view().held
+        holder.hold(topic, [1])
+        eventually(query.has(100), 60)
+        query.check()
+    assert query.offsets(topic, 1) == list(range(100))
+    assert not query.offsets(topic, 0)
+    assert GroupOffsets(kafka, group).committed([(topic, 0)]) == {(topic, 0): None}
 
 
 def test_batches_hold_what_was_planned_and_no_more_than_they_may(

@@ -137,8 +137,12 @@ class SimulatedAgent:
         self.again: dict[TopicPartition, int] = {}
         self.fail_on_data_loss = False
         self.losses: dict[TopicPartition, Parked] = {}
+        self.near: dict[str, TopicOffer] = {}
         self._topics: dict[str, TopicOffer] = {}
         self._asked = 0
+
+    def nearby(self) -> dict[str, TopicOffer]:
+        return self.near
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self.turns.next(ready, 0.0)
@@ -208,6 +212,37 @@ def test_batch_holds_topics_of_one_handler_and_those_with_records_take_turns(
     assert third == {T: {"0": [5, 7]}, "trains-day": {"0": [5, 5]}, "trains-night": {"0": [5, 5]}}
     logs[SERVERS].bounds[T, 0] = (0, 9)
     assert plan(planner, third)[T] == {"0": [7, 9]}, "without a turn for those that have nothing"
+
+
+def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+) -> None:
+    logs["empty:1"], logs["away:1"] = Log(), Log()
+    logs["empty:1"].bounds = {("other", 0): (3, 3)}
+    logs["away:1"].down = True
+    near = {T: SERVERS, "other": "empty:1", "more": "away:1"}
+    agent.near = {
+        topic: TopicOffer(Source(servers, "g"), frozenset({0}), 4) for topic, servers in near.items()
+    }
+    batch = planner.next({}, 2)
+    assert batch.tasks == [{SERVERS: {T: {"0": (99, 100)}}}] * 2
+    assert batch.kafka.keys() == {SERVERS}
+    assert not batch.offset
+    assert not agent.plans[-1].plans_batch, "for the agent it is a planning with nothing to do"
+    assert not planner.next({}, 2).tasks, "once"
+    agent.lost = None  # type: ignore[attr-defined]
+    planner.missed(GoneRange(topic=T, partition=0, begin=99, end=100, deleted=True))
+    agent.hold(T, [0])
+    assert plan(planner, {}) == {T: {"0": [0, 100]}}
+
+
+def test_nothing_is_read_to_warm_up_where_something_may_be_taken_up(
+    planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
+) -> None:
+    agent.near = {T: TopicOffer(Source(SERVERS, "g"), frozenset({1}), 4)}
+    agent.hold(T, [0])
+    logs[SERVERS].bounds[T, 0] = (0, 0)
+    assert planner.next({}, 1).tasks == [{SERVERS: {T: {"0": (0, 0)}}}]
 
 
 def test_batch_that_failed_is_planned_again_from_its_begin_with_an_empty_one_between(

@@ -29,6 +29,7 @@ from muster.core.ownership import (
     PlanRefusedError,
     Range,
     Source,
+    TopicOffer,
 )
 from muster.core.parking import Answer, OnPoison, Parked, Parking
 from muster.core.positions import Committed, Jump
@@ -355,6 +356,11 @@ class Agent:
         with self.change() as own:
             self.check_token(token)
             return own.offer()
+
+    def nearby(self) -> dict[str, TopicOffer]:
+        """Return what the query can warm up with, see `Ownership.nearby`."""
+        with self._changed:
+            return self._ownership.nearby()
 
     def turn(self, ready: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return whose turn it is, of those that may be read now; see `Turns.next`. What is parked has none, and what

@@ -41,6 +41,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a failed query is started again, at first and at most."""
 HEALTHY_AFTER = 60.0
 """A query that ran this many seconds begins with `FIRST_PAUSE` again when it fails."""
+WARM_UPS = 3
+"""How often the first batch is gone through to warm up; each time is faster than the one before."""
 SCRATCH = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -136,13 +138,30 @@ class QuerySupervisor:
             .start()
         )
 
-    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+    def _warm_up(self, frame: DataFrame) -> None:
+        """Do with a batch what most handlers do, and discard the result, so that the first records that count need
+        not wait until Spark has loaded and compiled what it takes. What is in it `Planner` says.
+        """
+        began = time.monotonic()
+        try:
+            for _ in range(WARM_UPS):
+                read = frame.selectExpr("topic", "partition", "offset", "CAST(value AS STRING)")
+                read.toArrow() if hasattr(read, "toArrow") else read.collect()  # Spark 3.5 has no `toArrow`
+                frame.write.format("noop").mode("append").save()
+        except (PySparkException, Py4JError) as error:
+            log.warning("the first batch will take longer, because warming up failed: %s", cause(error))
+        else:
+            log.info("warmed up in %.1f s", time.monotonic() - began)
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Hand one batch to the handler. Spark calls this in a thread of its own.
 
         That the handler raises fails the batch and not the query, which goes on with other partitions.
         """
         plan = self._agent.batch_started()
         if plan.empty:
+            if batch_id == 0:
+                self._warm_up(frame)
             self._agent.batch_done(plan, None)
             return
         batch = Batch(plan.filled, plan.topic_ids)

@@ -521,6 +521,15 @@ class Ownership:
         """Whether an offer made now would hold a partition."""
         return any(p.offerable and not self.topics[name].recreated for (name, _), p in self.held.items())
 
+    def nearby(self) -> dict[str, TopicOffer]:
+        """Return, of each Kafka cluster, a topic with a partition that some consumer has, and that partition."""
+        found: dict[str, tuple[str, TopicOffer]] = {}
+        for name, topic in sorted(self.topics.items()):
+            if topic.source is not None and (partitions := topic.assigned | topic.elsewhere):
+                offer = TopicOffer(topic.source, frozenset({min(partitions)}), len(partitions))
+                found.setdefault(topic.source.bootstrap_servers, (name, offer))
+        return dict(found.values())
+
     def planned(
         self,
         asked: int,

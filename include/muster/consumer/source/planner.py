@@ -14,8 +14,9 @@ time where all partitions begin.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.consumer.agent import Agent
@@ -98,6 +99,7 @@ class Planner:
         # Partitions of which the last plan did not take all there is; retention may overtake them.
         self._behind: frozenset[TopicPartition] = frozenset()
         self._slots: dict[TopicPartition, int] = {}
+        self._warmed_up = False
         self._size = BatchSize(bounds)
         self._rates = Rates(bounds.rates)
 
@@ -119,7 +121,12 @@ class Planner:
             # The batch that failed, as it was. Spark takes equal offsets for no batch: an empty one comes between.
             ranges = offsets.next_ranges(plan.positions, {}, most)
         moves = bool(offer.again) or offsets.moves(held, ranges)
-        batch = self._batch(ranges, parallelism) if moves else NextBatch(offset=finished)
+        if moves:
+            batch = self._batch(ranges, parallelism)
+        elif not held and not offer.topics and not self._warmed_up:
+            batch = self._warm_up(parallelism)
+        else:
+            batch = NextBatch(offset=finished)
         lost = self._lost + self._agent.planned(
             self._token,
             asked=offer.asked,
@@ -164,9 +171,11 @@ class Planner:
         """Take note of planned records that a task did not find.
 
         Deleted ones count as lost, once however often they are missed; a partition that ends before its range goes on
-        where the next plan says. Raises `StaleTokenError`.
+        where the next plan says. What was read to warm up counts for nothing. Raises `StaleTokenError`.
         """
         tp = (gone.topic, gone.partition)
+        if gone.topic not in self._sources:
+            return
         if not gone.deleted:
             self._stops_short(tp, gone.begin)
             return
@@ -197,12 +206,36 @@ class Planner:
             tasks=[
                 {servers: offsets.format_offsets(held) for servers, held in task.items()} for task in tasks
             ],
-            kafka={
-                servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
-                for servers in sorted({servers for task in tasks for servers in task})
-            },
+            kafka=self._java_properties({servers for task in tasks for servers in task}),
             fail_on_data_loss=self._agent.fail_on_data_loss,
         )
+
+    def _java_properties(self, clusters: Collection[str]) -> dict[str, dict[str, str]]:
+        return {
+            servers: java_properties({**self._kafka.config, "bootstrap.servers": servers}) | self._reader
+            for servers in sorted(clusters)
+        }
+
+    def _warm_up(self, parallelism: int) -> NextBatch:
+        """The query's first batch while nothing may be taken up, which reaches no handler and counts for nothing:
+        each task reads the last record of a partition of each Kafka cluster, as far as there are any, so that the
+        JVM has done all that a batch takes before records wait for it.
+
+        Committed offsets are not asked for, which may wait for the transaction of a consumer that has just gone.
+        """
+        self._warmed_up = True
+        found: dict[str, Offsets] = {}
+        for name, near in self._agent.nearby().items():
+            servers = near.source.bootstrap_servers
+            cluster = self._open(servers)
+            (number,) = near.partitions
+            tp = (name, number)
+            said = cluster.ask(Question({near.source.group_id: [tp]}, behind=frozenset({tp})))() or Answer()
+            cluster.close()
+            if said.ends.get(tp, 0) > said.earliest.get(tp, math.inf):
+                found[servers] = offsets.format_offsets({tp: (said.ends[tp] - 1, said.ends[tp])})
+        tasks = [found] * parallelism if found else []
+        return NextBatch(offset={}, tasks=tasks, kafka=self._java_properties(found))
 
     def _look(self, offer: Offer, held: Mapping[TopicPartition, int]) -> _Plan:
         """Ask all Kafka clusters at once: where each partition stands, unless `held` says it, and how far it can be
@@ -262,10 +295,13 @@ class Planner:
         for servers in self._clusters.keys() - wanted:
             self._clusters.pop(servers).close()
         for servers in sorted(wanted - self._clusters.keys()):
-            config = {**self._kafka.config, "bootstrap.servers": servers}
-            settings = self._kafka.model_copy(update={"config": config})
-            self._clusters[servers] = ClusterOffsets(settings, self._open_offsets, self._clock)
+            self._clusters[servers] = self._open(servers)
         return self._clusters
+
+    def _open(self, servers: str) -> ClusterOffsets:
+        config = {**self._kafka.config, "bootstrap.servers": servers}
+        settings = self._kafka.model_copy(update={"config": config})
+        return ClusterOffsets(settings, self._open_offsets, self._clock)
 
     def _place(
         self,

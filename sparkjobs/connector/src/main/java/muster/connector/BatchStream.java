@@ -111,13 +111,16 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
     }
   }
 
-  /** The tasks of the batch that ends with {@code end}; those of the same batch always read the same. */
+  /**
+   * The tasks of the batch that ends with {@code end}; those of the same batch always read the same. The one that ends
+   * where the query begins is for warming up: none of its records count, and there may be no plan of it.
+   */
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    if (end.json().equals(BatchOffset.NONE.json())) {
+    NextBatch plan = planOf(end);
+    if (plan == null) {
       return new InputPartition[0];
     }
-    NextBatch plan = planOf(end);
     var tasks = new ArrayList<InputPartition>();
     for (int slot = 0; slot < plan.tasks().size(); slot++) {
       var clusters = clusters(plan, slot);
@@ -174,7 +177,7 @@ final class BatchStream implements MicroBatchStream, SupportsAdmissionControl, R
   private NextBatch planOf(Offset end) {
     synchronized (plans) {
       NextBatch plan = plans.get(end.json());
-      if (plan == null) {
+      if (plan == null && !end.json().equals(BatchOffset.NONE.json())) {
         throw new IllegalStateException(
             "the batch up to " + end.json() + " was not planned in this run of the query, or too long ago; use a batch "
                 + "within its handler, and start the query with a new checkpoint");
