@@ -219,17 +219,20 @@ def test_a_missing_spark_connection_fails_for_good_and_is_named(make, monkeypatc
         life.operator.execute(life.context)
 
 
-def test_the_trigger_fires_when_the_driver_dies_and_the_task_is_scheduled_again_with_its_log(
-    make, eventually: Eventually
+def test_the_trigger_fires_when_the_driver_dies_and_the_consumer_is_submitted_again_at_once(
+    make, capsys: pytest.CaptureFixture[str]
 ):
     life = make(exit_after=3)
     trigger = life.execute()
     event = asyncio.run(asyncio.wait_for(first_event(trigger), 30))
     assert event["why"] == "its driver process has ended"
     assert event["stopped_by"] is None
-    with scheduled_again(AGAIN, r"driver process has ended(.|\n)*light consumer dies, as it was told"):
+    with pytest.raises(TaskDeferred) as deferred:
         life.operator.execute_complete(life.context, event)
-    assert life.execute().incarnation != trigger.incarnation, "the next try submits it again"
+    assert deferred.value.trigger.incarnation != trigger.incarnation
+    assert re.search(
+        r"driver process has ended(.|\n)*light consumer dies, as it was told", capsys.readouterr().out
+    )
 
 
 def test_consumer_that_a_person_stopped_ends_as_skipped(make):

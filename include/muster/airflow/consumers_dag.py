@@ -35,8 +35,10 @@ What you want, and what to do:
 What you see:
 
 - **deferred**: the consumer is live.
-- **up for reschedule**: it died or did not come up. The log says what was seen and has the end of the driver's log.
-  It is submitted again within half a minute, as often as it takes.
+- **running**: it is submitted and comes up. If it had died before, the log says what was seen and has the end of the
+  driver's log.
+- **up for reschedule**: it did not come up, and the log says why. It is submitted again within half a minute, as
+  often as it takes.
 - **failed**: it cannot start before you correct something: a setting, a connection, the handler, an option for
   `spark-submit`. The log says what. `on_stuck` in the settings says who is notified. Then clear the task.
 - **this DAG is paused** though you did not pause it: all its consumers failed, and Airflow begins no further run.

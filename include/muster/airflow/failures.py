@@ -2,8 +2,8 @@
 
 - What stays wrong until a person corrects it (a setting, a connection, a handler that cannot be imported, an option
   that `spark-submit` does not know) fails the task for good, once: `AirflowFailException`.
-- What may be over the next time (the consumer died or did not come up, Consul is out of reach) has the task scheduled
-  again after a moment, as often as it takes. That is no new try: Airflow counts tries, and has no word for "always".
+- What may be over the next time (the consumer did not come up, Consul is out of reach) has the task scheduled again
+  after a moment, as often as it takes. That is no new try: Airflow counts tries, and has no word for "always".
 - Anything else, such as a task whose process was killed, is left to the task's retries, which are few.
 """
 
@@ -24,8 +24,8 @@ from muster.settings.connection_parsing import ConnectionSettingsError
 log = logging.getLogger(__name__)
 
 AGAIN = timedelta(seconds=6)
-"""From a consumer's death to the next submission. Airflow's executor reports the end of a process up to 5 s late, and
-a task that was scheduled again by then is taken for one that died."""
+"""Until the task's next turn. Airflow's executor reports the end of a process up to 5 s late, and a task that was
+scheduled again by then is taken for one that died."""
 
 AGAIN_AFTER_FAILED_START = timedelta(seconds=30)
 """A consumer that does not even come up would keep the machine busy with starting JVMs."""
@@ -57,10 +57,6 @@ class ConsumerRefusedError(AirflowException):
     """A consumer cannot come up before something is corrected; the message has the end of its driver's log."""
 
 
-class ConsumerGoneError(AirflowException):
-    """A consumer that was live is gone without having been asked to; the message says what was seen of it."""
-
-
 def refusal(exit_code: int | None, output: str) -> str:
     """Why a `spark-submit` that ended like this would end so again; '' if it may not. `exit_code` None is unknown."""
     by_spark = exit_code not in (None, 0) and any(sign in output for sign in _REFUSED_BY_SPARK)
@@ -86,6 +82,6 @@ def for_good_or_again() -> Iterator[None]:
     except ConsumerStartError as error:
         log.error("%s\nIt is submitted again in %d s.", error, AGAIN_AFTER_FAILED_START.seconds)  # noqa: TRY400
         raise again(AGAIN_AFTER_FAILED_START) from error
-    except (ConsumerGoneError, ConsulError) as error:
+    except ConsulError as error:
         log.error("%s\nThis task goes on in %d s.", error, AGAIN.seconds)  # noqa: TRY400
         raise again() from error

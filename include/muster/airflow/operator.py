@@ -2,8 +2,8 @@
 
 It is the Spark provider's `SparkSubmitOperator` with another life cycle. The job outlives the task's process, so no
 worker slot is held and a restart of Airflow's parts touches nothing. A consumer that is alive is adopted. One that
-dies has the task scheduled again, which submits it again (see `muster.airflow.failures`). A person who ends the task
-stops the job in order.
+dies is submitted again by the task that its trigger wakes; one that does not come up, by the task's next turn (see
+`muster.airflow.failures`). A person who ends the task stops the job in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from muster.airflow.connections import CONNECTIONS
 from muster.airflow.driver_log import DriverLog
 from muster.airflow.failures import (
     SHOWN_OUTPUT,
-    ConsumerGoneError,
     ConsumerRefusedError,
     ConsumerStartError,
     again,
@@ -126,10 +125,9 @@ class MusterConsumerOperator(SparkSubmitOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> None:
         """Deal with a consumer that is gone.
 
-        Raises `AirflowSkipException` if a person had asked it to stop, else has the task scheduled again, which
-        submits it again. If a task had asked it to stop, which is what clearing this task does to the try before,
-        it is submitted again at once. If nothing is wrong and the settings want more consumers, the task is
-        scheduled again; Airflow then adds the missing ones to the run.
+        Raises `AirflowSkipException` if a person had asked it to stop. Else it is submitted again at once, also where
+        a task had asked it to stop, which is what clearing this task does to the try before. If nothing is wrong and
+        the settings want more consumers, the task is scheduled again; Airflow then adds the missing ones to the run.
         """
         if "more" in event:
             self.log.info("%d consumers are wanted now; the run is looked over", event["more"])
@@ -137,10 +135,11 @@ class MusterConsumerOperator(SparkSubmitOperator):
         what = f"consumer {event['consumer']} (incarnation {event['incarnation']})"
         stopped_by = event.get("stopped_by")
         if stopped_by is None:
-            with for_good_or_again():
-                raise ConsumerGoneError(f"{what} is gone: {event['why']}.{DriverLog(event['log']).end()}")
-        _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
-        self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
+            end = DriverLog(event["log"]).end()
+            self.log.error("%s is gone: %s.%s\nIt is submitted again.", what, event["why"], end)
+        else:
+            _skip_if_a_person_stopped_it(what, stopped_by["who"], stopped_by["why"])
+            self.log.info("%s stopped, because %s; it is submitted again", what, stopped_by["why"])
         self.execute(context)
 
     def on_kill(self) -> None:
