@@ -60,7 +60,8 @@ def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]
     ("of", "found", "outcome", "said"),
     [
         ("Spark", "4.2.7", Outcome.OK, "Spark 4.2.7"),
-        ("Spark", "4.1.1", Outcome.WARNING, "older than what is tested"),
+        ("Spark", "3.5.7", Outcome.OK, "Spark 3.5.7"),
+        ("Spark", "3.4.4", Outcome.WARNING, "older than what is tested"),
         ("Spark", "4.3.0", Outcome.WARNING, "newer than what is tested"),
         ("Python", "3.12.1", Outcome.OK, "Python 3.12.1"),
         ("Python", "3.14.0", Outcome.WARNING, "newer than what is tested"),
