@@ -119,6 +119,7 @@ def site(
             "muster_consul": {"conn_type": "http", "host": consul.host, "port": consul.port},
             "muster_kafka": {"conn_type": "kafka", "extra": kafka.config},
             "muster_spark": {"conn_type": "spark", "host": "local"},
+            "muster_airflow": {"conn_type": "http", "host": "http://127.0.0.1:9", "password": "a-token"},
         },
         {name: entry(name, topic)},
     )

@@ -155,6 +155,23 @@ def test_missing_connections_are_reported_and_dependent_checks_skipped(clusters:
     assert set(report["clusters"]) == {"c"}
 
 
+@pytest.mark.parametrize(
+    ("value", "outcome", "said"),
+    [
+        ("", "warning", "'muster_airflow', and the DAG muster_pruning deletes no runs without it"),
+        ('{"host": "http://a", "login": "m"}', "failed", "muster_airflow"),
+        ('{"host": "http://a", "login": "m", "password": "p"}', "ok", "well-formed"),
+    ],
+)
+def test_connection_of_pruning_may_be_missing_and_must_be_well_formed(
+    clusters: Path, value: str, outcome: str, said: str
+) -> None:
+    report = json.loads(doctor(clusters, "--json", AIRFLOW_CONN_MUSTER_AIRFLOW=value).stdout)
+    (found,) = [check for check in report["general"] if check["name"] == "retention.airflow"]
+    assert (found["part"], found["outcome"], bool(found["step"])) == ("connections", outcome, outcome != "ok")
+    assert said in found["found"]
+
+
 @pytest.mark.parametrize("args", [(), ("--all-clusters",)])
 def test_every_cluster_is_looked_at_and_the_next_step_is_named(clusters: Path, args: tuple[str, ...]) -> None:
     result = doctor(clusters, *args)
