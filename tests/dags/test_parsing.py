@@ -230,15 +230,14 @@ def test_no_clusters_at_all_break_no_dag_file(clusters, file):
 
 def test_tasks_are_routed_as_the_settings_say(clusters):
     coordinator = "{queue: quick, pool: muster, executor: LocalExecutor, priority_weight: 1000}"
-    routed = (
-        f"    airflow: {{coordinator: {coordinator}, consumers: {{queue: gateways, priority_weight: 5}}}}\n"
-    )
+    consumers = "{queue: gateways, pool: drivers, executor: LocalExecutor, priority_weight: 5}"
+    routed = f"    airflow: {{coordinator: {coordinator}, consumers: {consumers}}}\n"
     file = clusters("clusters:" + GOOD + routed + GOOD.replace("good", "other"))
     for name, route, other in (
         ("coordinator", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 100]),
         ("commands", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
         ("stuck", ["quick", "muster", "LocalExecutor", 1000], ["default", "default_pool", "", 1]),
-        ("consumers", ["gateways", "default_pool", "", 5], ["default", "default_pool", "", 1]),
+        ("consumers", ["gateways", "drivers", "LocalExecutor", 5], ["default", "default_pool", "", 1]),
     ):
         dags = parse(DAGS, file)["dags"]
         assert dags[f"muster_{name}__good"]["routes"] == [route]

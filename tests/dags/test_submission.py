@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from muster.airflow.submission import SubmissionError, consumer_settings, make_hook, submit_detached
+from muster.core.wire import PROTOCOL
 from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
+from muster.settings.consumer import VARIABLE, VERSION
 from tests.dags.conftest import WriteClusters, connection
 from tests.dags.dag_runner import ROOT
 
@@ -74,6 +78,29 @@ def test_env_vars_of_the_operator_reach_the_driver_in_client_mode(
     assert "MY_HANDLER_KEY=v" in seen
     assert "PYSPARK_PYTHON=py" in seen
     assert any(line.startswith("MUSTER_CONSUMER=") for line in seen)
+
+
+@pytest.mark.usefixtures("spark_submit")
+def test_consumer_of_version_1_knows_every_setting_that_a_cluster_with_defaults_gives_it(
+    cluster_name: str, write_clusters: WriteClusters
+) -> None:
+    write_clusters(cluster_name)
+    settings = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
+    environment = settings.to_environment()
+    known = json.loads((ROOT / "tests" / "support" / "version_1" / "written.json").read_text())["environment"]
+    assert keys(json.loads(environment[VARIABLE])) <= keys(json.loads(known))
+    assert environment[VERSION] == str(PROTOCOL)
+    assert settings.dead_letters_to == f"__muster.dead-letters.{cluster_name}"
+    write_clusters(cluster_name, fencing=False, consumers={"dead_letter_topic": "letters"})
+    unfenced = consumer_settings(load_clusters()[cluster_name], "one", "an-incarnation", CONNECTIONS)
+    assert (unfenced.dead_letter_topic, unfenced.dead_letters_to) == ("letters", "")
+
+
+def keys(settings: dict[str, Any], of: str = "") -> set[str]:
+    """The dotted names of all settings."""
+    return {f"{of}{key}" for key in settings}.union(
+        *(keys(value, f"{of}{key}.") for key, value in settings.items() if isinstance(value, dict))
+    )
 
 
 @pytest.mark.usefixtures("spark_submit")

@@ -25,6 +25,8 @@ from tests.support.airflow_home import tokens_of
 pytestmark = pytest.mark.airflow
 
 CLUSTERS = ("blue", "green")
+KINDS = ("coordinator", "consumers", "commands", "stuck")
+"""What DAGs a cluster has."""
 ROLES = {"admin": "admin", "blue": "user", "green": "user", "blue-looks": "user", "stranger": "user"}
 
 
@@ -46,10 +48,10 @@ class Server:
         assert answer.status_code == 200, answer.text
         return {each["name"]: each["may_edit"] for each in answer.json()["clusters"]}
 
-    def trigger(self, user: str, cluster: str) -> int:
-        """Trigger the DAG of the cluster's commands; return the status."""
+    def trigger(self, user: str, dag: str) -> int:
+        """Trigger a DAG, with what the one of commands wants; return the status."""
         form = {"command": "pause", "reason": "a test"}
-        path = f"/api/v2/dags/muster_commands__{cluster}/dagRuns"
+        path = f"/api/v2/dags/{dag}/dagRuns"
         return self(user, "POST", path, {"logical_date": None, "conf": form}).status_code
 
 
@@ -144,11 +146,21 @@ def test_command_through_the_api_works_for_the_own_cluster(server: Server, consu
 
 
 def test_commands_dag_is_triggered_by_those_with_rights_to_its_cluster(server: Server) -> None:
-    assert server.trigger("blue", "green") == 403
-    assert server.trigger("blue-looks", "blue") == 403
-    assert server.trigger("stranger", "blue") == 403
-    assert server.trigger("blue", "blue") == 200
-    assert server.trigger("admin", "green") == 200
+    assert server.trigger("blue", "muster_commands__blue") == 200
+    assert server.trigger("admin", "muster_commands__green") == 200
+
+
+@pytest.mark.parametrize("dag", [*(f"muster_{kind}__blue" for kind in KINDS), "muster_pruning"])
+def test_dag_of_another_cluster_is_not_triggered(server: Server, dag: str) -> None:
+    for user in ("green", "blue-looks", "stranger"):
+        assert server.trigger(user, dag) == 403
+
+
+def test_question_about_another_cluster_is_not_answered(server: Server) -> None:
+    path = "/api/v2/dags/muster_stuck__blue/dagRuns/r/taskInstances/ask/0/hitlDetails"
+    for user, status in {"green": 403, "blue-looks": 403, "stranger": 403, "blue": 404}.items():
+        answer = server(user, "PATCH", path, {"chosen_options": ["Wait"]})
+        assert answer.status_code == status, (user, answer.text)
 
 
 def test_run_of_a_commands_dag_cannot_name_another_cluster(server: Server) -> None:
@@ -159,8 +171,7 @@ def test_run_of_a_commands_dag_cannot_name_another_cluster(server: Server) -> No
 
 def test_dags_are_of_one_cluster_each_and_seen_by_those_with_rights_to_it(server: Server) -> None:
     found = server("admin", "GET", "/api/v2/dags?limit=100").json()["dags"]
-    kinds = ("coordinator", "consumers", "commands", "stuck")
-    of_clusters = {f"muster_{kind}__{name}" for kind in kinds for name in CLUSTERS}
+    of_clusters = {f"muster_{kind}__{name}" for kind in KINDS for name in CLUSTERS}
     assert {dag["dag_id"] for dag in found} == of_clusters | {"muster_pruning"}
     for dag in of_clusters:
         answer = server("blue", "GET", f"/api/v2/dags/{dag}")

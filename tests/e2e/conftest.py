@@ -32,6 +32,7 @@ CLUSTERS = """
 clusters:
   numbers:
     consul_service: muster-numbers
+    consul_prefix: dev/muster
     group_id: numbers-parquet
     topics: [numbers]
     long_poll_timeout: 5s
@@ -109,7 +110,7 @@ def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> I
                 KafkaSettings(config={"bootstrap.servers": stack.kafka.address}),
             ) as view,
         ):
-            discovery = ConsulCluster(consul, cluster.name, cluster.consul_service)
+            discovery = ConsulCluster.of(consul, cluster)
             producer = NumberProducer(stack.kafka.address, TOPIC)
             yield World(stack, api, view, discovery, cluster, producer)
     finally:

@@ -13,6 +13,7 @@ import pytest
 
 from devstack.consul import Consul
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
+from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
 from tests.integration.http_pages import Page, Pages
@@ -404,3 +405,38 @@ def _works(discovery: ConsulCluster) -> bool:
     except ConsulError:
         return False
     return True
+
+
+def test_cluster_with_a_prefix_has_all_its_keys_below_it(
+    consul: ConsulSettings, name: str, page: StatusPage, eventually: Eventually
+) -> None:
+    cluster = ClusterSettings.model_validate(
+        {
+            "name": name,
+            "consul_service": f"{name}-service",
+            "consul_prefix": "dev/muster",
+            "group_id": "g",
+            "topics": ["t"],
+            "consumers": {"handler": "a.b"},
+        }
+    )
+    below = ConsulCluster.of(consul, cluster)
+    register(below, page)
+    eventually(lambda: live(below) == {"one"})
+    index = below.catalog.wait(WaitIndex(), 0)
+    below.overrides.isolate("one", "ann", "why", 1.0)
+    assert below.catalog.wait(index, 10) != index
+    below.jobs.request_stop("one", "i", "ann", "why")
+    assert below.jobs.take_generation("one", "i") == 1
+    assert below.jobs.claim_submission("one", {"incarnation": "i"}, None)
+    assert below.overrides.isolated().keys() == below.jobs.stop_requests().keys() == {"one"}
+    assert below.jobs.submission("one") == {"incarnation": "i"}
+    members = below.catalog.members().membership
+    assert members is not None
+    assert members.isolated == {"one"}
+    other = ConsulCluster(consul, name, f"{name}-service")
+    assert (other.overrides.isolated(), other.jobs.stop_requests(), other.jobs.submissions()) == ({}, {}, {})
+    url = f"http://{consul.host}:{consul.port}/v1/kv/?keys"
+    keys = [key for key in httpx.get(url, trust_env=False).json() if name in key]
+    assert {key.partition(name)[0] for key in keys} == {"dev/muster/"}
+    below.catalog.deregister("one")

@@ -9,8 +9,10 @@ from threading import Thread
 import httpx
 import pytest
 
+import muster
 from benchmarks.counting_proxy import CountingProxy
 from muster.consumer.registration import ISOLATED
+from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
@@ -129,6 +131,12 @@ def test_live_consumer_registers_again_when_its_agent_forgot_it(
         what="it is registered again",
     )
     assert process.registrar.generation == 1
+
+
+def test_registration_names_the_versions_of_muster_and_of_the_protocol(process: Process) -> None:
+    registered = process.discovery.catalog.members().registered["x"]
+    assert registered.meta["version"] == muster.__version__
+    assert registered.meta["protocol"] == str(PROTOCOL)
 
 
 def test_quiet_consumer_asks_for_itself_only_however_many_others_there_are(

@@ -25,7 +25,7 @@ from devstack.certificates import Authority
 from devstack.ports import free_port
 from devstack.secured import SecureConsul, SecureZooKeeper
 from muster.cli.main import main
-from muster.core.wire import assignment_path
+from muster.core.wire import PROTOCOL, assignment_path
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
@@ -119,6 +119,7 @@ def site(
             "muster_consul": {"conn_type": "http", "host": consul.host, "port": consul.port},
             "muster_kafka": {"conn_type": "kafka", "extra": kafka.config},
             "muster_spark": {"conn_type": "spark", "host": "local"},
+            "muster_airflow": {"conn_type": "http", "host": "http://127.0.0.1:9", "password": "a-token"},
         },
         {name: entry(name, topic)},
     )
@@ -172,7 +173,7 @@ def test_doctor_finds_a_healthy_cluster_well_and_leaves_nothing(
     eventually: Eventually,
 ) -> None:
     discovery = ConsulCluster(consul, name, name)
-    meta = {"version": muster.__version__, "incarnation": "a-1"}
+    meta = {"version": muster.__version__, "protocol": str(PROTOCOL), "incarnation": "a-1"}
     with registered(store, discovery, {"a": meta}):
         live(discovery, eventually, 1)
         before = trace(zookeeper, consul)
@@ -188,6 +189,7 @@ def test_doctor_finds_a_healthy_cluster_well_and_leaves_nothing(
     assert "fencing" in checks["kafka", "group"]["found"]
     assert checks["zookeeper", "write topics"]["found"] == "may write all 1 nodes of topics"
     assert checks["consumers", "status pages"]["found"] == "all 1 answer"
+    assert f"with version {PROTOCOL} of the protocol" in checks["consumers", "versions"]["found"]
     assert {
         ("packages", p) for p in ("muster", "Python", "Airflow", "Spark", "requirements", "extra airflow")
     } <= set(checks)
@@ -278,15 +280,21 @@ def test_consumers_that_are_otherwise_than_they_should_be(
     site: Site, store: TopicStore, name: str, consul: ConsulSettings, eventually: Eventually
 ) -> None:
     discovery = ConsulCluster(consul, name, name)
-    older = {"version": "0.0.1", "incarnation": "a-1"}
-    other = {"version": muster.__version__, "incarnation": "b-2"}  # its page says b-1
+    older = {"version": muster.__version__, "incarnation": "a-1"}
+    other = {
+        "version": muster.__version__,
+        "protocol": str(PROTOCOL),
+        "incarnation": "b-2",
+    }  # its page says b-1
     with registered(store, discovery, {"a": older, "b": other}):
         live(discovery, eventually, 2)
         checks = site.checks(5, name)
     assert outcomes(checks, "failed") == {("consumers", "incarnations")}
     assert checks["consumers", "incarnations"]["details"] == ["b: Consul has b-2, its page says b-1"]
     assert outcomes(checks, "warning") == {("consumers", "versions")}
-    assert checks["consumers", "versions"]["details"] == ["a runs 0.0.1"]
+    assert checks["consumers", "versions"]["details"] == [
+        f"a runs muster {muster.__version__} with version 1 of the protocol"
+    ]
 
 
 def test_topics_missing_in_kafka_or_settings_are_reported(site: Site, name: str, topic: str) -> None:

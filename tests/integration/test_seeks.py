@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -188,6 +189,30 @@ def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(wo
         assert (world.node_seeks(), world.asked_for()) == ({}, {})
     finally:
         world.discovery.catalog.deregister("one")
+
+
+def test_seek_is_refused_while_a_consumer_would_misread_what_it_commits(world: World) -> None:
+    catalog = world.discovery.catalog
+    page = "http://127.0.0.1:1/health"
+
+    def register(meta: dict[str, str]) -> None:
+        catalog.register("one", "127.0.0.1", 1, meta, page, 60.0, 60.0)
+
+    register({"version": "0.1.0", "incarnation": "i"})
+    try:
+        given = {"to": "earliest", "topic": world.topic, "partitions": ""}
+        with pytest.raises(CommandError, match=r"would begin at the first record: one; install") as refused:
+            world.seek("earliest")
+        with pytest.raises(CommandError, match=re.escape(str(refused.value))):
+            foreseen(COMMANDS["seek"], world.target, ANN, given)
+        assert world.asked_for() == {}
+        register({"version": "0.1.0", "incarnation": "i", "protocol": "2"})
+        world.seek("earliest", "0")
+        register({"incarnation": "i"})
+        world.seek("earliest", "1")
+        assert world.asked_for() == {0: 0, 1: 0}
+    finally:
+        catalog.deregister("one")
 
 
 def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: World) -> None:

@@ -39,7 +39,7 @@ def test_jar_holds_kafkas_client_under_another_name_and_nothing_of_spark() -> No
     assert [name for name in classes if not name.startswith("muster/connector/")] == []
 
 
-def test_wheel_of_the_checkout_holds_the_jar(tmp_path: Path) -> None:
+def test_wheel_of_the_checkout_holds_the_jar_and_every_other_file_of_the_package(tmp_path: Path) -> None:
     jar = connector_jar()
     # A copy, because setuptools leaves folders of its own.
     checkout = tmp_path / "checkout"
@@ -58,3 +58,14 @@ def test_wheel_of_the_checkout_holds_the_jar(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with ZipFile(wheel) as content:
         assert digest(content.read(f"muster/consumer/{JAR.name}")) == digest(jar.read_bytes())
+        missing = package_files(checkout / "include") - set(content.namelist())
+    assert sorted(missing) == []
+
+
+def package_files(folder: Path) -> set[str]:
+    """The files of `muster` below `folder`, as a wheel names them."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in (folder / "muster").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }

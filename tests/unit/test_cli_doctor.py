@@ -60,7 +60,8 @@ def test_versions_are_compared_by_their_numbers(text: str, read: tuple[int, ...]
     ("of", "found", "outcome", "said"),
     [
         ("Spark", "4.2.7", Outcome.OK, "Spark 4.2.7"),
-        ("Spark", "4.1.1", Outcome.WARNING, "older than what is tested"),
+        ("Spark", "3.5.7", Outcome.OK, "Spark 3.5.7"),
+        ("Spark", "3.4.4", Outcome.WARNING, "older than what is tested"),
         ("Spark", "4.3.0", Outcome.WARNING, "newer than what is tested"),
         ("Python", "3.12.1", Outcome.OK, "Python 3.12.1"),
         ("Python", "3.14.0", Outcome.WARNING, "newer than what is tested"),
@@ -152,6 +153,23 @@ def test_missing_connections_are_reported_and_dependent_checks_skipped(clusters:
     assert notifiers == ["ok", "failed"]
     assert report["counts"]["failed"] == 6
     assert set(report["clusters"]) == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome", "said"),
+    [
+        ("", "warning", "'muster_airflow', and the DAG muster_pruning deletes no runs without it"),
+        ('{"host": "http://a", "login": "m"}', "failed", "muster_airflow"),
+        ('{"host": "http://a", "login": "m", "password": "p"}', "ok", "well-formed"),
+    ],
+)
+def test_connection_of_pruning_may_be_missing_and_must_be_well_formed(
+    clusters: Path, value: str, outcome: str, said: str
+) -> None:
+    report = json.loads(doctor(clusters, "--json", AIRFLOW_CONN_MUSTER_AIRFLOW=value).stdout)
+    (found,) = [check for check in report["general"] if check["name"] == "retention.airflow"]
+    assert (found["part"], found["outcome"], bool(found["step"])) == ("connections", outcome, outcome != "ok")
+    assert said in found["found"]
 
 
 @pytest.mark.parametrize("args", [(), ("--all-clusters",)])

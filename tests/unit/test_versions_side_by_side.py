@@ -73,14 +73,6 @@ def test_the_settings_and_the_note_of_a_submission_by_version_1_are_read(
     assert Submission.from_dict(WRITTEN["submission"]) is not None
 
 
-def test_an_older_consumer_is_asked_for_nothing_that_has_its_default() -> None:
-    environment = consumer_settings().to_environment()
-    assert json.loads(environment[VARIABLE]).keys() == {
-        *("cluster", "consumer", "incarnation", "consul_service", "zookeeper", "consul", "kafka", "handler")
-    }
-    assert environment[VERSION] == str(PROTOCOL)
-
-
 def test_a_setting_that_only_the_coordinator_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     told = json.loads(consumer_settings().to_environment()[VARIABLE]) | {"invented_later": 1}
     monkeypatch.setenv(VARIABLE, json.dumps(told))

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from muster.settings.connection_lookup import Connections
 from muster.settings.connection_parsing import (
     ConnectionFields,
-    ConnectionSettingsError,
+    MissingConnectionError,
     check_extra,
     parse_consul,
 )
@@ -40,7 +40,7 @@ def _missing_is_said(conn_id: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
-        raise ConnectionSettingsError(
+        raise MissingConnectionError(
             f"there is no Airflow connection {conn_id!r}; create it under Admin > Connections, or set the "
             f"environment variable AIRFLOW_CONN_{conn_id.upper()}"
         ) from error

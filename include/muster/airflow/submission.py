@@ -162,7 +162,7 @@ def consumer_settings(
         max_attempts=of.max_attempts,
         on_poison=of.on_poison,
         max_batch_time=of.max_batch_time,
-        dead_letter_topic=cluster.dead_letter_topic if cluster.fencing else "",
+        dead_letter_topic=of.dead_letter_topic or "",
         graceful_timeout=of.graceful_timeout,
         # With a delay the partitions are to wait for a consumer that comes back, not to be given to others first.
         **({"hand_over": 0.0} if cluster.rebalance_delay > 0 else {}),

@@ -11,7 +11,7 @@ import click
 
 from muster.cli.errors import end
 from muster.cli.tables import console, table
-from muster.doctor.examination import examine
+from muster.doctor.examination import check_pruning, examine
 from muster.doctor.findings import Check, Outcome, Part, counts, explained, failed
 from muster.doctor.packages import check_packages
 from muster.settings.clusters import Clusters, SettingsError, clusters_path, load_clusters
@@ -56,6 +56,8 @@ def doctor(cluster: str | None, all_clusters: bool, timeout: float, as_text: boo
         general.append(settings.ok("files", f"{clusters.path}: {len(right)} clusters that are right"))
         for what, wrong in clusters.general.items():
             general.append(settings.failed(what, wrong, "correct the file"))
+        if clusters.retention is not None:
+            general += check_pruning(clusters.retention, CONNECTIONS)
         found = {name: _of(clusters, name, timeout) for name in _asked(clusters, cluster)}
     everything = [*general, *(check for checks in found.values() for check in checks)]
     if as_text:

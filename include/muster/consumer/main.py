@@ -146,7 +146,7 @@ class Job:
             settings.kafka_in_zone,
             settings.cluster,
             settings.fencing,
-            settings.dead_letter_topic,
+            settings.dead_letters_to,
         )
         self._answers = PoisonAnswers(self._agent, consul.answers)
         self._supervisor: QuerySupervisor | None = None

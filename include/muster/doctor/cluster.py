@@ -5,12 +5,13 @@ And whether the live consumers answer, say what Consul says of them, and run the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 
 import muster
 from muster.cluster.state import ClusterState
 from muster.core.assignors import AssignorError
+from muster.core.wire import PROTOCOL
 from muster.doctor.findings import Check, Part, named
 from muster.edges.consul_members import Registration
 from muster.settings.assignor_choice import load_chosen
@@ -98,21 +99,25 @@ def check_consumers(part: Part, state: ClusterState) -> Iterator[Check]:
         yield part.skipped("incarnations", "no status page answers")
     else:
         yield part.ok("incarnations", f"{len(live) - len(silent)} say what Consul says")
-    versions = {c: registered[c].meta.get("version", "") for c in sorted(live)}
-    different = [
-        f"{c} runs {version or 'one it does not tell'}"
-        for c, version in versions.items()
-        if version != muster.__version__
-    ]
+    here = _versions({"version": muster.__version__, "protocol": str(PROTOCOL)})
+    versions = {c: _versions(registered[c].meta) for c in sorted(live)}
+    different = [f"{c} runs {found}" for c, found in versions.items() if found != here]
     if different:
         yield part.warning(
             "versions",
-            f"here is muster {muster.__version__}; {named(different)}",
+            f"here is {here}; {named(different)}",
             "restart the consumers with this version, or leave it if they are not Muster's own",
             different,
         )
     else:
-        yield part.ok("versions", f"all run muster {muster.__version__}, as this machine")
+        yield part.ok("versions", f"all run {here}, as this machine")
+
+
+def _versions(meta: Mapping[str, str]) -> str:
+    """What runs there, by a registration. Version 1 of the protocol was the one that did not name itself."""
+    if not (version := meta.get("version")):
+        return "a version that it does not name"
+    return f"muster {version} with version {meta.get('protocol', '1')} of the protocol"
 
 
 def check_addresses(part: Part, registered: Sequence[Registration]) -> Check:

@@ -16,15 +16,15 @@ from muster.cluster.state import ClusterState
 from muster.doctor.airflow import check_pools
 from muster.doctor.cluster import check_consumers, check_decisions
 from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
-from muster.doctor.findings import Check, Part
+from muster.doctor.findings import Check, Part, explained
 from muster.doctor.kafka import BROKERS, GROUP, check_kafka
 from muster.doctor.settings import check_settings
 from muster.doctor.zookeeper import check_zookeeper
 from muster.edges.consul_answers import ANSWERS
 from muster.edges.consul_jobs import GENERATIONS, STOP
-from muster.settings.cluster_settings import ClusterSettings
+from muster.settings.cluster_settings import ClusterSettings, RetentionSettings
 from muster.settings.connection_lookup import Connections
-from muster.settings.connection_parsing import ConnectionSettingsError
+from muster.settings.connection_parsing import ConnectionSettingsError, MissingConnectionError
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,14 @@ def examine(cluster: ClusterSettings, connections: Connections, timeout: float) 
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="doctor") as pool:
         for done in [pool.submit(_made, Part(name), job) for name, job in jobs]:
             checks += done.result()
+    return checks
+
+
+def check_pruning(retention: RetentionSettings, connections: Connections) -> list[Check]:
+    """Whether the connection is right through which the DAG muster_pruning deletes runs; a warning without one."""
+    checks: list[Check] = []
+    without = "the DAG muster_pruning deletes no runs without it"
+    _find(checks, "retention.airflow", retention.airflow, connections.airflow_api, without)
     return checks
 
 
@@ -83,15 +91,24 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     yield "cluster", partial(_state_checks, cluster, source, consul is not None, asks_consumers)
 
 
-def _find(checks: list[Check], role: str, conn_id: str | None, read: Callable[[str], T]) -> T | None:
-    """Look a connection up, and note in `checks` what came of it; None if it is missing, wrong or not named."""
+def _find(
+    checks: list[Check], role: str, conn_id: str | None, read: Callable[[str], T], without: str = ""
+) -> T | None:
+    """Look a connection up, and note in `checks` what came of it; None if it is missing, wrong or not named.
+
+    `without` says what does not work without the connection, where it may be missing.
+    """
     if conn_id is None:
         return None
     part = Part("connections")
     try:
         found = read(conn_id)
     except ConnectionSettingsError as error:
-        checks.append(part.refused(role, error))
+        problem, step = explained(error)
+        if without and isinstance(error, MissingConnectionError):
+            checks.append(part.warning(role, f"{problem}, and {without}", step))
+        else:
+            checks.append(part.failed(role, problem, step))
         return None
     except Exception as error:
         # Airflow's database or a secrets backend; their messages may hold what is secret.

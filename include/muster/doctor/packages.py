@@ -13,7 +13,7 @@ from muster.doctor.versions import check_version, numbers
 
 RUNTIMES = {"Airflow": "apache-airflow", "Spark": "pyspark"}
 """What runs Muster besides Python, which may be elsewhere."""
-EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark"}
+EXTRAS = {"airflow": "apache-airflow", "spark": "pyspark", "delta": "deltalake"}
 """Extras of the package, and the one of its requirements without which an extra is not used here."""
 
 

@@ -26,7 +26,11 @@ class Tested:
 TESTED: Mapping[str, Tested] = {
     "Python": Tested("3.11", "3.13", "all tests on 3.11; the installation on 3.11 and 3.13"),
     "Airflow": Tested("3.3", "3.3", "all tests"),
-    "Spark": Tested("4.2", "4.2", "all tests; an installation on 3.5; the connector alone with 3.5 and 4.1"),
+    "Spark": Tested(
+        "3.5",
+        "4.2",
+        "all tests on 4.2; an installation on 3.5, which needs Python 3.11; the connector alone with 3.5 and 4.1",
+    ),
     "Kafka": Tested("4.3", "4.3", "all tests"),
     "ZooKeeper": Tested("3.9", "3.9", "all tests"),
     "Consul": Tested("1.22", "1.22", "all tests"),

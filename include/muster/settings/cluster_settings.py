@@ -24,7 +24,7 @@ from muster.core.parking import OnPoison
 from muster.core.seeking import StartingOffsets
 from muster.core.subscription import Subscription, check_pattern
 from muster.core.wire import check_id, check_topic
-from muster.settings.consumer import TopicHandler, dotted
+from muster.settings.consumer import TopicHandler, default_dead_letter_topic, dotted
 from muster.settings.source_options import LIMIT, check_source_options, is_limit, starting_offsets
 
 LONGEST_DURATION = 365 * 86_400.0
@@ -452,8 +452,8 @@ class ClusterSettings(_Settings):
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where dead letters of this cluster go. No pattern covers the default, as it begins with `__`."""
-        return self.consumers.dead_letter_topic or f"__muster.dead-letters.{self.name}"
+        """Where dead letters of this cluster go."""
+        return self.consumers.dead_letter_topic or default_dead_letter_topic(self.name)
 
     def consumer_ids(self) -> tuple[str, ...]:
         """The ids of the consumers that Airflow runs for this cluster."""

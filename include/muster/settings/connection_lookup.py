@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from muster.settings.connection_parsing import (
     ConnectionFields,
     ConnectionSettingsError,
+    MissingConnectionError,
     check_extra,
     parse_airflow_api,
     parse_consul,
@@ -199,7 +200,7 @@ def airflow_is_set_up() -> bool:
 
 
 def _in_airflow(conn_id: str, variable: str) -> ConnectionFields:
-    missing = ConnectionSettingsError(
+    missing = MissingConnectionError(
         f"there is no connection {conn_id!r}; set the environment variable {variable}, or run this where Airflow is "
         "set up (AIRFLOW_HOME), with the connection under Admin > Connections"
     )

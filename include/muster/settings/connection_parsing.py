@@ -61,6 +61,10 @@ class ConnectionSettingsError(ValueError):
     """
 
 
+class MissingConnectionError(ConnectionSettingsError):
+    """There is no such Airflow connection."""
+
+
 def parse_token(connection: ConnectionFields) -> SecretStr:
     """The bearer token that a connection holds. Raises `ConnectionSettingsError`."""
     values = {"token": connection.password or ""}

@@ -52,6 +52,11 @@ def dotted(value: str) -> str:
     return value
 
 
+def default_dead_letter_topic(cluster: str) -> str:
+    """Return the topic of dead letters of a cluster that names none. No pattern covers it, as it begins with `__`."""
+    return f"__muster.dead-letters.{cluster}"
+
+
 class TopicHandler(BaseModel):
     """The handler of some topics; see `muster.consumer.handler`."""
 
@@ -109,7 +114,7 @@ class ConsumerSettings(BaseModel):
     max_batch_time: Annotated[float, Field(gt=0)] | None = None
     """After so long a batch that is still in its handler is reported to people; None: never."""
     dead_letter_topic: str = ""
-    """Where dead letters go; empty: nowhere."""
+    """Where dead letters go; empty: see `dead_letters_to`."""
     graceful_timeout: Annotated[float, Field(gt=0)] = 60.0
     hand_over: Annotated[float, Field(ge=0)] = 5.0
     """How long a consumer that is to stop reads on while none of its partitions is taken from it; 0: not at all."""
@@ -119,6 +124,11 @@ class ConsumerSettings(BaseModel):
     """The bearer token that `/status` and `/metrics` ask for; None leaves them open."""
     status_tls: StatusTls | None = None
     """TLS of the status pages; None is plain HTTP."""
+
+    @property
+    def dead_letters_to(self) -> str:
+        """The topic of dead letters, '' for none: they are written in the transaction that fences their offset."""
+        return (self.dead_letter_topic or default_dead_letter_topic(self.cluster)) if self.fencing else ""
 
     @property
     def status_pages(self) -> StatusPageSettings:

@@ -1,7 +1,8 @@
 """Having partitions go on at another offset, with a look beforehand at what that means in records.
 
 The destination is made an offset of each partition here, by what Kafka holds now. The request is kept in Consul, with
-an id; the owner carries it out between two batches, and where there is none the coordinator does.
+an id; the owner carries it out between two batches, and where there is none the coordinator does. The id stays in
+what is committed, which a consumer of protocol version 1 takes for the offset of another topic.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.commands.actions.consumption import check_scope, named, waits_for_coordination
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome
+from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import flow_scope
 from muster.core.partition_list import format_partitions
@@ -40,7 +41,8 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
     """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all.
 
     Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
-    an offset is outside of a partition's log, or Kafka does not answer. An earlier request of a partition that was
+    an offset is outside of a partition's log, Kafka does not answer, or a consumer would misread what is committed
+    after a seek. An earlier request of a partition that was
     not carried out yet is replaced. Each partition is written by itself: after a `ConsulError` some may be asked for.
     """
     consul, cluster = target.consul, target.cluster.name
@@ -90,6 +92,7 @@ def _plan(
     target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, Planned]:
     """Where each partition goes on. Raises `CommandError`."""
+    _check_versions(target)
     check_scope(target, topic, partitions)
     try:
         destination = parse_destination(to, actor.at)
@@ -115,6 +118,22 @@ def _plan(
     if not planned:
         raise CommandError(f"cluster {target.cluster.name!r} has no partitions yet; there is nothing to seek")
     return dict(sorted(planned.items()))
+
+
+def _check_versions(target: Target) -> None:
+    """Raise `CommandError` while a consumer of protocol version 1 is registered: it registers its version of Muster,
+    and none of the protocol. A consumer in another language registers neither."""
+    old = [
+        consumer
+        for consumer, newest in target.consul.catalog.members().registered.items()
+        if any("version" in each.meta and "protocol" not in each.meta for each in (newest, *newest.older))
+    ]
+    if old:
+        raise CommandError(
+            f"consumers of cluster {target.cluster.name!r} are of a version that does not know seeks, and would "
+            f"begin at the first record: {listed(old)}; install the coordinator's version where they run, replace "
+            "them one by one, and seek then"
+        )
 
 
 def _offsets(
