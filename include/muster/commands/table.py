@@ -8,12 +8,17 @@ from functools import partial
 from typing import Any
 
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
-from muster.commands.actions.consumption import pause_consumption, resume_consumption
+from muster.commands.actions.consumption import (
+    foresee_pause,
+    foresee_resumption,
+    pause_consumption,
+    resume_consumption,
+)
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
 from muster.commands.actions.moving_in import foresee_import, import_offsets
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.records import answer_record, foresee_answer
-from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
+from muster.commands.actions.seeks import cancel_seek, foresee_cancelling, foresee_seek, seek
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.core.overrides import Override, Overrides
@@ -236,6 +241,7 @@ COMMANDS: Mapping[str, Command] = {
                 "stands until it is taken back, whatever is restarted meanwhile; mind the retention of the topic."
             ),
             risky=True,
+            foresee=foresee_pause,
         ),
         Command(
             "resume-consumption",
@@ -247,6 +253,7 @@ COMMANDS: Mapping[str, Command] = {
             run=resume_consumption,
             fields=SCOPE,
             documentation="Name just what was paused: a pause of the whole topic is not ended for one partition.",
+            foresee=foresee_resumption,
         ),
         Command(
             "seek",
@@ -282,6 +289,7 @@ COMMANDS: Mapping[str, Command] = {
             did="took back a seek of",
             run=cancel_seek,
             fields=SCOPE,
+            foresee=foresee_cancelling,
         ),
         Command(
             "import-offsets",

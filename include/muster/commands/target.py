@@ -10,6 +10,7 @@ from typing import Any, Self
 from muster.commands.command import CommandError, listed
 from muster.core.model import Consumer, FailingRecord, TopicAssignment, TopicPartition, TopicSnapshot
 from muster.core.partition_list import format_partitions
+from muster.core.seeking import Bounds
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
 from muster.edges.dead_letters import Record, RecordReader
@@ -77,6 +78,20 @@ class Target:
                 yield group
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
+
+    def bounds(
+        self, partitions: Mapping[TopicPartition, TopicAssignment], moment: float | None = None
+    ) -> dict[TopicPartition, Bounds]:
+        """Return the offsets of partitions, each with its topic's assignment, as `GroupOffsets.bounds` does. Raises
+        as `offsets`."""
+        places: dict[tuple[str, str], list[TopicPartition]] = {}
+        for tp, assignment in partitions.items():
+            places.setdefault((assignment.bootstrap_servers, assignment.group_id), []).append(tp)
+        found: dict[TopicPartition, Bounds] = {}
+        for place, wanted in places.items():
+            with self.offsets(*place) as group:
+                found |= group.bounds(wanted, moment)
+        return found
 
     @contextmanager
     def jobs_group(self, group_id: str) -> Iterator[GroupOffsets]:
