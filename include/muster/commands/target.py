@@ -13,7 +13,7 @@ from muster.core.partition_list import format_partitions
 from muster.core.seeking import Bounds
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
-from muster.edges.dead_letters import Record, RecordReader
+from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
@@ -136,10 +136,25 @@ class Target:
     def _kafka_at(self, servers: str) -> KafkaSettings:
         """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`
         where there is none."""
+        settings = self._kafka()
+        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
+
+    def _kafka(self) -> KafkaSettings:
+        """Return the cluster's connection to Kafka. Raises `CommandError` where there is none."""
         if self.kafka is None:
             raise CommandError(f"cluster {self.cluster.name!r} has no connection to Kafka here")
-        settings = self.kafka()
-        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
+        return self.kafka()
+
+    def dead_letters(self) -> Iterator[Letter]:
+        """Read the cluster's dead letters, as `read_letters` does.
+
+        Raises `ConnectionSettingsError`, `KafkaError`, and `CommandError` where there is no connection.
+        """
+        return read_letters(self._kafka(), self.cluster.dead_letter_topic, self.cluster.group_id)
+
+    def replay(self) -> Replay:
+        """Return what writes the cluster's dead letters back. Raises as `dead_letters`."""
+        return Replay(self._kafka(), self.cluster.name)
 
     def record(self, assignment: TopicAssignment, tp: TopicPartition, offset: int) -> Record | None:
         """Read one record of a topic with the `assignment` from Kafka; None if there is none (any more). What Kafka
