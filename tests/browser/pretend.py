@@ -336,10 +336,12 @@ class Cluster:
         )
 
     def foresee(self, command: Command, body: Mapping[str, Any]) -> list[str]:
-        """What a seek or an answer about a record would do. Raises `CommandError` where there is no such record."""
+        """What a command would do. Raises `CommandError` where there is no such record."""
         given = {each.name: each.read(body) for each in command.fields}
         if command.name == "seek":
             return [f"topic {given['topic']}, partition {n}: to {given['to']}" for n in given["partitions"]]
+        if command.subject != "record":
+            return [command.summary]
         topic, number, offset = given["topic"], given["partition"], given["offset"]
         cell = self.topics[topic].partitions[number]
         where = f"partition {number} of topic {topic!r}"

@@ -70,6 +70,14 @@ def test_form_of_an_import_takes_each_source_and_offers_a_preview(fields):
         body(fields, "import-offsets", group="x", topic="crews")
 
 
+def test_form_of_a_replay_may_be_left_empty_and_offers_a_preview(fields):
+    nothing = {"topic": "", "partitions": "", "error": ""}
+    assert body(fields, "replay-deadletters", preview=True) == nothing
+    assert body(fields, "replay-deadletters", error=" KeyError ") == {**nothing, "error": "KeyError"}
+    with pytest.raises(CommandError, match="'seek' takes no error"):
+        body(fields, "seek", to="latest", error="x")
+
+
 def test_form_proposes_what_the_cluster_has(fields):
     assert fields["topic"].schema["examples"] == ["crews", "flights"]
     assert fields["topic"].resolve("x-1") == "x-1", "what a pattern finds may be named too"

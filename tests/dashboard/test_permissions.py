@@ -49,6 +49,7 @@ BODIES: dict[str, dict[str, object]] = {
     "import-offsets": {"group": "g"},
     "import-offsets/foresee": {"checkpoint": "/"},
     "cancel-seek": {"topic": "nothing of the kind"},
+    "replay-deadletters": {"topic": "nothing of the kind"},
     "assignor": {"assignor": {"name": "nothing of the kind"}},
     "apply": {"what_if": {}, "plan": "p", "way": "pins"},
 }

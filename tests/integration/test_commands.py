@@ -12,7 +12,7 @@ import pytest
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
 from muster.commands.actions.consumption import pause_consumption, resume_consumption
 from muster.commands.actions.pins import pin, unpin
-from muster.commands.audit import carry_out
+from muster.commands.audit import carry_out, foreseen
 from muster.commands.command import Actor, CommandError, parse_partitions
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
@@ -168,6 +168,25 @@ def test_consumption_is_paused_and_resumed(
         pause_consumption(target, ANN, "flights", frozenset({9}))
     with refused("has no topic 'trains'"):
         pause_consumption(target, ANN, "trains", frozenset())
+
+
+def test_preview_of_a_pause_needs_no_kafka(
+    target: Target, discovery: ConsulCluster, store: TopicStore
+) -> None:
+    given = {"topic": "flights", "partitions": "1,3"}
+    assert foreseen(COMMANDS["pause-consumption"], target, ANN, given).lines() == (
+        "topic flights, partition 1: is paused",
+        "topic flights, partition 3: is paused",
+        "together 2 partition(s) are paused, 0 stay paused",
+        f"how many records wait is unknown: cluster {target.cluster.name!r} has no connection to Kafka here",
+    )
+    discovery.overrides.pause(by="ann", why="r", at=0)
+    seen = foreseen(COMMANDS["pause-consumption"], target, ANN, {"topic": "planned"})
+    assert seen.lines() == (
+        "together 0 partition(s) are paused, 0 stay paused",
+        "coordination is paused by ann: r; this waits until it is resumed",
+    )
+    assert discovery.overrides.decisions().consumption == ()
 
 
 def test_names_that_mean_nothing_are_refused_with_what_there_is(

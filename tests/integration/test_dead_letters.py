@@ -17,6 +17,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from muster.commands.actions import dead_letters
+from muster.commands.audit import carry_out, foreseen
+from muster.commands.command import Actor, CommandError
+from muster.commands.table import COMMANDS
+from muster.commands.target import Target
 from muster.consumer.agent import Agent
 from muster.consumer.committer import Committer
 from muster.core.history import CommandEntry
@@ -25,6 +30,7 @@ from muster.core.parking import Answer
 from muster.edges.dead_letters import DeadLetterTopic, RecordReader, Replay, letter, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
+from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.integration.obedient import coordinator
@@ -418,10 +424,96 @@ def test_replay_writes_each_record_back_once_where_it_came_from(
     elsewhere = make_topic(kafka)
     assert replay("--again", "--to", elsewhere, "--limit", "4") == 4
     assert sum(len(contents(kafka, elsewhere, number)) for number in (0, 1)) == 4
+    found = replays(site)
+    assert [one.details["letters"] for one in found] == [4, 1, 3, 2]
+    assert {(one.who, one.why, one.via) for one in found} == {("ann", "mended", "command line")}
+
+
+ANN = Actor("ann", "mended", 1_700_000_000.0)
+
+
+def target_of(site: Site, kafka: KafkaSettings) -> Target:
+    def store() -> TopicStore:
+        return TopicStore(site.zookeeper, site.name, read_only=True)
+
+    return Target(site.write(), site.discovery, store, lambda: kafka)
+
+
+def replays(site: Site) -> list[CommandEntry]:
     entries = [found.entry for found in site.store.history(limit=100).records]
-    levers = [one for one in entries if isinstance(one, CommandEntry) and one.what == "replay-deadletters"]
-    assert [one.details["letters"] for one in levers] == [4, 1, 3, 2]
-    assert {(one.who, one.why) for one in levers} == {("ann", "mended")}
+    return [one for one in entries if isinstance(one, CommandEntry) and one.what == "replay-deadletters"]
+
+
+def test_preview_of_a_replay_counts_letters_by_topic_and_ends_no_replay_under_way(
+    lettered: tuple[Site, str, str], kafka: KafkaSettings
+) -> None:
+    site, topic, letters_to = lettered
+    target, command = target_of(site, kafka), COMMANDS["replay-deadletters"]
+    under_way = target.replay()
+    seen = foreseen(command, target, ANN, {"error": "ValueError"})
+    assert seen.lines() == (
+        f"topic {topic}, partition 0: 2 letter(s) to write back, 0 written back before",
+        f"topic {topic}, partition 1: 2 letter(s) to write back, 0 written back before",
+        f"together 4 letter(s) are written back ({topic} 4), 0 were written back before",
+    )
+    assert seen.values == {"letters": {topic: 4}, "before": {}}
+    assert not any(one.replayed for one in read_letters(kafka, letters_to, site.name))
+    [*_, last] = target.dead_letters()
+    under_way.write([last])
+    assert foreseen(command, target, ANN, {"topic": topic, "partitions": "1"}).lines()[0] == (
+        f"topic {topic}, partition 1: 1 letter(s) to write back, 1 written back before"
+    )
+    none = "together 0 letter(s) are written back (none), 0 were written back before"
+    assert foreseen(command, target, ANN, {"topic": "another"}).lines() == (none,)
+    done = site.run("--preview", command="replay-deadletters")
+    assert done.stdout.splitlines()[-1].startswith("together 4 letter(s)"), done.stderr
+    assert replays(site) == []
+
+
+def test_replay_by_the_table_writes_back_what_the_fields_name(
+    lettered: tuple[Site, str, str], kafka: KafkaSettings
+) -> None:
+    site, topic, _ = lettered
+    target, command = target_of(site, kafka), COMMANDS["replay-deadletters"]
+    given = {"topic": topic, "partitions": "0", "error": "ValueError"}
+    outcome = carry_out(command, target, ANN, given, "test")
+    assert outcome.lines == (
+        f"2 dead letter(s) of cluster {site.name} are written back: mended (by ann)",
+        f"2 record(s) written to topic {topic}",
+    )
+    assert len(contents(kafka, topic, 0)) == 5
+    with pytest.raises(CommandError, match="has no such dead letter to write back"):
+        carry_out(command, target, ANN, given, "test")
+    assert outcome.values["topics"] == {topic: 2}
+    [entry] = replays(site)
+    assert (entry.who, entry.via, entry.details["letters"]) == ("ann", "test", 2)
+
+
+def test_replay_that_fails_after_a_transaction_records_what_it_has_written(
+    site: Site, kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
+    target = target_of(site, kafka)
+    topic, letters_to = make_topic(kafka), target.cluster.dead_letter_topic
+    produce(kafka, topic, RECORDS["plain"], RECORDS["no key"])
+    write_letters(kafka, topic, letters_to, "0", "7")
+    with pytest.raises(KafkaError, match="nothing of this transaction was written"):
+        carry_out(COMMANDS["replay-deadletters"], target, ANN, {}, "test")
+    assert [one.replayed for one in target.dead_letters()] == [True, False]
+    [entry] = replays(site)
+    assert (entry.details["topic"], entry.details["letters"]) == (topic, 1)
+
+
+def write_letters(kafka: KafkaSettings, topic: str, letters_to: str, *partitions: str) -> None:
+    """Write the letters of the first records of partition 0, as if they were of these partitions."""
+    DeadLetterTopic(kafka, letters_to).ensure()
+    producer = Producer(dict(kafka.config))
+    for offset, partition in enumerate(partitions):
+        record = RecordReader(kafka, "r").read((topic, 0), offset)
+        assert record is not None
+        made = letter(record, letters_to, SAID | {"partition": partition})
+        producer.produce(letters_to, made.value, made.key, headers=list(made.headers))
+    assert producer.flush(60) == 0
 
 
 def test_replay_to_a_partition_that_is_not_there_writes_nothing(
@@ -429,14 +521,7 @@ def test_replay_to_a_partition_that_is_not_there_writes_nothing(
 ) -> None:
     topic = make_topic(kafka)
     produce(kafka, topic, RECORDS["plain"], RECORDS["no key"])
-    DeadLetterTopic(kafka, letters_to).ensure()
-    producer = Producer(dict(kafka.config))
-    for offset, partition in ((0, "0"), (1, "7")):
-        record = RecordReader(kafka, site.name).read((topic, 0), offset)
-        assert record is not None
-        made = letter(record, letters_to, SAID | {"partition": partition})
-        producer.produce(letters_to, made.value, made.key, headers=list(made.headers))
-    assert producer.flush(60) == 0
+    write_letters(kafka, topic, letters_to, "0", "7")
     letters = list(read_letters(kafka, letters_to, site.name))
     with pytest.raises(KafkaError, match="nothing of this transaction was written"):
         Replay(kafka, CLUSTER).write(letters)

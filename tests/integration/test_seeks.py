@@ -281,6 +281,60 @@ def test_preview_says_the_same_and_changes_nothing(world: World) -> None:
     assert world.asked_for() == {}
 
 
+def preview(world: World, command: str, partitions: str = "") -> tuple[str, ...]:
+    given = {"topic": world.topic, "partitions": partitions}
+    return foreseen(COMMANDS[command], world.target, ANN, given).lines()
+
+
+def test_previews_of_pause_and_resumption_count_what_waits_and_name_what_stays_paused(world: World) -> None:
+    def paused() -> list[int | None]:
+        return [each.partition for each in world.discovery.overrides.decisions().consumption]
+
+    given = {"topic": world.topic, "partitions": "1"}
+    carry_out(COMMANDS["pause-consumption"], world.target, ANN, given, "test")
+    where, by = f"topic {world.topic}", "paused by ann since 2023-11-14T22:13:20+00:00: a wrong deploy"
+    of_one = f"stays paused: consumption of partition(s) 1 of {where} {by}"
+    assert preview(world, "pause-consumption") == (
+        f"{where}, partition 0: is paused; 40 record(s) wait",
+        f"{where}, partition 1: {of_one}; 40 record(s) wait",
+        f"{where}, partition 2: is paused; 40 record(s) wait",
+        "together 2 partition(s) are paused, 1 stay paused; 120 record(s) wait",
+    )
+    assert preview(world, "resume-consumption", "1") == (
+        f"{where}, partition 1: is resumed; 40 record(s) wait",
+        "together 1 partition(s) are resumed, 0 stay paused; 40 record(s) wait",
+    )
+    with pytest.raises(CommandError, match="resume it first to give another reason"):
+        preview(world, "pause-consumption", "1")
+    with pytest.raises(CommandError, match=r"partition\(s\) 0 of topic .* is not paused by itself"):
+        preview(world, "resume-consumption", "0-1")
+    assert paused() == [1]
+    carry_out(COMMANDS["pause-consumption"], world.target, ANN, {"topic": world.topic}, "test")
+    assert preview(world, "resume-consumption", "1") == (
+        f"{where}, partition 1: stays paused: consumption of {where} {by}; 40 record(s) wait",
+        "together 0 partition(s) are resumed, 1 stay paused; 40 record(s) wait",
+    )
+    assert f"{where}, partition 1: {of_one}; 40 record(s) wait" in preview(world, "resume-consumption")
+    assert len(paused()) == 2
+
+
+def test_preview_of_a_cancelled_seek_says_where_its_partitions_go_on_and_changes_nothing(
+    world: World,
+) -> None:
+    world.seek("-20", "0-1")
+    given = {"topic": world.topic, "partitions": "1"}
+    carry_out(COMMANDS["pause-consumption"], world.target, ANN, given, "test")
+    said = "the seek to offset 40 is taken back; goes on at 60, 40 record(s) wait"
+    assert preview(world, "cancel-seek") == (
+        f"topic {world.topic}, partition 0: {said}",
+        f"topic {world.topic}, partition 1: {said}; stays paused",
+        "together 2 seek(s) are taken back, by what is known to be carried out now",
+    )
+    with pytest.raises(CommandError, match="it may have been carried out"):
+        preview(world, "cancel-seek", "2")
+    assert world.asked_for() == {0: 40, 1: 40}
+
+
 @pytest.mark.parametrize(
     ("to", "partitions", "message"),
     [

@@ -79,6 +79,15 @@ def test_import_is_about_its_source_and_takes_none_or_some_of_its_fields() -> No
     assert [field.read({"group": " g "}) for field in command.fields] == ["g", "", "", ""]
 
 
+def test_replay_is_offered_for_topics_and_takes_all_letters_unless_some_are_named() -> None:
+    command = COMMANDS["replay-deadletters"]
+    assert (command.subject, command.risky, command.foresee is not None) == ("topic", True, True)
+    assert [field.read({}) for field in command.fields] == ["", frozenset(), ""]
+    assert command.fields[-1].read({"error": " KeyError: 'a' "}) == "KeyError: 'a'"
+    with pytest.raises(CommandError, match="has characters that cannot be shown"):
+        command.fields[-1].read({"error": "a\x00b"})
+
+
 @pytest.fixture
 def type_command(tmp_path: Path) -> Callable[..., Result]:
     """Gives a command for cluster `c`, whose Consul does not answer."""
@@ -98,6 +107,9 @@ def test_empty_argument_of_a_script_does_not_mean_all_topics(type_command: Calla
     done = type_command("import-offsets", "--group", "", "--checkpoint", "/x", "--reason", "r")
     assert done.exit_code == 2
     assert "group is empty text; leave it out, or name one" in done.output
+    done = type_command("replay-deadletters", "--error", "", "--reason", "r")
+    assert done.exit_code == 2
+    assert "error is empty text; leave it out to mean all" in done.output
 
 
 def test_preview_in_words_is_cut_unless_all_is_asked_for_and_json_never(
@@ -115,4 +127,4 @@ def test_preview_in_words_is_cut_unless_all_is_asked_for_and_json_never(
 
 
 def test_history_names_are_all_in_words() -> None:
-    assert DID.keys() == {*COMMANDS, "clear-assignor", "replay-deadletters", "lost-records"}
+    assert DID.keys() == {*COMMANDS, "clear-assignor", "lost-records"}

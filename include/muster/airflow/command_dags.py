@@ -153,7 +153,7 @@ def _params(each: Field, cluster: ClusterSettings, hint: str) -> dict[str, Param
     """Make the fields of the form that fill in this one. Each has a default, because not every command takes it."""
     texts: dict[str, Any] = {"type": "string", "title": each.label, "description": hint}
     match each.kind:
-        case Kind.CONSUMER | Kind.TOPIC | Kind.DESTINATION | Kind.SOURCE:
+        case Kind.CONSUMER | Kind.TOPIC | Kind.DESTINATION | Kind.SOURCE | Kind.TEXT:
             return {each.name: _text(texts, _proposed(each.kind, cluster))}
         case Kind.PARTITIONS | Kind.NUMBER:
             pattern = PARTITION_LIST if each.kind is Kind.PARTITIONS else WHOLE_NUMBER

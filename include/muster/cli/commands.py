@@ -104,6 +104,7 @@ _PARAMETERS: Mapping[Kind, Callable[[Field], list[click.Parameter]]] = {
     Kind.PATTERN: _flag,
     Kind.DESTINATION: _option,
     Kind.SOURCE: _option,
+    Kind.TEXT: _option,
     Kind.ASSIGNOR: _assignor,
 }
 

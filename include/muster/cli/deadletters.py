@@ -6,10 +6,10 @@ import getpass
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import islice
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -17,17 +17,16 @@ import click
 from muster.cli.errors import explained
 from muster.cli.history import seconds
 from muster.cli.tables import console, table
-from muster.commands.audit import record
-from muster.commands.command import Actor
+from muster.commands.actions.dead_letters import MOST, NoLettersError, Wanted, place_of
+from muster.commands.actions.dead_letters import replay as write_back
+from muster.commands.audit import carry_out
+from muster.commands.command import Actor, Outcome
+from muster.commands.table import COMMANDS
 from muster.commands.target import Target
-from muster.edges.dead_letters import Letter, Replay, read_letters
-from muster.settings.cluster_settings import ClusterSettings
+from muster.edges.dead_letters import Letter, read_letters
 from muster.settings.clusters import load_clusters
 from muster.settings.connection_lookup import CONNECTIONS
-from muster.settings.connections import KafkaSettings
 
-AT_ONCE = 200
-"""Letters that are written back in one transaction."""
 SHOWN_VALUE = 60
 """Characters of a value in the table."""
 VIA = "command line"
@@ -48,25 +47,6 @@ def _filtered(function: Function) -> Function:
     for option in reversed(_FILTERS):
         function = option(function)
     return function
-
-
-@dataclass(frozen=True)
-class _Filter:
-    """Which letters are meant."""
-
-    topic: str | None
-    partition: int | None
-    error: str | None
-    since: float | None
-
-    def takes(self, letter: Letter, now: float) -> bool:
-        said = letter.record.said
-        return (
-            self.topic in {None, said("topic")}
-            and (self.partition is None or str(self.partition) == said("partition"))
-            and (self.error is None or self.error in said("error"))
-            and (self.since is None or letter.at >= now - self.since)
-        )
 
 
 class _ListOrReplay(click.Group):
@@ -93,17 +73,15 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
 
     Exit codes: 0 listed (also if there is none), 2 unknown cluster or unusable settings, 3 Kafka out of reach.
     """
-    now, wanted = time.time(), _Filter(**filters)
+    wanted = _wanted(time.time(), **filters)
     with explained():
-        settings, kafka = _opened(cluster)
-        found = deque(_letters(settings, kafka, wanted, now), maxlen=limit)
+        settings = load_clusters().chosen(cluster)
+        name, topic = settings.name, settings.dead_letter_topic
+        letters = read_letters(CONNECTIONS.kafka(settings.kafka), topic, settings.group_id)
+        found = deque(filter(wanted.takes, letters), maxlen=limit)
     if as_text:
-        topic = settings.dead_letter_topic
-        click.echo(
-            json.dumps(
-                {"cluster": cluster, "topic": topic, "letters": [_plain(one) for one in found]}, indent=2
-            )
-        )
+        shown = {"cluster": name, "topic": topic, "letters": [_plain(one) for one in found]}
+        click.echo(json.dumps(shown, indent=2))
         return
     out = console()
     if found:
@@ -111,14 +89,13 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
         for one in found:
             said = one.record.said
             record_ = f"{said('topic')}/{said('partition')}/{said('offset')}"
-            place = f"{one.record.partition}/{one.record.offset}"
             rows.add_row(
-                *(place, _when(one.at), record_, said("attempts"), "yes" if one.replayed else "no"),
+                *(place_of(one), _when(one.at), record_, said("attempts"), "yes" if one.replayed else "no"),
                 *(said("error"), _text(one.record.value)[:SHOWN_VALUE]),
             )
         out.print(rows)
         out.print()
-    out.print(f"deadletters: cluster {cluster}, topic {settings.dead_letter_topic}, {len(found)} letter(s)")
+    out.print(f"deadletters: cluster {name}, topic {topic}, {len(found)} letter(s)")
 
 
 @deadletters.command()
@@ -129,7 +106,7 @@ def list_(cluster: str, limit: int, as_text: bool, **filters: Any) -> None:
 @click.option("--to", help="Write to this topic instead, by the records' keys.")
 @click.option("--again", is_flag=True, help="Also those that were written back before.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many, the oldest."
+    "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="At most so many, the oldest."
 )
 @click.option("--reason", required=True, help="Reason, recorded in the audit history.")
 @click.option("--by", default=getpass.getuser, show_default="you", help="Who decided it.")
@@ -146,66 +123,41 @@ def replay(
 ) -> None:
     """Write dead letters back, oldest first: each to the topic and partition that it came from.
 
-    A record that is written back has the header muster.replay. With it the letter is marked in the same transaction,
-    so none is written back twice, unless --again says so. A replay that begins later ends this one.
+    The command replay-deadletters, for single letters, another topic, or once more. A record that is written back has
+    the header muster.replay. With it the letter is marked in the same transaction, so none is written back twice,
+    unless --again says so. A replay that begins later ends this one.
 
     Exit codes: 0 written (also if there is none), 2 unknown cluster or unusable settings, 3 Kafka out of reach.
     """
-    now, wanted = time.time(), _Filter(**filters)
+    now = time.time()
+    wanted = _wanted(now, **filters)
+    run = partial(write_back, wanted, places=places, again=again, to=to, most=limit)
     with explained():
         actor = Actor(by, reason, now)
-        settings, kafka = _opened(cluster)
-        target = Target.of(settings, CONNECTIONS)
-        writer = Replay(kafka, cluster)
-        meant = (
-            one
-            for one in _letters(settings, kafka, wanted, now)
-            if (again or not one.replayed)
-            and (not places or f"{one.record.partition}/{one.record.offset}" in places)
-        )
-        written: dict[str, int] = {}
-        missing: tuple[str, ...] = ()
+        target = Target.of(load_clusters().chosen(cluster), CONNECTIONS, own_rights=True)
+        command = replace(COMMANDS["replay-deadletters"], run=run, fields=())
         try:
-            for some in _batched(islice(meant, limit)):
-                writer.write(some, to)
-                for one in some:
-                    topic = to or one.record.said("topic")
-                    written[topic] = written.get(topic, 0) + 1
-        finally:
-            if written:
-                values = {"topic": ", ".join(sorted(written)), "letters": sum(written.values())}
-                missing = record(target, actor, "replay-deadletters", values, VIA)
-    count = sum(written.values())
+            outcome = carry_out(command, target, actor, {}, VIA)
+        except NoLettersError:
+            outcome = Outcome(("no letter is written back",), {"letters": 0, "topics": {}})
+    name, count, topics = target.cluster.name, outcome.values["letters"], outcome.values["topics"]
     if as_text:
-        click.echo(json.dumps({"cluster": cluster, "replayed": count, "topics": written}, indent=2))
+        click.echo(json.dumps({"cluster": name, "replayed": count, "topics": topics}, indent=2))
         return
-    for topic, number in sorted(written.items()):
-        click.echo(f"{number} record(s) written to topic {topic}")
-    click.echo("\n".join([f"deadletters: cluster {cluster}, {count} letter(s) written back", *missing]))
+    click.echo("\n".join(outcome.lines))
 
 
-def _opened(cluster: str) -> tuple[ClusterSettings, KafkaSettings]:
-    settings = load_clusters().chosen(cluster)
-    return settings, CONNECTIONS.kafka(settings.kafka)
-
-
-def _letters(
-    settings: ClusterSettings, kafka: KafkaSettings, wanted: _Filter, now: float
-) -> Iterator[Letter]:
-    found = read_letters(kafka, settings.dead_letter_topic, settings.group_id)
-    return (one for one in found if wanted.takes(one, now))
-
-
-def _batched(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
-    rest = iter(letters)
-    while some := list(islice(rest, AT_ONCE)):
-        yield some
+def _wanted(
+    now: float, topic: str | None, partition: int | None, error: str | None, since: float | None
+) -> Wanted:
+    partitions = frozenset() if partition is None else frozenset({partition})
+    return Wanted(topic, partitions, error or "", 0.0 if since is None else now - since)
 
 
 def _plain(letter: Letter) -> dict[str, Any]:
     found = letter.record
     return {
-        "letter": f"{found.partition}/{found.offset}",
+        "letter": place_of(letter),
         "written": _when(letter.at),
         "topic": found.said("topic"),
         "partition": int(found.said("partition") or -1),

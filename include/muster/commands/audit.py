@@ -20,10 +20,13 @@ from muster.edges.zookeeper import ZooKeeperError
 def carry_out(command: Command, target: Target, actor: Actor, given: Mapping[str, Any], via: str) -> Outcome:
     """Run `command` with the fields in `given`, and `record` it.
 
-    Raises `CommandError`, and `ConsulError` or `ZooKeeperError` from the command.
+    Raises `CommandError`, and `ConsulError`, `ZooKeeperError` or `KafkaError` from the command; what a command did
+    before it failed (`Outcome.failure`) is recorded first.
     """
     found = command.run(target, actor, **{each.name: each.read(given) for each in command.fields})
     missing = record(target, actor, found.name or command.name, found.values, via)
+    if found.failure is not None:
+        raise found.failure
     return Outcome(found.lines + missing, {"cluster": target.cluster.name, **found.values, **actor.values()})
 
 

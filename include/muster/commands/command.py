@@ -92,11 +92,12 @@ class Actor:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a command did: `lines` in words, and `values` (JSON-able) to keep. `name` is what the history calls it, if
-    not by the command's name."""
+    not by the command's name. `failure` ended it before it was through; it is raised when the rest is recorded."""
 
     lines: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    failure: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Kind(StrEnum):
     """Where a partition goes on, as `muster.core.seeking` reads it."""
     SOURCE = "source"
     """Where offsets are imported from: the name of a group or connection, or a path."""
+    TEXT = "text"
+    """Any words."""
     ASSIGNOR = "assignor"
     """An assignor with its options, or none: the one of the settings."""
 
@@ -149,7 +152,7 @@ class Field:
     label: str
     hint: str = ""
     optional: bool = False
-    """Whether it may be left empty: a topic or source is then '', partitions are none."""
+    """Whether it may be left empty: a topic, source or text is then '', partitions are none."""
 
     @property
     def empty(self) -> str:
@@ -172,7 +175,7 @@ class Field:
         text = brief(self.name, str(value)).strip()
         if self.optional and not text:
             raise CommandError(f"{self.name} is blank; leave it empty{self.empty}, or name one")
-        if self.kind is Kind.SOURCE and not text.isprintable():
+        if self.kind in {Kind.SOURCE, Kind.TEXT} and not text.isprintable():
             raise CommandError(f"{self.name} {text[:100]!r} has characters that cannot be shown; correct it")
         if self.kind is Kind.NUMBER:
             return _number(self.name, text)

@@ -8,12 +8,18 @@ from functools import partial
 from typing import Any
 
 from muster.commands.actions.consumers import drain, exclude, include, isolate, restore, undrain
-from muster.commands.actions.consumption import pause_consumption, resume_consumption
+from muster.commands.actions.consumption import (
+    foresee_pause,
+    foresee_resumption,
+    pause_consumption,
+    resume_consumption,
+)
 from muster.commands.actions.coordination import pause, plan_with, rebalance_now, resume
+from muster.commands.actions.dead_letters import foresee_replay, replay_dead_letters
 from muster.commands.actions.moving_in import foresee_import, import_offsets
 from muster.commands.actions.pins import pin, unpin
 from muster.commands.actions.records import answer_record, foresee_answer
-from muster.commands.actions.seeks import cancel_seek, foresee_seek, seek
+from muster.commands.actions.seeks import cancel_seek, foresee_cancelling, foresee_seek, seek
 from muster.commands.actions.topics import subscribe, unsubscribe
 from muster.commands.command import Command, Field, Kind, Standing
 from muster.core.overrides import Override, Overrides
@@ -39,6 +45,7 @@ SCOPE = (
         "partitions", Kind.PARTITIONS, "Partitions", "Such as 0-3,7; empty for the whole topic", optional=True
     ),
 )
+ERROR = Field("error", Kind.TEXT, "Error", "Only letters whose error holds this text", optional=True)
 TO = Field(
     "to",
     Kind.DESTINATION,
@@ -236,6 +243,7 @@ COMMANDS: Mapping[str, Command] = {
                 "stands until it is taken back, whatever is restarted meanwhile; mind the retention of the topic."
             ),
             risky=True,
+            foresee=foresee_pause,
         ),
         Command(
             "resume-consumption",
@@ -247,6 +255,7 @@ COMMANDS: Mapping[str, Command] = {
             run=resume_consumption,
             fields=SCOPE,
             documentation="Name just what was paused: a pause of the whole topic is not ended for one partition.",
+            foresee=foresee_resumption,
         ),
         Command(
             "seek",
@@ -282,6 +291,7 @@ COMMANDS: Mapping[str, Command] = {
             did="took back a seek of",
             run=cancel_seek,
             fields=SCOPE,
+            foresee=foresee_cancelling,
         ),
         Command(
             "import-offsets",
@@ -452,9 +462,29 @@ COMMANDS: Mapping[str, Command] = {
             fields=RECORD,
             documentation=(
                 "The letter and the offset after the record are committed in one transaction. 'muster deadletters' "
-                "lists the letters, and writes them back once the handler is mended."
+                "lists the letters, and replay-deadletters writes them back once the handler is mended."
             ),
             foresee=partial(foresee_answer, Answer.DEAD_LETTER),
+        ),
+        Command(
+            "replay-deadletters",
+            label="Replay dead letters",
+            title="write dead letters back",
+            summary="Write dead letters back to the topics and partitions that they came from, each once.",
+            question="Replay dead letters in {cluster}?",
+            did="wrote dead letters back to",
+            run=replay_dead_letters,
+            fields=(*SCOPE, ERROR),
+            documentation=(
+                "The oldest come first, and 1,000 at most. Each comes after what its partition got since, for all "
+                "groups that read the topic, with the header muster.replay. The letter stays, and is marked in the "
+                "same transaction, so none is written back twice. A replay of the cluster that begins later ends "
+                "this one.\n\n"
+                "'muster deadletters' lists the letters; 'muster deadletters replay' also takes single ones, another "
+                "topic, and those that were written back before."
+            ),
+            risky=True,
+            foresee=foresee_replay,
         ),
     )
 }
@@ -463,7 +493,6 @@ COMMANDS: Mapping[str, Command] = {
 DID: Mapping[str, str] = {
     **{name: command.did for name, command in COMMANDS.items()},
     "clear-assignor": "took the choice of assignor back",
-    "replay-deadletters": "wrote dead letters back",
     "lost-records": "lost records of",
 }
 """What the names in the history mean, to complete "ann ..."; or the name of a consumer, for what it has lost."""

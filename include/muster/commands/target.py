@@ -10,9 +10,10 @@ from typing import Any, Self
 from muster.commands.command import CommandError, listed
 from muster.core.model import Consumer, FailingRecord, TopicAssignment, TopicPartition, TopicSnapshot
 from muster.core.partition_list import format_partitions
+from muster.core.seeking import Bounds
 from muster.core.wire import WireError
 from muster.edges.consul import ConsulCluster
-from muster.edges.dead_letters import Record, RecordReader
+from muster.edges.dead_letters import Letter, Record, RecordReader, Replay, read_letters
 from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_import import commit_as_newest_owner
 from muster.edges.status import StatusFailure, StatusResult, poll_statuses
@@ -78,6 +79,20 @@ class Target:
         except KafkaError as error:
             raise CommandError(f"{error}; nothing was changed") from error
 
+    def bounds(
+        self, partitions: Mapping[TopicPartition, TopicAssignment], moment: float | None = None
+    ) -> dict[TopicPartition, Bounds]:
+        """Return the offsets of partitions, each with its topic's assignment, as `GroupOffsets.bounds` does. Raises
+        as `offsets`."""
+        places: dict[tuple[str, str], list[TopicPartition]] = {}
+        for tp, assignment in partitions.items():
+            places.setdefault((assignment.bootstrap_servers, assignment.group_id), []).append(tp)
+        found: dict[TopicPartition, Bounds] = {}
+        for place, wanted in places.items():
+            with self.offsets(*place) as group:
+                found |= group.bounds(wanted, moment)
+        return found
+
     @contextmanager
     def jobs_group(self, group_id: str) -> Iterator[GroupOffsets]:
         """Open a group's offsets with the connection to Kafka that the consumers' jobs have.
@@ -121,10 +136,25 @@ class Target:
     def _kafka_at(self, servers: str) -> KafkaSettings:
         """Return the cluster's connection to Kafka, for the servers that a topic's node names. Raises `CommandError`
         where there is none."""
+        settings = self._kafka()
+        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
+
+    def _kafka(self) -> KafkaSettings:
+        """Return the cluster's connection to Kafka. Raises `CommandError` where there is none."""
         if self.kafka is None:
             raise CommandError(f"cluster {self.cluster.name!r} has no connection to Kafka here")
-        settings = self.kafka()
-        return settings.model_copy(update={"config": {**settings.config, "bootstrap.servers": servers}})
+        return self.kafka()
+
+    def dead_letters(self) -> Iterator[Letter]:
+        """Read the cluster's dead letters, as `read_letters` does.
+
+        Raises `ConnectionSettingsError`, `KafkaError`, and `CommandError` where there is no connection.
+        """
+        return read_letters(self._kafka(), self.cluster.dead_letter_topic, self.cluster.group_id)
+
+    def replay(self) -> Replay:
+        """Return what writes the cluster's dead letters back. Raises as `dead_letters`."""
+        return Replay(self._kafka(), self.cluster.name)
 
     def record(self, assignment: TopicAssignment, tp: TopicPartition, offset: int) -> Record | None:
         """Read one record of a topic with the `assignment` from Kafka; None if there is none (any more). What Kafka

@@ -47,6 +47,7 @@ _TYPES: Mapping[Kind, tuple[object, object]] = {
     Kind.PARTITIONS: (str, ...),
     Kind.DESTINATION: (str, ...),
     Kind.SOURCE: (str, ...),
+    Kind.TEXT: (str, ...),
     Kind.NUMBER: (str, ...),
     Kind.PATTERN: (bool, False),
     Kind.ASSIGNOR: (AssignorChoice | None, ...),

@@ -50,7 +50,7 @@ clusters:
 GOOD: dict[str, Any] = {
     **{"consumer": "a", "topic": "t", "partitions": "0-1", "reason": "because"},
     **{"kind": "name", "assignor": "range", "options": {}, "to": "earliest", "preview": False},
-    **{"partition": "0", "offset": "7", "group": "old"},
+    **{"partition": "0", "offset": "7", "group": "old", "error": "no"},
 }
 REFUSALS = (CommandError, SettingsError, WireError, ConsulError)
 

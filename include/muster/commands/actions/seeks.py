@@ -11,17 +11,23 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.commands.actions.consumption import check_scope, named, waits_for_coordination
+from muster.commands.actions.consumption import (
+    check_scope,
+    named,
+    partitions_of,
+    pause_of,
+    read_bounds,
+    waits_for_coordination,
+)
 from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
 from muster.core.model import TopicAssignment, TopicPartition
-from muster.core.overrides import flow_scope
+from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
-from muster.core.seeking import Bounds, Destination, SeekError, To, effect, offset_for, parse_destination
+from muster.core.seeking import Bounds, SeekError, To, effect, offset_for, parse_destination
 from muster.core.wire import readable
 
 if TYPE_CHECKING:
     from muster.commands.target import Target
-    from muster.edges.kafka import GroupOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +73,8 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
     """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
     without a topic all. Raises `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
-    if partitions and not topic:
-        raise CommandError("partitions are those of a topic; name the topic as well")
+    concerned = _concerned(cluster, topic, partitions, consul.overrides.decisions())
     shown = format_partitions(partitions) if partitions else ""
-    concerned = [
-        (of, number)
-        for of, number in consul.overrides.decisions().seeks
-        if topic in {"", of} and (not partitions or number in partitions)
-    ]
-    if not concerned:
-        raise CommandError(
-            f"no seek of {flow_scope(topic, shown)} is waiting in cluster {cluster!r}; it may have been carried out"
-        )
     for of, number in concerned:
         consul.overrides.cancel_seek(of, number)
     lines = (
@@ -86,6 +82,52 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
         "what its owner has carried out meanwhile stays so",
     )
     return Outcome(lines, named(topic, partitions))
+
+
+def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
+    """Return which seeks are taken back, and where their partitions go on then, and change nothing. Raises
+    `CommandError` as `cancel_seek` does."""
+    decided = target.consul.overrides.decisions()
+    concerned = _concerned(target.cluster.name, topic, partitions, decided)
+    found, _ = partitions_of(target, topic, partitions)
+    bounds, unread = read_bounds(target, {tp: found[tp] for tp in concerned if tp in found})
+    return Foreseen(
+        tuple(
+            f"topic {tp[0]}, partition {tp[1]}: the seek to offset {request.offset} is taken back"
+            f"{_goes_on(bounds.get(tp))}{'; stays paused' if pause_of(decided.consumption, tp) else ''}"
+            for tp, request in concerned.items()
+        ),
+        (
+            f"together {len(concerned)} seek(s) are taken back, by what is known to be carried out now",
+            *unread,
+        ),
+    )
+
+
+def _goes_on(bounds: Bounds | None) -> str:
+    """Where the partition goes on without a seek, to follow a statement; '' if that is unknown."""
+    if bounds is None:
+        return ""
+    return f"; goes on at {bounds.position}, {bounds.end - bounds.position} record(s) wait"
+
+
+def _concerned(
+    cluster: str, topic: str, partitions: frozenset[int], decided: Overrides
+) -> dict[TopicPartition, SeekRequest]:
+    """The seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
+    if partitions and not topic:
+        raise CommandError("partitions are those of a topic; name the topic as well")
+    concerned = {
+        (of, number): each
+        for (of, number), each in sorted(decided.seeks.items())
+        if topic in {"", of} and (not partitions or number in partitions)
+    }
+    if not concerned:
+        scope = flow_scope(topic, format_partitions(partitions) if partitions else "")
+        raise CommandError(
+            f"no seek of {scope} is waiting in cluster {cluster!r}; it may have been carried out"
+        )
+    return concerned
 
 
 def _plan(
@@ -96,23 +138,11 @@ def _plan(
     check_scope(target, topic, partitions)
     try:
         destination = parse_destination(to, actor.at)
-        with target.store() as store:
-            snapshots, unreadable = readable(store.snapshots())
-        chosen = {topic} if topic else snapshots.keys() | unreadable.keys()
-        places: dict[tuple[str, str], dict[TopicPartition, TopicAssignment]] = {}
-        for of in sorted(chosen):
-            found = snapshots.get(of)
-            if found is None or found.assignment is None:
-                raise CommandError(
-                    f"topic {of!r} cannot be sought: {unreadable.get(of, 'the coordinator does not know it yet')}"
-                )
-            place = (found.assignment.bootstrap_servers, found.assignment.group_id)
-            for number in sorted(partitions or found.partitions):
-                places.setdefault(place, {})[of, number] = found.assignment
-        planned: dict[TopicPartition, Planned] = {}
-        for place, wanted in places.items():
-            with target.offsets(*place) as group:
-                planned |= _offsets(group, list(wanted), destination)
+        moment = destination.value if destination.to is To.TIME else None
+        planned = {
+            tp: Planned(bounds, offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"))
+            for tp, bounds in target.bounds(_assigned(target, topic, partitions), moment).items()
+        }
     except SeekError as error:
         raise CommandError(str(error)) from error
     if not planned:
@@ -136,14 +166,22 @@ def _check_versions(target: Target) -> None:
         )
 
 
-def _offsets(
-    group: GroupOffsets, wanted: list[TopicPartition], destination: Destination
-) -> dict[TopicPartition, Planned]:
-    found = group.bounds(wanted, destination.value if destination.to is To.TIME else None)
-    return {
-        tp: Planned(bounds, offset_for(destination, bounds, f"topic {tp[0]!r}, partition {tp[1]}"))
-        for tp, bounds in found.items()
-    }
+def _assigned(
+    target: Target, topic: str, partitions: frozenset[int]
+) -> dict[TopicPartition, TopicAssignment]:
+    """The partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic that has
+    none."""
+    with target.store() as store:
+        snapshots, unreadable = readable(store.snapshots())
+    chosen: dict[TopicPartition, TopicAssignment] = {}
+    for of in [topic] if topic else sorted(snapshots.keys() | unreadable.keys()):
+        found = snapshots.get(of)
+        if found is None or found.assignment is None:
+            raise CommandError(
+                f"topic {of!r} cannot be sought: {unreadable.get(of, 'the coordinator does not know it yet')}"
+            )
+        chosen |= {(of, number): found.assignment for number in sorted(partitions or found.partitions)}
+    return chosen
 
 
 def _foreseen(plan: dict[TopicPartition, Planned]) -> Foreseen:
