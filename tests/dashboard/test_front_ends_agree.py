@@ -134,6 +134,17 @@ def test_check_of_status_fails_for_an_owner_without_progress(dashboard: Dashboar
     assert message in {problem["what"] for problem in dashboard.get("/c")["problems"]}
 
 
+def test_batch_beyond_max_batch_time_shows_in_status_and_on_the_page(dashboard: Dashboard) -> None:
+    tp = next(tp for tp in dashboard.world.consumers["a"].running if tp[0] == "t")
+    dashboard.world.consumers["a"].batch_seconds[tp] = 421.0
+    found = status(dashboard)
+    [waiting] = dashboard.get("/c/topics/t")["waiting"]
+    assert (waiting["consumer"], waiting["phase"], waiting["partitions"]) == ("a", "finish", [[tp[1], tp[1]]])
+    assert [each["why"] for each in found["waiting"]] == [waiting["why"]]
+    assert found["code"] == 5
+    assert found["stuck"][0] in {problem["what"] for problem in dashboard.get("/c")["problems"]}
+
+
 def test_front_ends_agree_on_lag(dashboard: Dashboard) -> None:
     """Records that Kafka deleted are no lag any more, and what was never committed counts from the beginning."""
     dashboard.sources.offsets_now = Offsets(
