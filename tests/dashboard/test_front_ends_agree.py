@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.cli.main import main
 from muster.cluster.condition import Condition
 from muster.cluster.lag import Offsets
 from muster.cluster.sources import Sources
+from muster.core.model import Loss
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
@@ -38,17 +39,26 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
     return Dashboard(world, {"consumers": WITHOUT_JOBS})
 
 
-def status(dashboard: Dashboard) -> dict[str, Any]:
-    """What `muster status` prints, with the exit code of `--check` as `code`."""
+def invoke(dashboard: Dashboard, *options: str) -> Result:
+    """Run `muster status`."""
 
     @contextmanager
     def opened(_: ClusterSettings) -> Iterator[Sources]:
         yield dashboard.sources
 
-    args = ["status", "--cluster", "c", "--check", "--json"]
-    done = CliRunner().invoke(main, args, obj=opened)
+    return CliRunner().invoke(main, ["status", "--cluster", "c", *options], obj=opened)
+
+
+def status(dashboard: Dashboard) -> dict[str, Any]:
+    """What `muster status` prints as JSON, with the exit code of `--check` as `code`."""
+    done = invoke(dashboard, "--check", "--json")
     found: dict[str, Any] = json.loads(done.stdout)
     return {**found, "code": done.exit_code}
+
+
+def printed(dashboard: Dashboard) -> str:
+    """What `muster status` prints for people."""
+    return invoke(dashboard).stdout
 
 
 def metrics(dashboard: Dashboard) -> list[tuple[str, dict[str, str], float]]:
@@ -143,6 +153,28 @@ def test_batch_beyond_max_batch_time_shows_in_status_and_on_the_page(dashboard: 
     assert [each["why"] for each in found["waiting"]] == [waiting["why"]]
     assert found["code"] == 5
     assert found["stuck"][0] in {problem["what"] for problem in dashboard.get("/c")["problems"]}
+
+
+def test_lost_records_show_in_status_and_on_the_page_and_check_does_not_fail(dashboard: Dashboard) -> None:
+    owners = {tp: c for c in dashboard.world.consumers.values() for tp in c.running}
+    for partition, loss in (
+        (0, Loss(30, 70, 40, "retention", 999_000.0)),
+        (2, Loss(5, 7, 2, "truncation", 999_001.0)),
+    ):
+        owners["t", partition].losses["t", partition] = (loss,)
+    found = status(dashboard)
+    assert [(each["partition"], each["records"], each["reason"]) for each in found["lost"]] == [
+        (0, 40, "retention"),
+        (2, 2, "truncation"),
+    ]
+    assert (found["code"], found["well"]) == (0, True)
+    [problem] = dashboard.get("/c")["problems"]
+    assert (problem["level"], problem["topic"]) == ("warning", "t")
+    assert problem["what"].startswith(
+        "42 record(s) of topic t are lost, of partition(s) 0,2: Kafka had them no more when they were to be read "
+        "(retention, truncation); 'muster history --topic t'"
+    )
+    assert f"lost: {problem['what']}" in printed(dashboard)
 
 
 def test_front_ends_agree_on_lag(dashboard: Dashboard) -> None:
