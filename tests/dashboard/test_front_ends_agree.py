@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from muster.cluster.condition import Condition
 from muster.cluster.lag import Offsets
 from muster.cluster.sources import Sources
 from muster.core.model import Loss
+from muster.core.overrides import ConsumptionPause
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
-from tests.support.runs import Topics, settle
+from tests.support.runs import Topics, run, settle
 from tests.support.simulated import World
 
 WITHOUT_JOBS = {"handler": "a.b", "count": 0}
+KAFKA = Topics(t=8, u=4)
+PAUSED = "muster_topic_paused_partitions"
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     world = World()
     world.join("a", "b", "c", "d")
-    settle(world, Topics(t=8, u=4), "sticky")
+    settle(world, KAFKA, "sticky")
     return Dashboard(world, {"consumers": WITHOUT_JOBS})
 
 
@@ -153,6 +157,39 @@ def test_batch_beyond_max_batch_time_shows_in_status_and_on_the_page(dashboard: 
     assert [each["why"] for each in found["waiting"]] == [waiting["why"]]
     assert found["code"] == 5
     assert found["stuck"][0] in {problem["what"] for problem in dashboard.get("/c")["problems"]}
+
+
+def test_pause_of_a_partition_is_visible_everywhere_until_it_is_taken_back(dashboard: Dashboard) -> None:
+    """The consumer's own metric is in test_agent_pages.py."""
+    world = dashboard.world
+
+    def paused() -> float:
+        values = {labels["topic"]: v for name, labels, v in metrics(dashboard) if name == PAUSED}
+        assert values["u"] == 0
+        return values["t"]
+
+    assert (status(dashboard)["code"], paused()) == (0, 0)
+    pause = ConsumptionPause(by="ann", at=1_700_000_000.0, why="a release", topic="t", partition=3)
+    world.decided = replace(world.decided, consumption=(pause,))
+    run(world, KAFKA)
+    for consumer in world.consumers.values():
+        consumer.obey(world.store)
+    dashboard.look_again()
+    found = status(dashboard)
+    assert (found["code"], found["well"]) == (5, False)
+    assert [(each["topic"], each["paused"]) for each in found["topics"]] == [("t", 1), ("u", 0)]
+    assert (found["stuck"], found["consumption_paused"]) == ([], [str(pause)])
+    assert "consumption paused: partition(s) 3 of topic t by ann" in printed(dashboard)
+    [problem] = dashboard.get("/c")["problems"]
+    assert (problem["topic"], problem["what"].split(";")[0]) == ("t", f"C{str(pause)[1:]}")
+    assert dashboard.get("/c/topics/t")["state"] == "RRRHRRRR"
+    assert paused() == 1
+    world.decided = replace(world.decided, consumption=())
+    run(world, KAFKA)
+    for consumer in world.consumers.values():
+        consumer.obey(world.store)
+    dashboard.look_again()
+    assert (status(dashboard)["code"], dashboard.get("/c")["problems"], paused()) == (0, [], 0)
 
 
 def test_lost_records_show_in_status_and_on_the_page_and_check_does_not_fail(dashboard: Dashboard) -> None:
