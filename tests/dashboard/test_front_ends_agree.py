@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.cli.main import main
 from muster.cluster.condition import Condition
 from muster.cluster.lag import Offsets
 from muster.cluster.sources import Sources
+from muster.core.model import Loss
+from muster.core.overrides import ConsumptionPause
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
-from tests.support.runs import Topics, settle
+from tests.support.runs import Topics, run, settle
 from tests.support.simulated import World
 
 WITHOUT_JOBS = {"handler": "a.b", "count": 0}
+KAFKA = Topics(t=8, u=4)
+PAUSED = "muster_topic_paused_partitions"
 
 
 @pytest.fixture
@@ -34,21 +39,30 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     world = World()
     world.join("a", "b", "c", "d")
-    settle(world, Topics(t=8, u=4), "sticky")
+    settle(world, KAFKA, "sticky")
     return Dashboard(world, {"consumers": WITHOUT_JOBS})
 
 
-def status(dashboard: Dashboard) -> dict[str, Any]:
-    """What `muster status` prints, with the exit code of `--check` as `code`."""
+def invoke(dashboard: Dashboard, *options: str) -> Result:
+    """Run `muster status`."""
 
     @contextmanager
     def opened(_: ClusterSettings) -> Iterator[Sources]:
         yield dashboard.sources
 
-    args = ["status", "--cluster", "c", "--check", "--json"]
-    done = CliRunner().invoke(main, args, obj=opened)
+    return CliRunner().invoke(main, ["status", "--cluster", "c", *options], obj=opened)
+
+
+def status(dashboard: Dashboard) -> dict[str, Any]:
+    """What `muster status` prints as JSON, with the exit code of `--check` as `code`."""
+    done = invoke(dashboard, "--check", "--json")
     found: dict[str, Any] = json.loads(done.stdout)
     return {**found, "code": done.exit_code}
+
+
+def printed(dashboard: Dashboard) -> str:
+    """What `muster status` prints for people."""
+    return invoke(dashboard).stdout
 
 
 def metrics(dashboard: Dashboard) -> list[tuple[str, dict[str, str], float]]:
@@ -132,6 +146,72 @@ def test_check_of_status_fails_for_an_owner_without_progress(dashboard: Dashboar
     (message,) = found["stuck"]
     assert message == dashboard.get("/c/topics/t")["row"]["stuck"]
     assert message in {problem["what"] for problem in dashboard.get("/c")["problems"]}
+
+
+def test_batch_beyond_max_batch_time_shows_in_status_and_on_the_page(dashboard: Dashboard) -> None:
+    tp = next(tp for tp in dashboard.world.consumers["a"].running if tp[0] == "t")
+    dashboard.world.consumers["a"].batch_seconds[tp] = 421.0
+    found = status(dashboard)
+    [waiting] = dashboard.get("/c/topics/t")["waiting"]
+    assert (waiting["consumer"], waiting["phase"], waiting["partitions"]) == ("a", "finish", [[tp[1], tp[1]]])
+    assert [each["why"] for each in found["waiting"]] == [waiting["why"]]
+    assert found["code"] == 5
+    assert found["stuck"][0] in {problem["what"] for problem in dashboard.get("/c")["problems"]}
+
+
+def test_pause_of_a_partition_is_visible_everywhere_until_it_is_taken_back(dashboard: Dashboard) -> None:
+    """The consumer's own metric is in test_agent_pages.py."""
+    world = dashboard.world
+
+    def paused() -> float:
+        values = {labels["topic"]: v for name, labels, v in metrics(dashboard) if name == PAUSED}
+        assert values["u"] == 0
+        return values["t"]
+
+    assert (status(dashboard)["code"], paused()) == (0, 0)
+    pause = ConsumptionPause(by="ann", at=1_700_000_000.0, why="a release", topic="t", partition=3)
+    world.decided = replace(world.decided, consumption=(pause,))
+    run(world, KAFKA)
+    for consumer in world.consumers.values():
+        consumer.obey(world.store)
+    dashboard.look_again()
+    found = status(dashboard)
+    assert (found["code"], found["well"]) == (5, False)
+    assert [(each["topic"], each["paused"]) for each in found["topics"]] == [("t", 1), ("u", 0)]
+    assert (found["stuck"], found["consumption_paused"]) == ([], [str(pause)])
+    assert "consumption paused: partition(s) 3 of topic t by ann" in printed(dashboard)
+    [problem] = dashboard.get("/c")["problems"]
+    assert (problem["topic"], problem["what"].split(";")[0]) == ("t", f"C{str(pause)[1:]}")
+    assert dashboard.get("/c/topics/t")["state"] == "RRRHRRRR"
+    assert paused() == 1
+    world.decided = replace(world.decided, consumption=())
+    run(world, KAFKA)
+    for consumer in world.consumers.values():
+        consumer.obey(world.store)
+    dashboard.look_again()
+    assert (status(dashboard)["code"], dashboard.get("/c")["problems"], paused()) == (0, [], 0)
+
+
+def test_lost_records_show_in_status_and_on_the_page_and_check_does_not_fail(dashboard: Dashboard) -> None:
+    owners = {tp: c for c in dashboard.world.consumers.values() for tp in c.running}
+    for partition, loss in (
+        (0, Loss(30, 70, 40, "retention", 999_000.0)),
+        (2, Loss(5, 7, 2, "truncation", 999_001.0)),
+    ):
+        owners["t", partition].losses["t", partition] = (loss,)
+    found = status(dashboard)
+    assert [(each["partition"], each["records"], each["reason"]) for each in found["lost"]] == [
+        (0, 40, "retention"),
+        (2, 2, "truncation"),
+    ]
+    assert (found["code"], found["well"]) == (0, True)
+    [problem] = dashboard.get("/c")["problems"]
+    assert (problem["level"], problem["topic"]) == ("warning", "t")
+    assert problem["what"].startswith(
+        "42 record(s) of topic t are lost, of partition(s) 0,2: Kafka had them no more when they were to be read "
+        "(retention, truncation); 'muster history --topic t'"
+    )
+    assert f"lost: {problem['what']}" in printed(dashboard)
 
 
 def test_front_ends_agree_on_lag(dashboard: Dashboard) -> None:

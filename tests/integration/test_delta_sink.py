@@ -57,49 +57,60 @@ def writer(path: Path, begin: int, end: int, options: Sequence[str]) -> subproce
     )
 
 
-def at(call: str, number: signal.Signals) -> list[str]:
-    """A signal at the first such system call: SIGKILL comes before it is carried out, SIGSTOP after it."""
-    return [f"--trace={call}", f"--inject={call}:signal={number.name}:when=1"]
+def commit(version: int) -> str:
+    """The file of the log, in the table's folder, that is this commit."""
+    return f"_delta_log/{version:020}.json"
 
 
-@pytest.mark.parametrize(
-    ("begun", "call", "stands"),
-    [
-        pytest.param(False, "linkat", 0, id="before the table is made"),
-        pytest.param(False, "unlink", 0, id="after the table is made"),
-        pytest.param(True, "rename", 5, id="before the data file has its place"),
-        pytest.param(True, "linkat", 5, id="before the commit"),
-        pytest.param(True, "unlink", 20, id="after the commit"),
-    ],
-)
+def at(call: str, path: Path | None, number: signal.Signals) -> list[str]:
+    """A signal at the first such system call, with this path: SIGKILL comes before it is carried out, SIGSTOP after
+    it."""
+    paths = [f"--trace-path={path}"] if path is not None else []
+    return [f"--trace={call}", f"--inject={call}:signal={number.name}:when=1", *paths]
+
+
+FIRST = [
+    pytest.param(False, "mkdir", "", id="the folder"),
+    pytest.param(False, "linkat", commit(0), id="the table"),
+    pytest.param(False, "unlink", f"{commit(0)}#1", id="what is left of making the table"),
+    pytest.param(False, "rename", None, id="the first data file"),
+    pytest.param(False, "linkat", commit(1), id="the first commit"),
+    pytest.param(False, "unlink", f"{commit(1)}#1", id="what is left of the first commit"),
+]
+LATER = [
+    pytest.param(True, "rename", None, id="a data file"),
+    pytest.param(True, "openat", f"{commit(2)}#1", id="the beginning of a commit"),
+    pytest.param(True, "linkat", commit(2), id="a commit"),
+    pytest.param(True, "unlink", f"{commit(2)}#1", id="what is left of a commit"),
+]
+"""Every call that changes what another process sees of the table; the name of a data file is not known beforehand."""
+
+
+@pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
 def test_writer_killed_at_a_step_leaves_each_record_once(
-    tmp_path: Path, begun: bool, call: str, stands: int
+    tmp_path: Path, begun: bool, call: str, path: str | None
 ) -> None:
     table = tmp_path / "table"
     if begun:
         write(DeltaSink(str(table)), (0, 5))
-    killed = writer(table, 0, 20, at(call, signal.SIGKILL))
+    killed = writer(table, 0, 20, at(call, None if path is None else table / path, signal.SIGKILL))
     output = killed.communicate(timeout=60)
     assert killed.returncode == -signal.SIGKILL, output
-    assert found(table) == once(0, stands), "all of a batch or nothing"
+    committed = call == "unlink" and path != f"{commit(0)}#1"
+    assert found(table) == once(0, 20 if committed else 5 if begun else 0), "all of a batch or nothing"
     write(DeltaSink(str(table)), (0, 9), (9, 14), (0, 30))
     assert found(table) == once(0, 30)
 
 
-@pytest.mark.parametrize(
-    ("call", "stands"),
-    [
-        pytest.param("rename", 5, id="before the commit"),
-        pytest.param("linkat", 20, id="after the commit"),
-    ],
-)
+@pytest.mark.parametrize(("begun", "call", "path"), [*FIRST, *LATER])
 def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
-    tmp_path: Path, call: str, stands: int, eventually: Eventually
+    tmp_path: Path, begun: bool, call: str, path: str | None, eventually: Eventually
 ) -> None:
     table = tmp_path / "table"
     newer = DeltaSink(str(table))
-    write(newer, (0, 5))
-    frozen = writer(table, 0, 20, at(call, signal.SIGSTOP))
+    if begun:
+        write(newer, (0, 5))
+    frozen = writer(table, 0, 20, at(call, None if path is None else table / path, signal.SIGSTOP))
     assert frozen.stdout is not None
     pid = int(frozen.stdout.readline())
 
@@ -109,7 +120,8 @@ def test_writer_frozen_at_a_step_and_replaced_writes_nothing_twice(
 
     try:
         eventually(stopped, what="SIGSTOP")
-        assert found(table) == once(0, stands)
+        committed = call in {"linkat", "unlink"} and path is not None and commit(0) not in path
+        assert found(table) == once(0, 20 if committed else 5 if begun else 0)
         write(newer, (0, 9), (9, 14), (14, 30))
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -47,36 +47,50 @@ class World:
     ) -> None:
         self.zookeeper, self.consul, self.kafka, self.hand = zookeeper, consul, kafka, hand
         self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        self.cluster = ClusterSettings.model_validate(
-            {
-                "name": hand.cluster,
-                "consul_service": f"{hand.cluster}-service",
-                "group_id": hand.group,
-                "topics": [self.topic],
-                "consumers": {"handler": "a.b"},
-            }
-        )
+        self.settings: dict[str, object] = {
+            "name": hand.cluster,
+            "consul_service": f"{hand.cluster}-service",
+            "group_id": hand.group,
+            "topics": [self.topic],
+            "consumers": {"handler": "a.b"},
+        }
+        self.cluster = ClusterSettings.model_validate(self.settings)
         self.discovery = ConsulCluster.of(consul, self.cluster)
         self.group = GroupOffsets(kafka, hand.group)
-        self.target = Target(
+        self.topic_id = self._take_up(self.topic, 60)
+
+    @property
+    def target(self) -> Target:
+        return Target(
             self.cluster,
             self.discovery,
-            lambda: TopicStore(zookeeper, hand.cluster, read_only=True),
-            lambda: kafka,
+            lambda: TopicStore(self.zookeeper, self.hand.cluster, read_only=True),
+            lambda: self.kafka,
         )
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(20)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def _take_up(self, topic: str, committed: int) -> str:
+        """Create a topic with its records, of which the group has committed so many; returns its id."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(20)
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
         for number in range(PARTITIONS):
             for offset in range(RECORDS):
-                producer.produce(
-                    self.topic, b"x", partition=number, timestamp=1_700_000_000_000 + offset * 1000
-                )
+                producer.produce(topic, b"x", partition=number, timestamp=1_700_000_000_000 + offset * 1000)
         assert producer.flush(30) == 0
         with self.coordinator() as one:
-            assert one.fetch_partitions().new_topics == [self.topic]
-            self.topic_id = one.store.snapshots()[self.topic].assignment.topic_id  # type: ignore[union-attr]
-        self.group.commit({(self.topic, p): 60 for p in range(PARTITIONS)}, self.stamps(""))
+            assert one.fetch_partitions().new_topics == [topic]
+            topic_id: str = one.store.snapshots()[topic].assignment.topic_id  # type: ignore[union-attr]
+        stamp = format_stamp(self.hand.cluster, topic_id, "")
+        places = [(topic, p) for p in range(PARTITIONS)]
+        self.group.commit(dict.fromkeys(places, committed), dict.fromkeys(places, stamp))
+        return topic_id
+
+    def another_topic(self, committed: int) -> str:
+        """A second topic of the cluster, of which the group has committed so many; returns its name."""
+        name = f"u-{uuid.uuid4().hex[:8]}"
+        self.cluster = ClusterSettings.model_validate(self.settings | {"topics": [self.topic, name]})
+        self._take_up(name, committed)
+        return name
 
     def begin_again(self, options: dict[str, str]) -> PartitionsReport:
         """The coordinator meets the topic for the first time, with these options, and with another group."""
@@ -149,6 +163,32 @@ def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world:
     assert world.asked_for() == {}
     with world.coordinator() as one:
         assert not one.compute_assignment().needed
+
+
+def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_topics(world: World) -> None:
+    other = world.another_topic(committed=30)
+    given = {"to": "-40", "topic": "", "partitions": ""}
+    lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
+    assert lines[-1].startswith("together 210 record(s) come again and 0 are left out")
+    outcome = carry_out(COMMANDS["seek"], world.target, ANN, given, "test")
+    assert outcome.lines[0].startswith(f"all topics of cluster {world.cluster.name} is to go on at -40")
+    wanted = dict.fromkeys(((world.topic, p) for p in range(PARTITIONS)), 20)
+    wanted |= dict.fromkeys(((other, p) for p in range(PARTITIONS)), 0)
+    asked = {tp: each.offset for tp, each in world.discovery.overrides.decisions().seeks.items()}
+    assert asked == wanted
+    with world.coordinator() as one:
+        one.advance(20)
+    found = world.group.positions(wanted)
+    assert {tp: at.offset for tp, at in found.items() if at is not None} == wanted
+    assert not world.discovery.overrides.decisions().seeks
+
+
+def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world: World) -> None:
+    world.another_topic(committed=30)
+    carry_out(COMMANDS["seek"], world.target, ANN, {"to": "earliest", "topic": "", "partitions": ""}, "test")
+    outcome = carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
+    assert outcome.lines[0].startswith("6 seek(s) of ")
+    assert not world.discovery.overrides.decisions().seeks
 
 
 def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(world: World) -> None:

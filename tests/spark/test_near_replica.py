@@ -16,6 +16,7 @@ from tests.conftest import Eventually
 from tests.debian_programs import needed
 from tests.spark.connected import Holder, reading
 from tests.spark.topics import create_topic, leader_of, produce
+from tests.support.consumer_settings import consumer_settings
 from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack, only_long]
@@ -44,7 +45,7 @@ def test_records_are_read_from_the_replica_in_the_zone_wherever_the_leader_is(
         leader = leader_of(kafka, topic, 0)
         near = leader % 3 + 1
         produce(kafka, topic, {0: ["x" * SIZE] * RECORDS})
-        zoned = KafkaSettings(config={**kafka.config, "client.rack": f"rack-{near}"})
+        zoned = consumer_settings(kafka=kafka, metadata={"zone": f"rack-{near}"}).kafka_in_zone
         jvm = spark.sparkContext._jvm.ProcessHandle.current().pid()
         with Holder(zoned, "near") as holder:
             holder.hold(topic, [0])

@@ -200,6 +200,7 @@ class SimulatedConsumer:
     failing: dict[tuple[str, int], FailingRecord] = field(default_factory=dict)
     batch_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     losses: dict[tuple[str, int], tuple[Loss, ...]] = field(default_factory=dict)
+    paused: set[tuple[str, int]] = field(default_factory=set)
     errors: tuple[str, ...] = ()
     stuck: bool = False
     alive: bool = True
@@ -228,6 +229,9 @@ class SimulatedConsumer:
             self.closing |= gone
             self.starting |= mine - self.running - self.closing
             self.seen[topic] = assignment.epoch
+            self.paused = {tp for tp in self.paused if tp[0] != topic} | {
+                (topic, p) for p in assignment.paused
+            }
 
     def _drop(self, topic: str) -> None:
         """The topic's nodes are gone."""
@@ -235,6 +239,7 @@ class SimulatedConsumer:
         self.running -= held
         self.starting -= held
         self.closing = {tp for tp in self.closing if tp[0] != topic} | held
+        self.paused = {tp for tp in self.paused if tp[0] != topic}
         del self.seen[topic]
 
     def status(self) -> ConsumerStatus:
@@ -257,6 +262,7 @@ class SimulatedConsumer:
                     failing={p: record for (name, p), record in self.failing.items() if name == t},
                     batch_seconds={p: took for (name, p), took in self.batch_seconds.items() if name == t},
                     losses={p: losses for (name, p), losses in self.losses.items() if name == t},
+                    paused=frozenset(p for name, p in self.paused & self.running if name == t),
                 )
                 for t in topics
             },

@@ -135,6 +135,20 @@ def test_a_standby_says_what_it_stands_by_for_and_reads_nothing_of_it(agent: Age
     assert page(agent).get("/status").json()["topics"]["t"]["standby"] == []
 
 
+def test_paused_partition_is_counted_and_listed_until_it_is_resumed(agent: Agent) -> None:
+    name = 'muster_consumer_paused_partitions{cluster_name="c",consumer_id="me",topic="t"}'
+    batch(agent, {0: (0, 5), 1: (0, 5)}, {0: 9, 1: 9})
+    (due,) = (agent.due(place) for place in agent.wait_for_place([], 0))
+    agent.committed(due)
+    for zxid, (paused, count) in enumerate(((frozenset({1}), 1), (frozenset[int](), 0)), 2):
+        node = TopicAssignment("k1:9092", "g", {0: "me", 1: "me", 2: "other"}, epoch=4, paused=paused)
+        agent.assigned("t", node, zxid)
+        batch(agent, {0: (5, 5)}, {0: 9, 1: 9})
+        client = page(agent)
+        assert client.get("/status").json()["topics"]["t"]["paused"] == sorted(paused)
+        assert f"{name} {count}.0" in client.get("/metrics").text
+
+
 def test_health_says_what_is_wrong(agent: Agent) -> None:
     assert page(agent).get("/health").status_code == 200
     answer = page(agent, ["loop 'query' has ended"]).get("/health")

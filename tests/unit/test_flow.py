@@ -13,6 +13,7 @@ from muster.core.flow import with_flow
 from muster.core.model import (
     Consumer,
     ConsumerStatus,
+    FailingRecord,
     Membership,
     State,
     TopicAssignment,
@@ -156,3 +157,15 @@ def test_paused_partition_is_not_stuck() -> None:
     assert held_up({"t": snapshot()}, membership, {"a": status}, {}, 300.0).keys() == {"t"}
     still = {"t": snapshot(replace(NODE, paused=frozenset({0})))}
     assert held_up(still, membership, {"a": status}, {}, 300.0) == {}
+    record = FailingRecord(17, "OSError: no sink", 3)
+    failing = replace(status, topics={"t": replace(status.on("t"), failing={0: record})})
+    assert held_up({"t": snapshot()}, membership, {"a": failing}, {}, 300.0).keys() == {"t"}
+    assert held_up(still, membership, {"a": failing}, {}, 300.0) == {}
+
+
+def test_paused_partition_that_is_parked_waits_for_a_person_all_along() -> None:
+    record = FailingRecord(30, "40 records from offset 30 on were deleted by retention", parked=True, lost=40)
+    status = ConsumerStatus("a", "i", {"t": TopicStatus(frozenset({0}), epoch=7, failing={0: record})})
+    paused = snapshot(replace(NODE, paused=frozenset({0})))
+    [waiting] = held_up({"t": paused}, Membership({"a": Consumer("a")}), {"a": status}, {}, 300.0)["t"]
+    assert (waiting.partitions, waiting.offset, waiting.lost) == ((0,), 30, 40)

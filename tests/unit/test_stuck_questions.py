@@ -78,6 +78,7 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     assert question.subject == f"What is to become of t [{partition}], offset 17?"
     assert "the record failed 8 times alone: ValueError: no date" in question.body
     assert "`__muster.dead-letters.c`" in question.body
+    assert "sink" not in question.body, "there is proof that it works"
     [stuck_] = one.compute_assignment().stuck
     assert f"does not get past offset 17 of partition {partition}" in stuck_
     assert "isolate" not in stuck_
@@ -111,8 +112,19 @@ def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World
     world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
     assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
     world.consumers[owner].stalled["t", partition] = 11.0
-    [question] = questions(coordinator(world, KAFKA, settings=PATIENCE))
+    one = coordinator(world, KAFKA, settings=PATIENCE)
+    [question] = questions(one)
     assert question.record == ("t", partition, 17)
+    assert question.subject == f"Is it the record or the sink? t [{partition}], offset 17"
+    why = (
+        "the record failed 3 times alone: OSError: no sink; nothing shows yet that the record is at fault, "
+        "it may be the sink"
+    )
+    assert why in question.body
+    assert "**Look at the handler's sink first.**" in question.body
+    [stuck_] = one.compute_assignment().stuck
+    assert why in stuck_
+    assert "What to do: look first at whether the handler's sink works; have the record retried" in stuck_
     without = coordinator(world, KAFKA, settings=PATIENCE | {"fencing": False})
     assert "cannot be dead-lettered" in questions(without)[0].body
 

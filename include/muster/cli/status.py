@@ -19,6 +19,7 @@ from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
 from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
+from muster.core import losses
 from muster.core.model import State
 from muster.settings.clusters import load_clusters
 
@@ -124,6 +125,9 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "paused": str(found.decisions.paused or ""),
         "consumption_paused": [str(each) for each in found.decisions.consumption],
         "seeks": [str(each) for each in found.decisions.seeks.values()],
+        "lost": [
+            {**entry.details, "reason": entry.why, "at": entry.at} for entry in losses.entries(found.statuses)
+        ],
         "asked": str(found.decisions.rebalance or ""),
         "assignor": str(found.decisions.assignor or ""),
         "unreadable": _unreadable(found),
@@ -168,6 +172,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     paused = [f"{each.scope} by {each.said(since=True)}" for each in decisions.consumption]
     yield from listed("consumption paused: ", paused, limit)
     yield from listed("waiting: ", [str(each) for each in decisions.seeks.values()], limit)
+    yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
         yield f"doubt: {found.doubt}"

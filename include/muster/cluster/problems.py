@@ -38,6 +38,7 @@ def problems(state: ClusterState) -> list[Problem]:
         *_of_kafka(state),
         *_of_topics(state),
         *_of_flow(state),
+        *_of_losses(state),
         *_of_consumers(state),
     ]
     return sorted(found, key=lambda problem: problem.level != "critical")
@@ -104,6 +105,12 @@ def _of_flow(state: ClusterState) -> Iterator[Problem]:
     for each in state.decisions.consumption:
         what = f"C{str(each)[1:]}; its records wait for muster resume-consumption, or until retention deletes them"
         yield Problem("warning", what, topic=each.topic or None)
+
+
+def _of_losses(state: ClusterState) -> Iterator[Problem]:
+    """What Kafka had no more; consumption goes on behind it, or its partition is parked."""
+    for topic, what in state.lost.items():
+        yield Problem("warning", what, topic=topic, blocking=False)
 
 
 def _of_consumers(state: ClusterState) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
 from muster.cluster.reading import InConsul, Reading, Statuses
+from muster.core import losses
 from muster.core.diagnosis import Waiting, held_up, overdue, stuck
 from muster.core.model import Consumer, ConsumerStatus, Membership, State, TopicSnapshot
 from muster.core.overrides import NO_OVERRIDES, IsolationEntry, Overrides
@@ -178,6 +179,12 @@ class ClusterState:
         if self.membership is None:
             return {}
         return stuck(self.snapshots, self.waiting, self.at, self.settings.stuck_after)
+
+    @cached_property
+    def lost(self) -> dict[str, str]:
+        """Topic to what Kafka had no more of it when it was to be read, in words, of those of which consumers report
+        that; they do so for an hour."""
+        return losses.in_words(self.statuses)
 
     @cached_property
     def cells(self) -> dict[str, TopicCells]:

@@ -21,6 +21,13 @@ SHOWN = 30
 """Rows of a table that are shown; a person decides by the first few."""
 
 
+_UNPROVEN = (
+    "**Look at the handler's sink first.** While it does not work, good records fail like this one: they are tried "
+    "again and again, none is parked, and all goes on once the sink works. Skip or dead-letter the record only "
+    "if the sink works."
+)
+
+
 class Record(NamedTuple):
     """A record in Kafka."""
 
@@ -81,7 +88,9 @@ def questions(coordinator: Coordinator) -> list[Question]:
 def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Question:
     record = Record(waiting.topic, waiting.partitions[0], offset)
     where = f"{record.topic} [{record.partition}], offset {record.offset}"
-    subject = f"What is to become of {where}?"
+    subject = (
+        f"Is it the record or the sink? {where}" if waiting.unproven else f"What is to become of {where}?"
+    )
     if waiting.lost:
         return Question(
             waiting.consumer, subject, _about_loss(waiting, where), record, ("retry-record", "skip-record")
@@ -94,6 +103,7 @@ def _about_record(cluster: ClusterSettings, waiting: Waiting, offset: int) -> Qu
     )
     body = (
         f"Consumer **{waiting.consumer}** does not get past {where}: {_cell(waiting.why)}",
+        *([_UNPROVEN] if waiting.unproven else []),
         "**Retry the record** tries it again, after the handler was mended for example, and parks the partition "
         "again if it still fails.",
         "**Skip the record** commits the offset after it; nothing keeps it but its topic in Kafka.",

@@ -2,7 +2,8 @@
 
 A topic that is not Stable waits for consumers to answer (Initial), to close or to start. A Stable one waits for an
 owner that makes no progress though there is lag, unless consumption is paused. A partition that is parked waits
-for a person, whether for a record or because records are lost, and so does one whose next record fails for long.
+for a person, paused or not, whether for a record or because records are lost, and so does one that is not paused and
+whose next record fails for long.
 In each state a topic waits for a handler that does not come to the end of a batch within `max_batch_time`.
 """
 
@@ -26,6 +27,7 @@ SHOWN_ERRORS = 2
 """So many of a consumer's own errors are shown."""
 LONGEST_ERROR = 300
 """Characters of each."""
+UNPROVEN = "nothing shows yet that the record is at fault, it may be the sink"
 
 
 class Phase(StrEnum):
@@ -51,6 +53,8 @@ class Waiting:
     """Of the record of the one partition that holds it up; None if it is no record."""
     lost: int = 0
     """That record is the first of so many that Kafka has no more, and not one that a handler fails with."""
+    unproven: bool = False
+    """Nothing shows that the record is at fault: the handler's sink may be unavailable."""
 
     @property
     def lacking(self) -> str:
@@ -155,21 +159,32 @@ def _failing(
     snapshot: TopicSnapshot, membership: Membership, statuses: Mapping[str, ConsumerStatus], limit: float
 ) -> list[Waiting]:
     """Return the live owners of a Stable topic whose partition is parked, or whose next record fails for more than
-    `limit` seconds."""
+    `limit` seconds unless consumption is paused."""
     found = []
     for consumer, assignment in _answering(snapshot, membership, statuses):
         status = statuses[consumer].on(snapshot.topic)
         for partition, record in sorted(status.failing.items()):
             if assignment.owners.get(partition) != consumer or record.answer:
                 continue
-            if not record.parked and status.stalled.get(partition, 0.0) <= limit:
+            lasts = status.stalled.get(partition, 0.0) > limit and partition not in assignment.paused
+            if not record.parked and not lasts:
                 continue
+            unproven = not record.parked and not record.lost
             why = why_failing(record)
             if record.parked:
                 why = f"the partition is parked, {why}"
+            elif unproven:
+                why = f"{why}; {UNPROVEN}"
             found.append(
                 Waiting(
-                    snapshot.topic, consumer, Phase.PROGRESS, (partition,), why, record.offset, record.lost
+                    snapshot.topic,
+                    consumer,
+                    Phase.PROGRESS,
+                    (partition,),
+                    why,
+                    record.offset,
+                    record.lost,
+                    unproven,
                 )
             )
     return found
@@ -282,6 +297,8 @@ def _step(waiting: list[Waiting]) -> str:
             "have the partition go on behind what is lost, or look again (muster skip-record and retry-record, or "
             "the page)"
         )
+    if any(each.unproven for each in waiting):
+        steps.append("look first at whether the handler's sink works")
     if any(each.offset is not None and not each.lost for each in waiting):
         steps.append(
             "have the record retried, skipped or dead-lettered (muster retry-record, skip-record and "

@@ -10,11 +10,13 @@ Pure; times are in seconds since the epoch.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.core.history import CommandEntry
 from muster.core.model import ConsumerStatus, Loss, TopicPartition
+from muster.core.partition_list import format_partitions
 from muster.core.positions import Jump
 
 QUIET = 30.0
@@ -81,6 +83,24 @@ def entries(statuses: Mapping[str, ConsumerStatus]) -> list[CommandEntry]:
         for loss in losses
     ]
     return sorted(found, key=lambda entry: entry.at)
+
+
+def in_words(statuses: Mapping[str, ConsumerStatus]) -> dict[str, str]:
+    """What consumers report of each topic, in words."""
+    found: defaultdict[str, list[CommandEntry]] = defaultdict(list)
+    for entry in entries(statuses):
+        found[entry.details["topic"]].append(entry)
+    return {topic: _in_words(topic, lost) for topic, lost in sorted(found.items())}
+
+
+def _in_words(topic: str, lost: list[CommandEntry]) -> str:
+    records = sum(entry.details["records"] for entry in lost)
+    partitions = format_partitions({entry.details["partition"] for entry in lost})
+    reasons = ", ".join(sorted({entry.why for entry in lost}))
+    return (
+        f"{records} record(s) of topic {topic} are lost, of partition(s) {partitions}: Kafka had them no more when "
+        f"they were to be read ({reasons}); 'muster history --topic {topic}' has their offsets"
+    )
 
 
 def identity(entry: CommandEntry) -> tuple[str, ...]:

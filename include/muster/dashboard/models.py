@@ -160,7 +160,7 @@ class WaitingEntry(_Answer):
 
     topic: str
     consumer: str
-    phase: Literal["answer", "close", "start", "progress"]
+    phase: Literal["answer", "close", "start", "progress", "finish"]
     partitions: Ranges
     why: str
     since: Moment | None = None

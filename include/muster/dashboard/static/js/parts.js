@@ -141,7 +141,8 @@ export function pairText(pairs) {
 export function lacking(one) {
   if (one.phase === "answer") return "is to say what it holds";
   if (one.offset !== null) return `is to get past offset ${one.offset} of ${partitions(one.partitions)}`;
-  return `is to ${one.phase === "progress" ? "make progress on" : one.phase} ${partitions(one.partitions)}`;
+  const phase = { progress: "make progress on", finish: "finish its batch with" }[one.phase] ?? one.phase;
+  return `is to ${phase} ${partitions(one.partitions)}`;
 }
 
 /** Who decided something, when and why. @param {{by: string, at: number | null, why: string}} said @param {Child} when */
