@@ -27,6 +27,7 @@ from muster.coordinator.view import View
 from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
+from muster.core.deployment import Deployment
 from muster.core.diagnosis import Waiting, held_up, stuck
 from muster.core.history import CommandEntry, Step, removal_of, step_of
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
@@ -73,7 +74,8 @@ class Coordinator:
     """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing more is written, and what is
-    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override.
+    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override. With a `deployment`,
+    which is this one, `ConsulError` is raised too while another one coordinates the cluster.
     """
 
     cluster: ClusterSettings
@@ -85,6 +87,7 @@ class Coordinator:
     poll: StatusPoller
     assignor: Assignor | None = None
     seeker: Seeker | None = None
+    deployment: Deployment | None = None
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
 
@@ -98,7 +101,8 @@ class Coordinator:
 
         Nothing is done while the cluster is paused. Raises `ConsulError` if it is unknown what is subscribed.
         """
-        overrides = self.overrides.decisions()
+        overrides = self._decisions()
+        self._note_deployment(overrides)
         if overrides.paused is not None:
             return PartitionsReport(held=f"{overrides.paused}; resume the cluster to go on")
         fetch = TopicFetch(
@@ -395,7 +399,7 @@ class Coordinator:
 
     def _view(self) -> View:
         snapshots, unreadable = readable(self.store.snapshots())
-        overrides = self.overrides.decisions()
+        overrides = self._decisions()
         members = self.catalog.members()
         sought, seek_errors = self._sought(overrides, snapshots)
         view = View(
@@ -418,6 +422,19 @@ class Coordinator:
         except AssignorError as error:
             return self._without_plan(view, str(error))
         return replace(view, unknown=(*unknown, *seek_errors), plan=planned)
+
+    def _decisions(self) -> Overrides:
+        """All overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
+        found = self.overrides.decisions()
+        if self.deployment is not None and (clash := self.deployment.clash(found.deployment, self.clock())):
+            raise consul.ConsulError(f"cluster {self.cluster.name}: {clash}")
+        return found
+
+    def _note_deployment(self, found: Overrides) -> None:
+        now = self.clock()
+        if self.deployment is not None and self.deployment.due(found.deployment, now):
+            # If another coordinator was faster, the next run sees which.
+            self.overrides.note_deployment(replace(self.deployment, at=now), found.deployment)
 
     def _sought(
         self, overrides: Overrides, snapshots: Mapping[str, TopicSnapshot]
@@ -608,6 +625,7 @@ def open_coordinator(
                 lister,
                 poll,
                 seeker=seeker,
+                deployment=Deployment.of(zookeeper_settings.hosts, cluster.name),
             )
     finally:
         seeker.close()
