@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -379,6 +380,30 @@ def test_owner_that_stops_running_is_seen_in_stable(world: World) -> None:
     assert state_of(world, stopped[0]) is State.STARTING
     world.consumers["a"].stuck = False
     settle(world, KAFKA, "sticky")
+
+
+@pytest.mark.parametrize("ahead", [-3_600, 3_600])
+def test_stuck_after_and_since_go_by_the_clock_of_zookeeper(world: World, ahead: float) -> None:
+    def other_worker() -> Coordinator:
+        one = coordinator(world, KAFKA, settings={"stuck_after": 300, "advance_budget": 1})
+        return replace(one, clock=lambda: world.now + ahead)
+
+    world.join("d")
+    world.consumers["a"].stuck = True
+    other_worker().advance(1)
+    state = wire.parse_state(world.store.states["t"].data, "t")
+    assert state.state is not State.STABLE
+    assert abs(state.since - world.now) < 10
+    assert other_worker().compute_assignment().stuck == []
+    world.pause(301)
+    assert "longer than stuck_after" in " ".join(other_worker().compute_assignment().stuck)
+    assert "longer than stuck_after" in " ".join(other_worker().advance(1).stuck)
+
+
+def test_first_epoch_of_a_topic_is_by_the_clock_of_zookeeper(world: World) -> None:
+    one = coordinator(world, Topics(t=7, u=5, new=1), settings={"topics": ["t", "u", "new"]})
+    replace(one, clock=lambda: 0.0).fetch_partitions()
+    assert wire.parse_assignment(world.store.nodes["new"].data, "new").epoch == int(world.now)
 
 
 def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:

@@ -106,7 +106,7 @@ class Coordinator:
         if overrides.paused is not None:
             return PartitionsReport(held=f"{overrides.paused}; resume the cluster to go on")
         fetch = TopicFetch(
-            self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.overrides.note_epochs
+            self.cluster, self.kafka_settings, self.store, self.lister, self.overrides.note_epochs
         )
         return fetch.run(self.subscription(overrides))
 
@@ -269,6 +269,7 @@ class Coordinator:
             if not (transitions or changes or view.under_way() or view.asked):
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
+            transitions = self._dated(view, transitions)
             self._note_epochs(view, transitions)
             before = len(changes)
             carried_out = self._write(transitions, changes, on_change)
@@ -529,12 +530,22 @@ class Coordinator:
     def _transitions(self, view: View) -> list[Transition]:
         return view.transitions(self._now(view))
 
+    def _dated(self, view: View, transitions: list[Transition]) -> list[Transition]:
+        """The same steps, by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ compare
+        with its `since`."""
+        since = [None if t.before.state is None else t.before.state.since for t in transitions]
+        if since == [t.state.since for t in transitions]:
+            return transitions
+        return view.transitions(self.store.now())
+
     def _waiting(self, view: View) -> dict[str, list[Waiting]]:
         replies, stuck_after = view.replies, self.cluster.stuck_after
         return held_up(view.snapshots, view.membership, replies.statuses, replies.failures, stuck_after)
 
     def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
-        return stuck(view.snapshots, waiting, self.clock(), self.cluster.stuck_after)
+        # By the clock that has written `since`; while all are Stable no time counts but what consumers report.
+        now = self.clock() if view.all_stable else self.store.now()
+        return stuck(view.snapshots, waiting, now, self.cluster.stuck_after)
 
     def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later

@@ -27,14 +27,12 @@ IDS_AT_ONCE = 5_000
 
 @dataclass(frozen=True)
 class TopicFetch:
-    """One look at the topics of a cluster. `clock` is in seconds since the epoch; `note_epochs` notes in Consul what
-    is about to be written."""
+    """One look at the topics of a cluster. `note_epochs` notes in Consul what is about to be written."""
 
     cluster: ClusterSettings
     kafka_settings: KafkaSettings
     store: zookeeper.TopicStore
     lister: kafka.TopicLister
-    clock: Callable[[], float]
     note_epochs: Callable[[Mapping[str, int]], None]
 
     def run(self, reads: Subscription) -> PartitionsReport:
@@ -103,10 +101,14 @@ class TopicFetch:
                 )
                 return
             servers, group = self.kafka_settings.bootstrap_servers, self.cluster.group_id
-            # The clock's seconds as the first epoch say when a topic became known.
-            self.store.create_topic(topic, servers, group, int(self.clock()), topic_id)
+            # The seconds of ZooKeeper's clock as the first epoch say when a topic became known.
+            self.store.create_topic(topic, servers, group, int(self.store.now()), topic_id)
             report.new_topics.append(topic)
-        elif topic_id and (step := recreated(known, topic_id, self.clock())) is not None:
+        elif (
+            topic_id
+            and known.assignment.topic_id != topic_id
+            and (step := recreated(known, topic_id, self.store.now())) is not None
+        ):
             self.note_epochs({topic: step.assignment.epoch})
             (written,) = self.store.apply([step])
             if not written:
