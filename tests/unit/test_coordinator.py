@@ -276,6 +276,18 @@ def test_advance_ends_at_its_budget_though_each_round_writes(world: World) -> No
     assert world.now - began < 12
 
 
+def test_other_order_of_the_same_brokers_is_no_difference(world: World) -> None:
+    topics = Topics(t=7, u=5, new=1)
+    settings = {"topics": ["t", "u", "new"]}
+    for servers in ("k1:9092,k2:9092", "k2:9092, k1:9092,"):
+        kafka = KafkaSettings(config={"bootstrap.servers": servers})
+        one = replace(coordinator(world, topics, settings=settings), kafka_settings=kafka)
+        assert "new" not in one.fetch_partitions().errors
+    kafka = KafkaSettings(config={"bootstrap.servers": "k1:9092"})
+    one = replace(coordinator(world, topics, settings=settings), kafka_settings=kafka)
+    assert "is read at k1:9092,k2:9092 for group 'g'" in one.fetch_partitions().errors["new"]
+
+
 @pytest.mark.parametrize("difference", [{"group_id": "other"}, {"kafka": "other:9092"}])
 def test_changed_source_in_settings_is_named_and_changes_nothing(
     world: World, difference: dict[str, str]

@@ -160,7 +160,7 @@ class TopicFetch:
             return ""
         present = (known.assignment.bootstrap_servers, known.assignment.group_id)
         wanted = (self.kafka_settings.bootstrap_servers, self.cluster.group_id)
-        if present == wanted:
+        if (_addresses(present[0]), present[1]) == (_addresses(wanted[0]), wanted[1]):
             return ""
         return (
             f"topic {known.topic} is read at {present[0]} for group {present[1]!r}, but the settings of cluster "
@@ -208,3 +208,8 @@ class TopicFetch:
                     report.racks.append(topic)
         except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
             report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
+
+
+def _addresses(servers: str) -> set[str]:
+    """The brokers of `bootstrap.servers`: their order means nothing."""
+    return {address.strip() for address in servers.split(",")} - {""}
