@@ -213,6 +213,29 @@ def test_a_missing_topic_fails_the_run_after_the_others_were_served(site: Site):
     assert "topic not-there is not in Kafka" in run.log
 
 
+def test_changed_group_fails_the_run_until_the_settings_are_put_back(site: Site):
+    settings: dict[str, Any] = {"on_stuck": site.on_stuck()}
+    site.write(**settings)
+    site.foreign.start("one")
+    assert site.coordinate().state == "success"
+    before = site.assignment()
+    site.write(group_id="another", **settings)
+    site.foreign.start("two")
+    changed = site.coordinate()
+    assert changed.tasks["fetch_partitions"] == "failed"
+    assert changed.tasks["advance_state"] == "success", "the cluster's consumers are balanced as before"
+    assert sorted(site.owners().values()) == ["one", "one", "two", "two"]
+    [alert] = site.alerts()
+    for said in (alert, changed.log):
+        assert f"topic {site.topic} is read at " in said
+        assert f"for group '{before.group_id}', but the settings of cluster {site.name} say " in said
+        assert "and group 'another'" in said
+    assert site.coordinate().state == "failed"
+    assert site.assignment().group_id == before.group_id
+    site.write(**settings)
+    assert site.coordinate().state == "success"
+
+
 def test_zookeeper_out_of_reach_fails_the_run(site: Site, monkeypatch):
     site.write()
     nowhere = {"conn_type": "generic", "host": "127.0.0.1:9", "extra": {"operation_timeout": 2}}

@@ -6,12 +6,14 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from muster.core.deployment import Deployment
 from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, Pin, RebalanceRequest
 from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
@@ -169,6 +171,27 @@ def test_epochs_that_are_noted_never_fall(
     )
     discovery.overrides.note_epochs({"t": 41})
     assert discovery.overrides.decisions() == Overrides(epochs={"t": 41})
+
+
+def test_deployment_is_noted_against_what_was_read(
+    discovery: ConsulCluster, consul: ConsulSettings, name: str
+) -> None:
+    assert discovery.overrides.decisions().deployment is None
+    this, other = (replace(Deployment.of(f"{host}:2181/x", name), at=1_700_000_000.25) for host in "ab")
+    assert discovery.overrides.note_deployment(this, None)
+    assert not discovery.overrides.note_deployment(other, None), "another one was faster"
+    noted = discovery.overrides.decisions().deployment
+    assert noted == replace(this, modified=noted.modified if noted else 0)
+    assert other.clash(noted, this.at + 12).startswith(
+        "another deployment coordinates a cluster of this name with the same keys in Consul: ZooKeeper a:2181, "
+        f"/x/consumers/{name}, noted 12 s ago, and this one is at ZooKeeper b:2181, /x/consumers/{name}. "
+    )
+    assert discovery.overrides.note_deployment(other, noted)
+    assert not discovery.overrides.note_deployment(this, noted)
+    put(consul, f"muster/{name}/coordination/deployment", '{"zookeeper": 1}')
+    found = discovery.overrides.decisions()
+    assert found.deployment is None
+    assert "coordination/deployment: holds" in found.errors[0]
 
 
 def test_topics_there_and_back(discovery: ConsulCluster) -> None:

@@ -25,6 +25,7 @@ from devstack.certificates import Authority
 from devstack.ports import free_port
 from devstack.secured import SecureConsul, SecureZooKeeper
 from muster.cli.main import main
+from muster.core.deployment import Deployment
 from muster.core.wire import PROTOCOL, assignment_path
 from muster.edges.consul import ConsulCluster
 from muster.edges.kafka_admin import librdkafka_logger
@@ -264,6 +265,7 @@ def test_decisions_by_hand_are_reported(
     discovery.overrides.choose_assignor("range", {}, by="ann", why="release", at=1_700_000_000.0)
     discovery.overrides.decide_topic("x", pattern=False, subscribed=True, by="ann", why="release", at=1.0)
     checks = site.checks(0, name)
+    assert checks["decisions", "deployment"]["found"] == "no coordinator has run yet"
     paused = checks["decisions", "coordination"]
     assert paused["outcome"] == "warning"
     assert paused["found"].startswith("paused by ann since 2023-11-14T22:13:20+00:00: release")
@@ -271,7 +273,12 @@ def test_decisions_by_hand_are_reported(
     assert checks["decisions", "assignor"]["found"].endswith("instead of sticky in the settings")
     assert checks["decisions", "keys"]["found"].startswith("1 pins, exclusions and decisions")
     discovery.overrides.choose_assignor("nonsense", {}, by="ann", why="release", at=1.0)
-    refused = site.checks(5, name)["decisions", "assignor"]
+    other = Deployment("elsewhere:2181", f"/consumers/{name}", at=time.time())
+    assert discovery.overrides.note_deployment(other, None)
+    checks = site.checks(5, name)
+    shared, refused = checks["decisions", "deployment"], checks["decisions", "assignor"]
+    assert f"in Consul: ZooKeeper elsewhere:2181, /consumers/{name}" in shared["found"]
+    assert shared["step"].startswith("Give each its own consul_prefix")
     assert "assignor 'nonsense' is unknown" in refused["found"]
     assert "muster assignor --clear" in refused["step"]
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from muster.core import wire
+from muster.core.deployment import Deployment
 from muster.core.history import Record, Unreadable
 from muster.core.model import (
     Consumer,
@@ -332,6 +333,12 @@ class World:
         self.decided = replace(
             self.decided, epochs={**known, **{t: max(e, known.get(t, e)) for t, e in epochs.items()}}
         )
+
+    def note_deployment(self, deployment: Deployment, before: Deployment | None) -> bool:
+        if self.decided.deployment != before:
+            return False
+        self.decided = replace(self.decided, deployment=deployment)
+        return True
 
     def wait(self, index: WaitIndex, timeout: float) -> WaitIndex:
         self.now += timeout

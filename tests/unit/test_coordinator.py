@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -275,6 +276,18 @@ def test_advance_ends_at_its_budget_though_each_round_writes(world: World) -> No
     assert world.now - began < 12
 
 
+def test_other_order_of_the_same_brokers_is_no_difference(world: World) -> None:
+    topics = Topics(t=7, u=5, new=1)
+    settings = {"topics": ["t", "u", "new"]}
+    for servers in ("k1:9092,k2:9092", "k2:9092, k1:9092,"):
+        kafka = KafkaSettings(config={"bootstrap.servers": servers})
+        one = replace(coordinator(world, topics, settings=settings), kafka_settings=kafka)
+        assert "new" not in one.fetch_partitions().errors
+    kafka = KafkaSettings(config={"bootstrap.servers": "k1:9092"})
+    one = replace(coordinator(world, topics, settings=settings), kafka_settings=kafka)
+    assert "is read at k1:9092,k2:9092 for group 'g'" in one.fetch_partitions().errors["new"]
+
+
 @pytest.mark.parametrize("difference", [{"group_id": "other"}, {"kafka": "other:9092"}])
 def test_changed_source_in_settings_is_named_and_changes_nothing(
     world: World, difference: dict[str, str]
@@ -379,6 +392,30 @@ def test_owner_that_stops_running_is_seen_in_stable(world: World) -> None:
     assert state_of(world, stopped[0]) is State.STARTING
     world.consumers["a"].stuck = False
     settle(world, KAFKA, "sticky")
+
+
+@pytest.mark.parametrize("ahead", [-3_600, 3_600])
+def test_stuck_after_and_since_go_by_the_clock_of_zookeeper(world: World, ahead: float) -> None:
+    def other_worker() -> Coordinator:
+        one = coordinator(world, KAFKA, settings={"stuck_after": 300, "advance_budget": 1})
+        return replace(one, clock=lambda: world.now + ahead)
+
+    world.join("d")
+    world.consumers["a"].stuck = True
+    other_worker().advance(1)
+    state = wire.parse_state(world.store.states["t"].data, "t")
+    assert state.state is not State.STABLE
+    assert abs(state.since - world.now) < 10
+    assert other_worker().compute_assignment().stuck == []
+    world.pause(301)
+    assert "longer than stuck_after" in " ".join(other_worker().compute_assignment().stuck)
+    assert "longer than stuck_after" in " ".join(other_worker().advance(1).stuck)
+
+
+def test_first_epoch_of_a_topic_is_by_the_clock_of_zookeeper(world: World) -> None:
+    one = coordinator(world, Topics(t=7, u=5, new=1), settings={"topics": ["t", "u", "new"]})
+    replace(one, clock=lambda: 0.0).fetch_partitions()
+    assert wire.parse_assignment(world.store.nodes["new"].data, "new").epoch == int(world.now)
 
 
 def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from muster.coordinator.coordinator import Coordinator
 from muster.core import wire
+from muster.core.deployment import Deployment
 from muster.core.model import Consumer, State
 from muster.core.overrides import AssignorChoice, Pause, Pin, RebalanceRequest, TopicOverride
+from muster.edges.consul import ConsulError
 from tests.support.runs import (
     Topics,
     coordinator,
@@ -312,3 +315,49 @@ def test_a_pin_to_a_consumer_that_is_leaving_is_a_warning_of_the_run(world: Worl
     assert report.warnings == [
         f"topic 't', partition {pinned}: the pin to consumer 'b' cannot be obeyed: the consumer is leaving"
     ]
+
+
+# Two deployments with the same keys in Consul
+
+
+def at(world: World, zookeeper: str) -> Coordinator:
+    return replace(coordinator(world, KAFKA), deployment=Deployment.of(zookeeper, "c"))
+
+
+def test_deployment_is_noted_once_a_minute_and_by_another_list_of_its_hosts(world: World) -> None:
+    at(world, "zk1:2181,zk2:2181").fetch_partitions()
+    first = world.decided.deployment
+    assert first == Deployment("zk1:2181,zk2:2181", "/consumers/c", at=world.now)
+    world.now += 59
+    at(world, "zk2,zk3").fetch_partitions()
+    assert world.decided.deployment == first
+    world.now += 1
+    at(world, "zk2,zk3").fetch_partitions()
+    assert world.decided.deployment == Deployment("zk2,zk3", "/consumers/c", at=world.now)
+
+
+@pytest.mark.parametrize("other", ["zk1:2181/dev", "zk9:2181"])
+def test_run_fails_naming_both_while_another_deployment_coordinates_the_cluster(
+    world: World, other: str
+) -> None:
+    at(world, "zk1:2181").fetch_partitions()
+    world.store.writes = 0
+    world.consumers["b"].alive = False
+    one = at(world, other)
+    for part in (one.fetch_partitions, one.compute_assignment, lambda: one.advance(60)):
+        with pytest.raises(
+            ConsulError, match=r"cluster c: .*ZooKeeper zk1:2181, /consumers/c,.*this one"
+        ) as found:
+            part()
+        assert str(one.deployment) in str(found.value)
+    assert world.store.writes == 0
+    world.now += 300
+    one.fetch_partitions()
+    assert world.decided.deployment == replace(Deployment.of(other, "c"), at=world.now)
+    with pytest.raises(ConsulError, match="another deployment"):
+        at(world, "zk1:2181").compute_assignment()
+
+
+def test_note_from_the_far_future_does_not_hold_a_deployment_up(world: World) -> None:
+    decided(world, deployment=Deployment("zk9:2181", "/consumers/c", at=world.now + 10_000))
+    assert not at(world, "zk1:2181").fetch_partitions().held

@@ -14,6 +14,7 @@ from muster.core.model import (
     Consumer,
     ConsumerStatus,
     Membership,
+    Return,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -621,9 +622,47 @@ class TestRebalanceDelay:
             )
         )
         assert done.state.missing == {}
+        assert done.state.returned == {"b": Return(NOW + 10, 10)}
         assert done.state.state is State.STABLE
         assert done.assignment == topic(HALVES).assignment
         assert done.moves == ()
+
+    def test_consumer_that_runs_for_a_moment_and_dies_again_is_not_held_for_without_an_end(self) -> None:
+        snapshot, both, all_to_a = topic(HALVES), members("a", "b"), dict.fromkeys(range(4), "a")
+        for round_ in range(3):
+            dies = NOW + 12 * round_
+            away = expect(step(snapshot, members("a"), all_to_a, delay=30, now=dies))
+            assert away.state.missing == {"b": dies - 10 * round_}
+            assert away.assignment.owners == HALVES
+            back = step(after(away), both, HALVES, status("b", {2, 3}), delay=30, now=dies + 10)
+            snapshot = after(expect(back))
+        gone = expect(step(snapshot, members("a"), all_to_a, delay=30, now=NOW + 36))
+        assert gone.state.to_close == {"b": {2, 3}}
+
+    def test_consumer_that_has_run_for_the_delay_is_held_for_in_full(self) -> None:
+        done = expect(step(self.returned(), members("a"), HALVES, delay=30, now=NOW + 30))
+        assert done.state.missing == {"b": NOW + 30}
+        assert done.state.returned == {}
+
+    @pytest.mark.parametrize(
+        ("membership", "heard"),
+        [
+            pytest.param(members("a"), Replies(doubted=frozenset({"b"})), id="its absence is doubted"),
+            pytest.param(members("a"), Replies(status("b", {2, 3})), id="it answers"),
+        ],
+    )
+    def test_earlier_absence_does_not_shorten_other_waits(
+        self, membership: Membership, heard: Replies
+    ) -> None:
+        done = expect(step(self.returned(), membership, HALVES, heard.statuses, 30, NOW + 1, heard))
+        assert done.state.missing == {"b": NOW + 1}
+
+    @staticmethod
+    def returned() -> TopicSnapshot:
+        """A topic whose consumer b came back now from an absence of 29 s."""
+        snapshot = topic(HALVES)
+        assert snapshot.state is not None
+        return replace(snapshot, state=replace(snapshot.state, returned={"b": Return(NOW, 29)}))
 
     def test_too_late_is_planned(self) -> None:
         all_to_a = dict.fromkeys(range(4), "a")

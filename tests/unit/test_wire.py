@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.core import wire
-from muster.core.model import FailingRecord, PartitionLoad, State, TopicAssignment, TopicState
+from muster.core.model import FailingRecord, PartitionLoad, Return, State, TopicAssignment, TopicState
 
 
 def test_paths() -> None:
@@ -122,6 +122,7 @@ def test_state_as_the_protocol_says() -> None:
         since=1.5,
         reason="why",
         missing={"x": 2.0},
+        returned={"a": Return(3.0, 1.5)},
     )
     text = json.loads(wire.format_state(state))
     assert {key: text[key] for key in ("state", "toStart", "toClose")} == {

@@ -22,6 +22,11 @@ def test_workflow_calls_targets_of_the_makefile() -> None:
     assert {"check", "test"} == set(job["strategy"]["matrix"]["target"]) <= TARGETS
 
 
+def test_workflow_has_the_right_to_make_hosts() -> None:
+    """With `CI` set, tests with hosts of their own fail without it."""
+    assert "--privileged" in WORKFLOW["jobs"]["make"]["container"]["options"].split()
+
+
 def test_workflow_pins_its_actions_by_version() -> None:
     used = [step["uses"] for step in WORKFLOW["jobs"]["make"]["steps"] if "uses" in step]
     assert used
@@ -31,7 +36,7 @@ def test_workflow_pins_its_actions_by_version() -> None:
 def test_workflow_has_the_versions_that_are_needed() -> None:
     job = WORKFLOW["jobs"]["make"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    image = job["container"]
+    image = job["container"]["image"]
     assert f"sys.version_info[:2] != (3, {image.removeprefix('python:3.').split('-')[0]})" in makefile
     go = re.search(r"^go (\d+\.\d+)", (ROOT / "devstack" / "go.mod").read_text(), re.MULTILINE)
     assert go is not None

@@ -21,8 +21,12 @@ LARGEST = 4 * 2**20
 LOOK = 5.0
 """Seconds between two looks at its size."""
 
-_CHATTY = "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
-"""The logger that warns of each batch that takes longer than the trigger interval, which is meant to be short."""
+_CHATTY = (
+    "org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor",  # Spark 3.5
+    "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor",  # Spark 4.2
+)
+"""The logger that warns of each batch that takes longer than the trigger interval, which is meant to be short: its
+names in the versions of Spark."""
 
 
 def quiet(spark: SparkSession) -> None:
@@ -32,7 +36,8 @@ def quiet(spark: SparkSession) -> None:
         return
     context.setLogLevel("WARN")
     log4j = context._gateway.jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    log4j.core.config.Configurator.setLevel(_CHATTY, log4j.Level.ERROR)
+    for logger in _CHATTY:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.ERROR)
 
 
 def rotate(path: Path, largest: int = LARGEST) -> bool:

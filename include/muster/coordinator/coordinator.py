@@ -27,6 +27,7 @@ from muster.coordinator.view import View
 from muster.core import losses
 from muster.core.assignors import Assignor, AssignorError
 from muster.core.assignors.sticky import Sticky
+from muster.core.deployment import Deployment
 from muster.core.diagnosis import Waiting, held_up, stuck
 from muster.core.history import CommandEntry, Step, removal_of, step_of
 from muster.core.model import Seek, TopicAssignment, TopicPartition, TopicSnapshot, Transition
@@ -73,7 +74,8 @@ class Coordinator:
     """The parts of a run that need ZooKeeper; `ConsumersReport.of` is the other one.
 
     Raises `ZooKeeperError` or `ConsulError` when one is out of reach: then nothing more is written, and what is
-    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override.
+    assigned stays assigned. Without an `assignor` it is that of the settings, or of an override. With a `deployment`,
+    which is this one, `ConsulError` is raised too while another one coordinates the cluster.
     """
 
     cluster: ClusterSettings
@@ -85,6 +87,7 @@ class Coordinator:
     poll: StatusPoller
     assignor: Assignor | None = None
     seeker: Seeker | None = None
+    deployment: Deployment | None = None
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
 
@@ -98,11 +101,12 @@ class Coordinator:
 
         Nothing is done while the cluster is paused. Raises `ConsulError` if it is unknown what is subscribed.
         """
-        overrides = self.overrides.decisions()
+        overrides = self._decisions()
+        self._note_deployment(overrides)
         if overrides.paused is not None:
             return PartitionsReport(held=f"{overrides.paused}; resume the cluster to go on")
         fetch = TopicFetch(
-            self.cluster, self.kafka_settings, self.store, self.lister, self.clock, self.overrides.note_epochs
+            self.cluster, self.kafka_settings, self.store, self.lister, self.overrides.note_epochs
         )
         return fetch.run(self.subscription(overrides))
 
@@ -265,6 +269,7 @@ class Coordinator:
             if not (transitions or changes or view.under_way() or view.asked):
                 view = self._ask(view, answers, view.live_owners())
                 transitions = self._transitions(view)
+            transitions = self._dated(view, transitions)
             self._note_epochs(view, transitions)
             before = len(changes)
             carried_out = self._write(transitions, changes, on_change)
@@ -395,7 +400,7 @@ class Coordinator:
 
     def _view(self) -> View:
         snapshots, unreadable = readable(self.store.snapshots())
-        overrides = self.overrides.decisions()
+        overrides = self._decisions()
         members = self.catalog.members()
         sought, seek_errors = self._sought(overrides, snapshots)
         view = View(
@@ -418,6 +423,19 @@ class Coordinator:
         except AssignorError as error:
             return self._without_plan(view, str(error))
         return replace(view, unknown=(*unknown, *seek_errors), plan=planned)
+
+    def _decisions(self) -> Overrides:
+        """All overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
+        found = self.overrides.decisions()
+        if self.deployment is not None and (clash := self.deployment.clash(found.deployment, self.clock())):
+            raise consul.ConsulError(f"cluster {self.cluster.name}: {clash}")
+        return found
+
+    def _note_deployment(self, found: Overrides) -> None:
+        now = self.clock()
+        if self.deployment is not None and self.deployment.due(found.deployment, now):
+            # If another coordinator was faster, the next run sees which.
+            self.overrides.note_deployment(replace(self.deployment, at=now), found.deployment)
 
     def _sought(
         self, overrides: Overrides, snapshots: Mapping[str, TopicSnapshot]
@@ -512,12 +530,22 @@ class Coordinator:
     def _transitions(self, view: View) -> list[Transition]:
         return view.transitions(self._now(view))
 
+    def _dated(self, view: View, transitions: list[Transition]) -> list[Transition]:
+        """The same steps, by ZooKeeper's clock if one begins or ends a rebalance: workers whose clocks differ compare
+        with its `since`."""
+        since = [None if t.before.state is None else t.before.state.since for t in transitions]
+        if since == [t.state.since for t in transitions]:
+            return transitions
+        return view.transitions(self.store.now())
+
     def _waiting(self, view: View) -> dict[str, list[Waiting]]:
         replies, stuck_after = view.replies, self.cluster.stuck_after
         return held_up(view.snapshots, view.membership, replies.statuses, replies.failures, stuck_after)
 
     def _stuck(self, view: View, waiting: Mapping[str, list[Waiting]]) -> dict[str, str]:
-        return stuck(view.snapshots, waiting, self.clock(), self.cluster.stuck_after)
+        # By the clock that has written `since`; while all are Stable no time counts but what consumers report.
+        now = self.clock() if view.all_stable else self.store.now()
+        return stuck(view.snapshots, waiting, now, self.cluster.stuck_after)
 
     def _note_epochs(self, view: View, transitions: Collection[Transition]) -> None:
         """Note in Consul which epochs are about to be written, before they are: what ZooKeeper holds below them later
@@ -608,6 +636,7 @@ def open_coordinator(
                 lister,
                 poll,
                 seeker=seeker,
+                deployment=Deployment.of(zookeeper_settings.hosts, cluster.name),
             )
     finally:
         seeker.close()

@@ -27,14 +27,12 @@ IDS_AT_ONCE = 5_000
 
 @dataclass(frozen=True)
 class TopicFetch:
-    """One look at the topics of a cluster. `clock` is in seconds since the epoch; `note_epochs` notes in Consul what
-    is about to be written."""
+    """One look at the topics of a cluster. `note_epochs` notes in Consul what is about to be written."""
 
     cluster: ClusterSettings
     kafka_settings: KafkaSettings
     store: zookeeper.TopicStore
     lister: kafka.TopicLister
-    clock: Callable[[], float]
     note_epochs: Callable[[Mapping[str, int]], None]
 
     def run(self, reads: Subscription) -> PartitionsReport:
@@ -103,10 +101,14 @@ class TopicFetch:
                 )
                 return
             servers, group = self.kafka_settings.bootstrap_servers, self.cluster.group_id
-            # The clock's seconds as the first epoch say when a topic became known.
-            self.store.create_topic(topic, servers, group, int(self.clock()), topic_id)
+            # The seconds of ZooKeeper's clock as the first epoch say when a topic became known.
+            self.store.create_topic(topic, servers, group, int(self.store.now()), topic_id)
             report.new_topics.append(topic)
-        elif topic_id and (step := recreated(known, topic_id, self.clock())) is not None:
+        elif (
+            topic_id
+            and known.assignment.topic_id != topic_id
+            and (step := recreated(known, topic_id, self.store.now())) is not None
+        ):
             self.note_epochs({topic: step.assignment.epoch})
             (written,) = self.store.apply([step])
             if not written:
@@ -158,7 +160,7 @@ class TopicFetch:
             return ""
         present = (known.assignment.bootstrap_servers, known.assignment.group_id)
         wanted = (self.kafka_settings.bootstrap_servers, self.cluster.group_id)
-        if present == wanted:
+        if (_addresses(present[0]), present[1]) == (_addresses(wanted[0]), wanted[1]):
             return ""
         return (
             f"topic {known.topic} is read at {present[0]} for group {present[1]!r}, but the settings of cluster "
@@ -206,3 +208,8 @@ class TopicFetch:
                     report.racks.append(topic)
         except (kafka.KafkaError, zookeeper.ZooKeeperError) as error:
             report.warnings.append(f"{error}; the last known racks of the partitions' leaders stand")
+
+
+def _addresses(servers: str) -> set[str]:
+    """The brokers of `bootstrap.servers`: their order means nothing."""
+    return {address.strip() for address in servers.split(",")} - {""}

@@ -142,7 +142,9 @@ def step_of(transition: Transition, now: float) -> Step:
     """What the history says of `transition`, written at `now` (seconds since the epoch)."""
     before = transition.before
     under_way = before.state is not None and before.state.state is not State.STABLE
-    lasted = now - before.state.since if under_way and before.state is not None else 0.0
+    # `since` is by ZooKeeper's clock, so the end of a rebalance is compared with its begin by that clock, too.
+    until = transition.state.since if transition.state.state is State.STABLE else now
+    lasted = until - before.state.since if under_way and before.state is not None else 0.0
     return Step(
         topic=transition.topic,
         before=before.name,

@@ -133,6 +133,17 @@ class TopicAssignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Return:
+    """When a consumer ran again all that it owns, in seconds since the epoch, and for how many seconds it was absent.
+
+    `absent` counts earlier absences, too, where the consumer did not run for `rebalance_delay` between them.
+    """
+
+    at: float
+    absent: float
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """The state node of a topic.
 
@@ -140,7 +151,8 @@ class TopicState:
     that is not yet seen running, whether it was already given away (then `TopicAssignment.owners` has it) or
     still waits to be closed (then `to_close` has it). `since` is when the topic left or reached `Stable`:
     the start of the present rebalance, or of the present quiet. `missing` is when each owner that is absent
-    without isolation was first seen absent (only kept while a `rebalance_delay` runs).
+    without isolation was first seen absent (only kept while a `rebalance_delay` runs). `returned` is what is known
+    of earlier absences; entries older than `rebalance_delay` mean nothing, and stay until the next write.
     """
 
     state: State
@@ -150,6 +162,7 @@ class TopicState:
     since: float = 0.0
     reason: str = ""
     missing: Mapping[str, float] = field(default_factory=dict)
+    returned: Mapping[str, Return] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from muster.core.deployment import Deployment
 from muster.core.model import Owners, TopicPartition
 
 LONGEST_WHY = 200
@@ -170,7 +171,7 @@ class Overrides:
     what to do about it; what it names is nowhere else. `paused`, `rebalance` and `assignor` are None unless a person
     set them. With `assignor_error` a person did, and it cannot be read which one: then nothing may be planned.
     `topics_in_doubt`: an override of topics cannot be read. `epochs` is no override, but read with them: by topic the
-    highest epoch that was ever about to be written to ZooKeeper.
+    highest epoch that was ever about to be written to ZooKeeper. So is `deployment`, which coordinates the cluster.
     """
 
     pins: Mapping[tuple[str, int], Pin] = field(default_factory=dict)
@@ -183,6 +184,7 @@ class Overrides:
     subscriptions: tuple[TopicOverride, ...] = ()
     topics_in_doubt: bool = False
     epochs: Mapping[str, int] = field(default_factory=dict)
+    deployment: Deployment | None = None
     isolated: Mapping[str, IsolationEntry] = field(default_factory=dict)
     drained: Mapping[str, Drain] = field(default_factory=dict)
     consumption: tuple[ConsumptionPause, ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
-from muster.core.model import ConsumerStatus, Membership, TopicSnapshot
+from muster.core.model import ConsumerStatus, Membership, Return, TopicSnapshot
 
 CHECK_GRACE = 5.0
 """Seconds for which an owner that is away and still answers keeps its partitions at least: an agent that restarts
@@ -78,6 +78,20 @@ class Patience:
         if consumer in self.replies.doubted:
             return max(self.policy.rebalance_delay, DOUBT)
         return self.policy.rebalance_delay
+
+    def counts(self, last: Return, now: float) -> bool:
+        """Whether a consumer's last return is so recent that absences before and after it count together."""
+        return now - last.at < self.policy.rebalance_delay
+
+    def began(self, consumer: str, last: Return | None, now: float) -> float:
+        """When an absence that is first seen now counts as begun: earlier by the absences before the `last` return.
+
+        They shorten `rebalance_delay` and nothing else: not the wait for one that answers, is isolated or is doubted.
+        """
+        shown = {*self.replies.statuses, *self.replies.doubted, *self.membership.isolated}
+        if last is None or consumer in shown or not self.counts(last, now):
+            return now
+        return now - min(last.absent, self.policy.rebalance_delay)
 
     def release(self, consumer: str) -> float:
         """After so long what was taken from it counts as closed without its report."""

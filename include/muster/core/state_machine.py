@@ -28,7 +28,9 @@ Of a partition, by the two nodes:
 Of a consumer:
 
 - It is *away* when it is not live: isolated, failing its check, or not registered. The state node keeps the time of
-  its absence (`missing`) until the consumer runs again all that it owns.
+  its absence (`missing`) until the consumer runs again all that it owns. Then it keeps for how long the consumer was
+  absent (`returned`): an absence that begins before it has run for `rebalance_delay` counts together with that one,
+  so one that dies again and again is not held for without an end.
 - `Patience.hold`: seconds for which a consumer that is away keeps what it owns. Until then it is *held for*, after
   that it is *gone*.
 - `Patience.release`: seconds after which what was taken from a consumer that is away counts as closed without its
@@ -99,6 +101,7 @@ from muster.core.model import (
     Move,
     Owners,
     PartitionStandbys,
+    Return,
     State,
     TopicAssignment,
     TopicSnapshot,
@@ -313,12 +316,15 @@ class _Inputs:
     def away(self) -> Mapping[str, float]:
         """Since when each consumer that the nodes name is away, or has not run again what it owns since it was."""
         known = self.state.missing if self.state else {}
+        returned = self.state.returned if self.state else {}
         nodes = self.nodes
         named = {*nodes.owners.values(), *nodes.to_start.values(), *nodes.to_close.values()}
         named.update(chain.from_iterable(self.before.standbys.values()))
         return {
             # A time that a clock ahead of this one has written counts as now.
-            consumer: min(known.get(consumer, self.now), self.now)
+            consumer: min(known[consumer], self.now)
+            if consumer in known
+            else self.patience.began(consumer, returned.get(consumer), self.now)
             for consumer in sorted(named)
             if (
                 (consumer in known and not self._runs_all(consumer))
@@ -624,6 +630,7 @@ def _transition(given: _Inputs, draft: _Draft) -> Transition | None:
             since=_since(old, name, given.now),
             reason=_reason(old, name, reasons),
             missing=missing,
+            returned=_returned(given, draft),
         ),
         moves=tuple(draft.moves),
     )
@@ -663,6 +670,22 @@ def _remembered(given: _Inputs, draft: _Draft) -> dict[str, float]:
         c: since
         for c, since in given.away.items()
         if c in given.held_for or c in closing or (c in given.live and c in owning)
+    }
+
+
+def _returned(given: _Inputs, draft: _Draft) -> dict[str, Return]:
+    """Return what the state node keeps of absences that are over, of consumers that own something."""
+    if given.state is None:
+        return {}
+    returned = dict(given.state.returned)
+    for consumer, since in given.state.missing.items():
+        if consumer in given.live and consumer not in given.away:
+            returned[consumer] = Return(given.now, max(given.now - since, 0.0))
+    there = set(draft.owners.values()) - given.away.keys()
+    return {
+        c: last
+        for c, last in sorted(returned.items())
+        if c in there and given.patience.counts(last, given.now)
     }
 
 

@@ -16,10 +16,10 @@ that go by load, and for the search for what makes no progress. A status may hol
 `started`, `errors`, `records`, `batches` and `last_batch`, for people to look at.
 
 Beside these keys Muster writes `epoch` (both nodes of a topic; it grows whenever the owners change), `since`
-(ISO 8601, UTC), `reason` and `missing`, and into the assignment node `standbys` (`{"45": ["id-2", "id-3"]}`, absent
-when there are none), `topic.id` (the topic's UUID as Kafka's own tools print it, absent while it is unknown),
-`paused` (`[0, 3]`, partitions that are held and not read) and `seeks` (`{"3": {"id": "...", "offset": 120}}`). A
-consumer that reads epochs says `"epochs": true` in its status and
+(ISO 8601, UTC), `reason`, `missing` and `returned`, and into the assignment node `standbys`
+(`{"45": ["id-2", "id-3"]}`, absent when there are none), `topic.id` (the topic's UUID as Kafka's own tools print it,
+absent while it is unknown), `paused` (`[0, 3]`, partitions that are held and not read) and `seeks`
+(`{"3": {"id": "...", "offset": 120}}`). A consumer that reads epochs says `"epochs": true` in its status and
 gives every topic it has read the `epoch` it acted on; then 'closed' is only believed of an epoch that is new
 enough, so an answer from before the change is never mistaken for one from after it. Keys that a reader does
 not know are ignored.
@@ -50,6 +50,7 @@ from muster.core.model import (
     FailingRecord,
     Loss,
     PartitionLoad,
+    Return,
     Seek,
     State,
     TopicAssignment,
@@ -223,6 +224,11 @@ class _AssignmentNode(_Node):
     protocol: _Protocol = None
 
 
+class _Returned(_Node):
+    at: _Moment
+    absent: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class _StateNode(_Node):
     state: State
     to_start: Annotated[dict[_Id, list[_Partition]], Field(alias="toStart")]
@@ -231,6 +237,7 @@ class _StateNode(_Node):
     since: _Moment | None = None
     reason: str = ""
     missing: dict[_Id, _Moment] = Field(default_factory=dict)
+    returned: dict[_Id, _Returned] = Field(default_factory=dict)
     protocol: _Protocol = None
 
 
@@ -370,6 +377,7 @@ def parse_state(data: bytes, path: str) -> TopicState:
             since=0.0 if node.since is None else to_seconds(node.since),
             reason=node.reason,
             missing={consumer: to_seconds(moment) for consumer, moment in node.missing.items()},
+            returned={c: Return(to_seconds(last.at), last.absent) for c, last in node.returned.items()},
         )
     except ValidationError as error:
         raise _mistake(
@@ -399,10 +407,15 @@ def format_state(state: TopicState) -> bytes:
         reason=_writable(state.reason),
         protocol=PROTOCOL,
     )
-    text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing"})
+    text = node.model_dump(mode="json", by_alias=True, exclude={"since", "missing", "returned"})
     text["since"] = to_iso(state.since)
     if state.missing:
         text["missing"] = {c: to_iso(state.missing[c]) for c in sorted(state.missing)}
+    if state.returned:
+        text["returned"] = {
+            c: {"at": to_iso(last.at), "absent": round(last.absent, 3)}
+            for c, last in sorted(state.returned.items())
+        }
     return to_json(text)
 
 

@@ -11,10 +11,24 @@ from ipaddress import ip_address
 import muster
 from muster.cluster.state import ClusterState
 from muster.core.assignors import AssignorError
+from muster.core.deployment import Deployment
 from muster.core.wire import PROTOCOL
 from muster.doctor.findings import Check, Part, named
 from muster.edges.consul_members import Registration
 from muster.settings.assignor_choice import load_chosen
+
+
+def check_deployment(part: Part, state: ClusterState, this: Deployment | None) -> Check:
+    """Whether another deployment coordinates the cluster with the same keys in Consul."""
+    noted = state.decisions.deployment
+    if state.consul is None or this is None:
+        return part.skipped("deployment", "Consul cannot say it, or there is no connection to ZooKeeper")
+    if clash := this.clash(noted, state.at):
+        found, _, step = clash.partition(". ")
+        return part.failed("deployment", found, step)
+    if noted is None:
+        return part.ok("deployment", "no coordinator has run yet")
+    return part.ok("deployment", f"no other one uses the cluster's keys; it is at {noted}")
 
 
 def check_decisions(part: Part, state: ClusterState) -> Iterator[Check]:

@@ -25,7 +25,7 @@ SKEW = 5.0
 _NO_VERSION = 1
 """A ModifyIndex that a key which is not there does not have."""
 
-NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs")
+NEEDED = ("stop", "submitted", "coordination/rebalance", "coordination/epochs", "coordination/deployment")
 """Keys that Muster's own DAGs write."""
 OVERRIDES = (
     *("isolated", "drained", "pinned", "excluded", "answers"),

@@ -13,8 +13,9 @@ from muster.cluster.reader import read_once
 from muster.cluster.reading import Place
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
+from muster.core.deployment import Deployment
 from muster.doctor.airflow import check_pools
-from muster.doctor.cluster import check_consumers, check_decisions
+from muster.doctor.cluster import check_consumers, check_decisions, check_deployment
 from muster.doctor.consul import NEEDED, OVERRIDES, check_consul
 from muster.doctor.findings import Check, Part, explained
 from muster.doctor.kafka import BROKERS, GROUP, check_kafka
@@ -88,7 +89,8 @@ def _jobs(cluster: ClusterSettings, source: Connections, checks: list[Check]) ->
     if own.consul:
         yield job("consumers.consul", jobs_consul, check_consul, cluster, (STOP, GENERATIONS, ANSWERS), ())
     yield "airflow", partial(check_pools, Part("airflow"), cluster)
-    yield "cluster", partial(_state_checks, cluster, source, consul is not None, asks_consumers)
+    this = None if zookeeper is None else Deployment.of(zookeeper.hosts, cluster.name)
+    yield "cluster", partial(_state_checks, cluster, source, this, consul is not None, asks_consumers)
 
 
 def _find(
@@ -122,7 +124,11 @@ def _find(
 
 
 def _state_checks(
-    cluster: ClusterSettings, connections: Connections, asks_consul: bool, asks_consumers: bool
+    cluster: ClusterSettings,
+    connections: Connections,
+    this: Deployment | None,
+    asks_consul: bool,
+    asks_consumers: bool,
 ) -> Iterator[Check]:
     """What people decided, and the consumers, as far as the connections can be used."""
     decisions, consumers = Part("decisions"), Part("consumers")
@@ -132,6 +138,7 @@ def _state_checks(
     places = (Place.CONSUL, Place.CONSUMERS) if asks_consumers else (Place.CONSUL,)
     reading = read_once(cluster, Sources(cluster, connections), places)
     state = ClusterState(cluster, reading, time.time())
+    yield check_deployment(decisions, state, this)
     yield from check_decisions(decisions, state)
     yield from check_consumers(consumers, state) if asks_consumers else _skipped(consumers)
 

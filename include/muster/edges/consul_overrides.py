@@ -13,7 +13,9 @@ The keys below `muster/[CLUSTER]/`. Each holds `{"who": ..., "when": ..., "why":
 - `coordination/paused`; `coordination/rebalance`, a request, which the coordinator deletes
 - `coordination/assignor`: `name` and `options`
 
-Beside them `coordination/epochs`, `{TOPIC: EPOCH}`: the highest that was ever about to be written to ZooKeeper.
+Beside them the coordinator's own: `coordination/epochs`, `{TOPIC: EPOCH}`, the highest that was ever about to be
+written to ZooKeeper; and `coordination/deployment`, `{"zookeeper": ..., "path": ..., "when": ...}`, see
+`muster.core.deployment`.
 
 Consul's ACL says who may write them, and the coordinator's long poll waits for changes below `muster/[CLUSTER]/`, so
 they are acted on at once. What is named in the key itself counts whatever the key holds (isolations, drains, pauses,
@@ -30,6 +32,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from muster.core.deployment import Deployment
 from muster.core.overrides import (
     AssignorChoice,
     ConsumptionPause,
@@ -45,7 +48,7 @@ from muster.core.overrides import (
 )
 from muster.core.subscription import check_pattern
 from muster.core.wire import MAX_EPOCH, SEEK_ID, WireError, check_id, check_topic, parse_partition
-from muster.edges.consul_keys import Key, Keys, of_consumer, read_object, said, text
+from muster.edges.consul_keys import Key, Keys, iso, of_consumer, read_object, said, seconds, text
 
 ISOLATED, DRAINED, PINNED, EXCLUDED = "isolated", "drained", "pinned", "excluded"
 TOPICS = "topics"
@@ -55,6 +58,7 @@ SUBSCRIBED, UNSUBSCRIBED = "subscribed", "unsubscribed"
 NAMES, PATTERNS = "names", "patterns"
 PAUSED, REBALANCE = "coordination/paused", "coordination/rebalance"
 ASSIGNOR, EPOCHS = "coordination/assignor", "coordination/epochs"
+DEPLOYMENT = "coordination/deployment"
 NOTHING_FOLLOWS = "nothing follows from it. Correct it, or delete the key"
 TOPICS_STAY = (
     "until it is corrected or deleted, topics are neither taken up nor let go, but where a person decided so by "
@@ -225,6 +229,12 @@ class OverrideStore:
         name = self._keys.prefix + EPOCHS
         raise self._keys.error(f"key {name} was written by others {ATTEMPTS} times meanwhile; try again")
 
+    def note_deployment(self, deployment: Deployment, before: Deployment | None) -> bool:
+        """Note which deployment coordinates the cluster, in place of `before`; False if the key has changed since."""
+        where = {"zookeeper": deployment.hosts, "path": deployment.path, "when": iso(deployment.at)}
+        cas = 0 if before is None else before.modified
+        return self._keys.api.put_key(self._keys.prefix + DEPLOYMENT, json.dumps(where), cas=cas)
+
     def _add(self, rest: str, by: str, why: str, at: float, more: Mapping[str, Any] | None = None) -> bool:
         return self._keys.change(rest, text(by, why, at, more), before=None)
 
@@ -350,6 +360,15 @@ def _epochs(key: Key) -> dict[str, int]:
     return {check_topic(topic): epoch for topic, epoch in value.items()}
 
 
+def _deployment(key: Key) -> Deployment:
+    wanted = " with 'zookeeper', 'path' and 'when' (text)"
+    value = _value(key, wanted)
+    hosts, path = value.get("zookeeper"), value.get("path")
+    if not isinstance(hosts, str) or not isinstance(path, str):
+        raise _not_understood(key, wanted)
+    return Deployment(hosts, path, seconds(value.get("when")), key.modified)
+
+
 _EACH: Mapping[str, Callable[[str, Key], object]] = {
     PINNED: _pin,
     EXCLUDED: _exclusion,
@@ -365,6 +384,7 @@ _WHOLE: Mapping[str, Callable[[Key], object]] = {
     REBALANCE: _rebalance,
     ASSIGNOR: _assignor,
     EPOCHS: _epochs,
+    DEPLOYMENT: _deployment,
 }
 """How the keys on the cluster as a whole are read; the last part of a name is the field of `Overrides`."""
 

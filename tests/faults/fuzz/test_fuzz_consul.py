@@ -109,7 +109,7 @@ def test_rotten_keys_cost_themselves(keys: list[tuple[str, str, bytes]], assigno
 
 
 whole = st.tuples(
-    st.sampled_from(("rebalance", "assignor", "assignor", "epochs", "whatever")),
+    st.sampled_from(("rebalance", "assignor", "assignor", "epochs", "deployment", "whatever")),
     st.one_of(mangled(ASSIGNOR), mangled(ASSIGNOR), mangled(WORD), mangled(EPOCHS)),
 )
 

@@ -19,4 +19,5 @@ STATE = {
     "since": "2026-01-01T00:00:00.000+00:00",
     "reason": "consumer b joined",
     "missing": {"gone": "2026-01-01T00:00:00.000+00:00"},
+    "returned": {"back": {"at": "2026-01-01T00:00:00.000+00:00", "absent": 1.5}},
 }
