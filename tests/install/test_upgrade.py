@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -107,10 +108,10 @@ def replaces(world: World, log: CommitLog, *versions: list[int | None]) -> list[
 
 
 def installs(world: World, log: CommitLog, wheel: Path) -> float:
-    """Install another version, which ends no consumer; return the longest pause."""
-    before = processes(world)
+    """Install another version, which ends no consumer and no deferred task; return the longest pause."""
+    before = processes(world), deferred(world)
     pause = paused(log, lambda: install(world, wheel))
-    assert processes(world) == before
+    assert (processes(world), deferred(world)) == before
     return pause
 
 
@@ -142,6 +143,16 @@ def paused(log: CommitLog, act: Callable[[], None]) -> float:
 def processes(world: World) -> dict[str, str]:
     """The incarnation of each consumer."""
     return {status["consumer"]: status["incarnation"] for status in statuses(world)}
+
+
+def deferred(world: World) -> list[tuple[str, int]]:
+    """The run and the try of each consumer's task, once both wait in the triggerer."""
+
+    def tasks() -> list[tuple[str, dict[str, Any]]]:
+        return [world.task(number) for number in (1, 2)]
+
+    world.until(lambda: {task["state"] for _, task in tasks()} == {"deferred"}, 90, "both tasks are deferred")
+    return [(run, task["try_number"]) for run, task in tasks()]
 
 
 def speak(world: World) -> list[int | None]:
