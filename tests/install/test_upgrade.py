@@ -44,7 +44,8 @@ pytestmark = [
 
 BEFORE = "928abbf"
 """The commit whose version is upgraded."""
-PYTHON = "3.13"
+PYTHON = "3.12"
+"""The one on which `test_install` installs nothing."""
 
 
 @pytest.fixture
