@@ -1,4 +1,7 @@
-"""Muster in another Airflow: on the newest Python and Spark, with MUSTER_TEST_INSTALL=long on the oldest too."""
+"""Muster in another Airflow: on the newest Python and Spark, with MUSTER_TEST_INSTALL=long on the oldest too.
+
+Otherwise on the oldest Python where the newest is not there.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 
 from devstack.airflow import ROOT
 from devstack.leftovers import processes_of
+from devstack.wheel import find_python
 from tests.conftest import Eventually
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import Proof, write
@@ -29,7 +33,11 @@ from tests.install.world import (
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
-INSTALLATIONS = [("3.13", ""), *([("3.11", "3.5.7")] if LONG else [])]
+INSTALLATIONS = (
+    [("3.13", ""), ("3.11", "3.5.7")]
+    if LONG
+    else [("3.13" if find_python("3.13") is not None else "3.11", "")]
+)
 """Versions of Python and, where it is not the newest, of Spark."""
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -43,7 +44,8 @@ pytestmark = [
 
 BEFORE = "928abbf"
 """The commit whose version is upgraded."""
-PYTHON = "3.13"
+PYTHON = "3.12"
+"""The one on which `test_install` installs nothing."""
 
 
 @pytest.fixture
@@ -77,39 +79,48 @@ def test_versions_replace_each_other_one_by_one(
     try:
         begins(world)
         assert speak(world) == [None, None]
-        leave = paused(log, lambda: leaves_and_returns(world))
-
-        before = processes(world)
-        pauses = [paused(log, lambda: installs(world, wheel))]
-        assert processes(world) == before, "an upgrade of Airflow starts no consumer again"
-        replaces(world, log, pauses, [None, 2], [2, 2])
-
-        before = processes(world)
-        pauses.append(paused(log, lambda: installs(world, old_wheel)))
-        assert processes(world) == before, "nor does the way back"
-        replaces(world, log, pauses, [2, None], [None, None])
+        leave = max(replaces(world, log, [None, None], [None, None]))
+        installations = [installs(world, log, wheel)]
+        replacements = replaces(world, log, [None, 2], [2, 2])
+        installations.append(installs(world, log, old_wheel))
+        replacements += replaces(world, log, [2, None], [None, None])
         proof = all_arrived(world)
     finally:
         log.stop()
-    print(f"upgrade: a leave paused a partition for {leave:.2f} s, the steps for {pauses}")
+    print(f"upgrade: a leave paused a partition for {leave:.2f} s, {installations=}, {replacements=}")
     write(upgrade=[proof])
     assert not log.steps_back
     assert proof.duplicates == 0
-    assert max(pauses) <= 2 * leave
+    assert max(installations) <= leave
+    # Each is a leave itself, so the longest of these four is often longer than the longest of those two.
+    assert max(replacements) <= 2 * leave
 
 
-def replaces(world: World, log: CommitLog, pauses: list[float], *versions: list[int | None]) -> None:
-    """Replace both consumers, one by one; after each they speak these versions of the protocol."""
+def replaces(world: World, log: CommitLog, *versions: list[int | None]) -> list[float]:
+    """Replace both consumers, one by one; after each they speak these versions of the protocol.
+
+    Returns the seconds for which a partition paused at the longest, for each.
+    """
+    pauses = []
     for number, expected in zip((2, 1), versions, strict=True):
         pauses.append(paused(log, lambda number=number: leaves_and_returns(world, number)))  # type: ignore[misc]
         assert sorted(speak(world), key=str) == sorted(expected, key=str)
+    return pauses
 
 
-def installs(world: World, wheel: Path) -> None:
+def installs(world: World, log: CommitLog, wheel: Path) -> float:
+    """Install another version, which ends no consumer and no deferred task; return the longest pause."""
+    before = processes(world), deferred(world)
+    pause = paused(log, lambda: install(world, wheel))
+    assert (processes(world), deferred(world)) == before
+    return pause
+
+
+def install(world: World, wheel: Path) -> None:
     """Install another version over the one that is there, as people do, while the consumers go on."""
     world.airflow.stop()
-    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--reinstall"]
-    run_to_end([*install, "--python", world.installed.python, wheel], "it cannot be installed")
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--reinstall"]
+    run_to_end([*command, "--python", world.installed.python, wheel], "it cannot be installed")
     world.flows()
     world.airflow.start()
     run = world.api.runs(world.coordinator, limit=1)[0]["dag_run_id"]
@@ -133,6 +144,16 @@ def paused(log: CommitLog, act: Callable[[], None]) -> float:
 def processes(world: World) -> dict[str, str]:
     """The incarnation of each consumer."""
     return {status["consumer"]: status["incarnation"] for status in statuses(world)}
+
+
+def deferred(world: World) -> list[tuple[str, int]]:
+    """The run and the try of each consumer's task, once both wait in the triggerer."""
+
+    def tasks() -> list[tuple[str, dict[str, Any]]]:
+        return [world.task(number) for number in (1, 2)]
+
+    world.until(lambda: {task["state"] for _, task in tasks()} == {"deferred"}, 90, "both tasks are deferred")
+    return [(run, task["try_number"]) for run, task in tasks()]
 
 
 def speak(world: World) -> list[int | None]:

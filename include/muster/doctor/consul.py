@@ -15,7 +15,14 @@ from http import HTTPStatus
 from muster.doctor.findings import Check, Part
 from muster.doctor.versions import check_version
 from muster.edges.consul import ConsulCatalog, ConsulCluster
-from muster.edges.consul_api import ConsulApi, ConsulError, address, check_status, not_understood
+from muster.edges.consul_api import (
+    ConsulApi,
+    ConsulDeniedError,
+    ConsulError,
+    address,
+    check_status,
+    not_understood,
+)
 from muster.edges.consul_keys import key_prefix
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
@@ -77,7 +84,7 @@ def _leader(part: Part, api: ConsulApi) -> tuple[Check, Check]:
     """Whether the servers have a leader, and how far the clocks are apart. Raises `ConsulError`."""
     settings, what = api.settings, "GET /v1/status/leader"
     began = time.time()
-    response = api.send("GET", "/v1/status/leader")
+    response = api.status.leader()
     ended = time.time()
     check_status(settings, what, response.status_code, response.text)
     if not response.text.startswith('"'):
@@ -100,8 +107,7 @@ def _told(part: Part, name: str, check: Callable[[], Check]) -> Check:
 def _version(api: ConsulApi) -> str:
     """`/v1/agent/self` needs agent:read, which Muster otherwise does not."""
     try:
-        response = api.send("GET", "/v1/agent/self")
-        return str(response.json()["Config"]["Version"])
+        return str(api.agent.self().json()["Config"]["Version"])
     except (ConsulError, ValueError, KeyError, TypeError):
         return "unknown (the token may not read the agent, nor need it)"
 
@@ -133,7 +139,7 @@ def _services(part: Part, catalog: ConsulCatalog) -> Check:
 
 
 def _readable(part: Part, api: ConsulApi, prefix: str) -> Check:
-    answer = api.read(f"/v1/kv/{prefix}", [("keys", "1")])
+    answer = api.read_keys(prefix, keys=True)
     if not answer.data:
         api.require_key_read(prefix)
     return part.ok("read keys", f"{prefix} has {len(answer.trusted() or [])} keys")
@@ -145,12 +151,10 @@ def _writable(
     own = f"doctor-{uuid.uuid4()}"
     refused: dict[str, str] = {}
     for kind in (*needed, *overrides):
-        path = f"/v1/kv/{prefix}{kind}/{own}"
-        response = api.send("PUT", path, api.params([("cas", _NO_VERSION)]))
-        if response.status_code == HTTPStatus.FORBIDDEN:
+        try:
+            api.put_key(f"{prefix}{kind}/{own}", "", cas=_NO_VERSION)
+        except ConsulDeniedError:
             refused[kind] = f"{prefix}{kind}/"
-        else:
-            check_status(api.settings, f"PUT {path}", response.status_code, response.text)
     step = 'give the token\'s policy key_prefix "..." { policy = "write" } for each'
     if any(kind in refused for kind in needed):
         return part.failed(

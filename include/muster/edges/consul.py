@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from muster.core.overrides import IsolationEntry
 from muster.core.wire import check_id
 from muster.edges.consul_answers import AnswerBox
-from muster.edges.consul_api import Answer, ConsulApi, ConsulError, Params, not_understood
+from muster.edges.consul_api import Answer, ConsulApi, ConsulError, not_understood
 from muster.edges.consul_jobs import GENERATIONS, STOP, JobMailbox, StopRequest, UnreadableKeyError
 from muster.edges.consul_keys import PREFIX, Keys, of_consumer
 from muster.edges.consul_members import (
@@ -208,9 +208,7 @@ class ConsulCatalog:
 
     def others_stay(self, consumer: str) -> bool:
         """Whether another consumer is live, and neither drained nor about to leave; False if that is unknown."""
-        only: Params = [
-            ("filter", f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta")
-        ]
+        only = f"Service.ID != {json.dumps(check_id(consumer))} and {LEAVING} not in Service.Meta"
         answer, registered = self._health(only)
         if answer.doubt:
             return False
@@ -235,15 +233,13 @@ class ConsulCatalog:
         """
         return wait_for_own(self._api, own, timeout, poll, interrupted)
 
-    def _health(
-        self, params: Params | None = None, consistent: bool = False
-    ) -> tuple[Answer, dict[str, Registration]]:
-        path = f"/v1/health/service/{self.service}"
-        answer = self._api.read(path, params, consistent=consistent)
+    def _health(self, only: str = "", consistent: bool = False) -> tuple[Answer, dict[str, Registration]]:
+        answer = self._api.read_health(self.service, only, consistent)
         try:
             return answer, parse_registrations(answer.data)
         except ValueError as error:
-            raise not_understood(self._api.settings, f"GET {path}", f"{error}: {answer.data}") from error
+            what = f"GET /v1/health/service/{self.service}"
+            raise not_understood(self._api.settings, what, f"{error}: {answer.data}") from error
 
     def _confirm_empty(self, isolated: Mapping[str, str]) -> Members:
         doubt = f"Consul at first named no consumer of service {self.service}, and "
@@ -264,19 +260,17 @@ class ConsulCatalog:
     def _look_again(self, consumer: str = "") -> tuple[Answer, Answer, dict[str, Registration]]:
         """Read the catalog and then the health endpoint, of all consumers or of one, some time apart."""
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  to spread load, not to keep a secret
-        path = f"/v1/catalog/service/{self.service}"
-        only = _only(consumer, "ServiceID") if consumer else None
-        catalog = self._api.read(path, only, consistent=True)
+        catalog = self._api.read_catalog(self.service, _only(consumer, "ServiceID") if consumer else "")
         self._pause(SECOND_LOOK * random.uniform(1.0, 1.5))  # noqa: S311  the same
-        return catalog, *self._health(_only(consumer) if consumer else None, consistent=True)
+        return catalog, *self._health(_only(consumer) if consumer else "", consistent=True)
 
 
 def _members(registered: Mapping[str, Registration], isolated: Mapping[str, str], doubt: str) -> Members:
     return Members(None if doubt else to_membership(registered.values(), isolated), registered, doubt)
 
 
-def _only(consumer: str, field: str = "Service.ID") -> Params:
-    return [("filter", f"{field} == {json.dumps(check_id(consumer))}")]
+def _only(consumer: str, field: str = "Service.ID") -> str:
+    return f"{field} == {json.dumps(check_id(consumer))}"
 
 
 def _duration(seconds: float) -> str:

@@ -1,8 +1,8 @@
 """Calls of Consul's HTTP API: token in the header, a time-out on every call, errors that say what to do.
 
-Writes go through python-consul. Its version 1.1.0 sends no token on some calls and puts it into the URL on others,
-knows no time-outs, and takes address and token from the environment if they are there. So it gets the HTTP client of
-this module, and no token.
+python-consul makes every call that it can make. Its version 1.1.0 sends no token on some calls and puts it into the
+URL on others, knows no time-outs, takes address and token from the environment if they are there, and drops the
+headers of answers. So it gets no token, and the HTTP client of this module, which returns answers to reads whole.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ Params = list[tuple[str, str | int | float | bool | None]]
 
 class ConsulError(RuntimeError):
     """Consul did not do what was asked; the message names the agent's address, the call and the next step."""
+
+
+class ConsulDeniedError(ConsulError):
+    """The token does not allow the call."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,8 @@ def check_status(settings: ConsulSettings, what: str, status: int, text: str) ->
     problem = f"Consul at {address(settings)}: {what}: answered {status} ({text.strip()[:200]})"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         if settings.token is None:
-            raise ConsulError(f"{problem}; the connection has no token: set its password to one")
-        raise ConsulError(
+            raise ConsulDeniedError(f"{problem}; the connection has no token: set its password to one")
+        raise ConsulDeniedError(
             f"{problem}; check the connection's token (its password) and what its policy allows"
         )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -168,14 +172,15 @@ def _tls(settings: ConsulSettings) -> SSLContext:
         raise ConsulError(str(error)) from error
 
 
-class _Writer:
-    """The HTTP client that python-consul is given."""
+class _Http:
+    """The HTTP client that python-consul is given. python-consul returns what these methods return."""
 
     def __init__(self, api: ConsulApi) -> None:
         self._api = api
 
-    def get(self, callback: Callable[[Any], Any], path: str, params: Params | None = None) -> Any:
-        return self._call("GET", callback, path, params)
+    def get(self, _: Callable[[Any], Any], path: str, params: Params | None = None) -> httpx.Response:
+        """Return the answer as it is; the result that python-consul makes of it lacks its headers."""
+        return self._api.send("GET", path, params)
 
     def put(
         self, callback: Callable[[Any], Any], path: str, params: Params | None = None, data: str = ""
@@ -209,11 +214,15 @@ class ConsulApi:
     def __init__(self, settings: ConsulSettings) -> None:
         self.settings = settings
         # What python-consul's parts expect to find where they belong to.
-        self.http = _Writer(self)
+        self.http = _Http(self)
         self.token = None
         self.dc = settings.datacenter
+        self.consistency = "default"
         self._kv = base.Consul.KV(self)
-        self._agent = base.Consul.Agent(self)
+        self.agent = base.Consul.Agent(self)
+        self._catalog = base.Consul.Catalog(self)
+        self._health = base.Consul.Health(self)
+        self.status = base.Consul.Status(self)
         self._readable: set[str] = set()
 
     @cached_property
@@ -227,12 +236,30 @@ class ConsulApi:
         except (httpx.HTTPError, OSError) as error:
             raise unreachable(self.settings, f"{method} {path}", error) from error
 
-    def read(self, path: str, params: Params | None = None, consistent: bool = False) -> Answer:
-        """Read something that has an index: health, catalog or KV."""
-        response = self.send("GET", path, self.params(params, consistent))
-        return read_answer(
-            self.settings, f"GET {path}", response.status_code, response.headers, response.text
-        )
+    def read_keys(self, path: str, **how: bool) -> Answer:
+        """Read the key `path`; with `recurse` all that begin with it, with `keys` the names of these."""
+        return self._answer(self._kv.get(path, **how))
+
+    def read_health(self, service: str, only: str = "", consistent: bool = False) -> Answer:
+        """Read how the registrations of a service fare; `only` those that this filter of Consul's keeps."""
+        if only or consistent:
+            return self._read(f"/v1/health/service/{service}", only, consistent)
+        return self._answer(self._health.service(service))
+
+    def read_catalog(self, service: str, only: str = "") -> Answer:
+        """Read the registrations of a service in `consistent` mode; `only` as for `read_health`."""
+        if only:
+            return self._read(f"/v1/catalog/service/{service}", only, consistent=True)
+        return self._answer(self._catalog.service(service, consistency="consistent"))
+
+    def _read(self, path: str, only: str, consistent: bool) -> Answer:
+        """Make a read that python-consul cannot make: with a filter, or `consistent` of health."""
+        params = self.params([("filter", only)] if only else [], consistent)
+        return self._answer(self.send("GET", path, params))
+
+    def _answer(self, response: httpx.Response) -> Answer:
+        what = f"GET {response.url.path}"
+        return read_answer(self.settings, what, response.status_code, response.headers, response.text)
 
     def require_key_read(self, path: str) -> None:
         """Raise `ConsulError` if a client without a token may not read the key `path`; looks once.
@@ -241,7 +268,7 @@ class ConsulApi:
         refuses a single key.
         """
         if self.settings.token is None and path not in self._readable:
-            self.read(f"/v1/kv/{path}")
+            self.read_keys(path)
             self._readable.add(path)
 
     def hides(self) -> bool:
@@ -278,14 +305,16 @@ class ConsulApi:
 
     def deregister(self, service_id: str) -> bool:
         """Take a service out of the local agent; False if it is not there."""
-        return bool(self._agent.service.deregister(service_id))
+        return bool(self.agent.service.deregister(service_id))
 
     def advertised_address(self) -> str:
         """The address under which the agent is known to the others. Needs `agent:read`."""
+        response, what = self.agent.self(), "GET /v1/agent/self"
+        check_status(self.settings, what, response.status_code, response.text)
         try:
-            return str(self._agent.self()["Member"]["Addr"])
-        except (KeyError, TypeError) as error:
-            raise not_understood(self.settings, "GET /v1/agent/self", "no Member.Addr") from error
+            return str(response.json()["Member"]["Addr"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise not_understood(self.settings, what, "no Member.Addr") from error
 
     def agent_health(self, service_id: str) -> Any:
         """What the local agent knows of one of its services, None if it does not know it."""

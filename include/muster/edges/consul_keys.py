@@ -51,7 +51,7 @@ class Keys:
 
     def read(self, rest: str) -> Key | None:
         """Read one key; None if there is none."""
-        answer = self.api.read(f"/v1/kv/{self.prefix}{rest}")
+        answer = self.api.read_keys(self.prefix + rest)
         return parse_key(self.api.settings, self.prefix + rest, answer.trusted())
 
     def below(self, rest: str = "") -> dict[str, Key]:
@@ -61,7 +61,7 @@ class Keys:
         consumer for live.
         """
         path = self.prefix + rest
-        answer = self.api.read(f"/v1/kv/{path}", [("recurse", "1")])
+        answer = self.api.read_keys(path, recurse=True)
         if not answer.data:
             self.api.require_key_read(path)
         keys = parse_keys(self.api.settings, path, answer.trusted())

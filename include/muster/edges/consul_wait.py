@@ -242,7 +242,7 @@ def _key_digest(seen: SeenKey) -> str:
 def read_key(keys: Keys, rest: str) -> SeenKey:
     """Read one key to be watched from there on. Raises `ConsulError`."""
     name = keys.prefix + rest
-    return _seen(keys.api, name, keys.api.read(f"/v1/kv/{name}"))
+    return _seen(keys.api, name, keys.api.read_keys(name))
 
 
 def _news(api: ConsulApi, before: SeenKey, track: Track) -> SeenKey:

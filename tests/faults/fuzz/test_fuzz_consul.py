@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,13 +269,13 @@ def test_a_rotten_registration_costs_itself(services: list[Any]) -> None:
         meta = service.get("Meta") if isinstance(service, dict) else None
         of_text = {"Meta": {str(k): str(v) for k, v in meta.items()}} if isinstance(meta, dict) else {}
         rotten.append({**ENTRY, "Service": {**service, **of_text} if of_text else service, "Checks": []})
-    answer = cluster.discovery.api.read
+    api: Any = cluster.discovery.api
+    answer = api.read_health
 
-    def read(path: str, *arguments: Any, **keywords: Any) -> Any:
-        found = answer(path, *arguments, **keywords)
-        return type(found)(found.index, [*entries, *rotten]) if "/service/" in path else found
+    def read(*arguments: Any, **keywords: Any) -> Any:
+        return replace(answer(*arguments, **keywords), data=[*entries, *rotten])
 
-    cluster.discovery.api.read = read
+    api.read_health = api.read_catalog = read
     try:
         members = cluster.discovery.catalog.members()
     except ConsulError as error:
@@ -339,10 +340,14 @@ def test_key_lists_that_are_not_consuls(answer: bytes) -> None:
 
     def read(path: str, *_: Any, **__: Any) -> Any:
         return read_answer(
-            api.settings, f"GET {path}", 200, {"X-Consul-Index": "3"}, answer.decode("utf-8", "replace")
+            api.settings,
+            f"GET /v1/kv/{path}",
+            200,
+            {"X-Consul-Index": "3"},
+            answer.decode("utf-8", "replace"),
         )
 
-    api.read = read
+    api.read_keys = read
     for ask in (
         cluster.discovery.overrides.isolated,
         cluster.discovery.overrides.decisions,

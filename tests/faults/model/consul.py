@@ -210,21 +210,25 @@ class Api:
     def agent(self) -> HostAgent:
         return self.servers.agents[self.host]
 
-    def read(self, path: str, params: object = None, consistent: bool = False) -> Answer:
+    def read_keys(self, path: str, recurse: bool = False) -> Answer:
+        self._reach("read Consul")
+        found = [
+            {"Key": key, "Value": base64.b64encode(value).decode(), "ModifyIndex": modified}
+            for key, (value, modified) in self.servers.keys.items()
+            if (key.startswith(path) if recurse else key == path)
+        ]
+        return Answer(self.servers.index, found or None)
+
+    def read_catalog(self, service: str, only: str = "") -> Answer:
+        return self.read_health(service, only)
+
+    def read_health(self, service: str, only: str = "", consistent: bool = False) -> Answer:
         self._reach("read Consul")
         servers = self.servers
-        if path.startswith("/v1/kv/"):
-            name = path.removeprefix("/v1/kv/")
-            found = [
-                {"Key": key, "Value": base64.b64encode(value).decode(), "ModifyIndex": modified}
-                for key, (value, modified) in servers.keys.items()
-                if (key.startswith(name) if params else key == name)
-            ]
-            return Answer(servers.index, found or None)
         if servers.empty > 0:
             servers.empty -= 1
             return Answer(servers.index, [])
-        wanted = _filter(dict(params).get("filter", "") if isinstance(params, list) else "")
+        wanted = _filter(only)
         listed = [(a, s) for a in servers.agents.values() for s in a.listed.values() if wanted(s)]
         return Answer(servers.index, [service.entry(agent.failed) for agent, service in listed])
 
