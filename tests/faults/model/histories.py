@@ -615,6 +615,14 @@ coordinate/first/end
 group/h
 restore/8
 """,
+    "a_topic_whose_group_is_to_be_confirmed_is_resumed_by_a_write_that_its_owner_has_not_read_yet": """
+start/a
+everybody
+coordinate/first/before
+pause_consumption/all
+group/h
+coordinate/first/end
+""",
     "what_was_lost_to_a_paused_owner_comes_back_where_it_was_committed": """
 sticky/0.0//guarded
 settled/a

@@ -602,13 +602,20 @@ class World:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
-            paused = [own.held[tp].source for tp in own.not_read()]
-            if any(source.group_id == self._group for source in paused):
+            paused = [(tp, own.held[tp].source) for tp in own.not_read()]
+            if any(source.group_id == self._group or self._is_resumed(tp) for tp, source in paused):
                 return True
             losses = [tp for tp in process.agent.losses if tp in own.held]
             if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
                 return True
         return False
+
+    def _is_resumed(self, key: TopicPartition) -> bool:
+        """Whether an assignment that its owner obeys says that a partition is not paused any more."""
+        snapshot = self.zookeeper.snapshot(key[0])
+        if snapshot is None or snapshot.assignment is None or self._went_back(snapshot):
+            return False
+        return key[1] not in snapshot.assignment.paused
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}
