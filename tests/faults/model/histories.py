@@ -216,6 +216,45 @@ fail_query/a
     "go_on_behind_a_gap_unasked": GAP,
     "forget_to_ask_about_a_gap": GAP,
     "forget_to_fence": COMMIT_AFTER_HANDOVER,
+    "replace_stuck_producers_unasked": """
+settled/a
+everybody
+fault/a/hung
+checks
+start/b
+round
+everybody
+everybody
+stick/a
+fault/a/hung
+work/a
+time/9
+work/a
+""",
+    "commit_by_a_replacement_unasked": """
+settled/a
+everybody
+stick/a
+everything/a
+time/9
+everything/a
+fault/a/slow_claims
+time/1
+everything/a
+fault/a/hung
+checks
+start/b
+round
+everybody
+everybody
+everybody
+everybody
+everybody
+fault/a/old_offsets
+fault/a/slow_claims
+fault/a/hung
+work/a
+""",
     "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
     "take_back_at_once_what_was_refused": """
 settled/a

@@ -202,6 +202,20 @@ def forget_to_fence(patch: MonkeyPatch) -> None:
     patch.setattr(fencing, "transactional_id", lambda *_: f"id-{next(numbers)}")
 
 
+def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
+    patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
+
+
+def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
+    """What a producer that replaces a stuck one commits is not below what the group seems to have."""
+    original = fencing._Fence.commit
+
+    def commit(self: Any, item: Any, group: Any, timeout: float, owned: object, letter: Any = None) -> Any:
+        return original(self, item, group, timeout, lambda tp, since: True, letter)
+
+    patch.setattr(fencing._Fence, "commit", commit)
+
+
 def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
     def commit(self: GuardedCommits, offsets: Mapping[Any, int], metadata: Mapping[Any, str]) -> Outcome:
         self._group.commit(offsets, metadata)
@@ -512,6 +526,8 @@ MUTATIONS: dict[str, Mutation] = {
         take_up_again_before_it_is_closed,
         begin_before_it_is_claimed,
         forget_to_fence,
+        replace_stuck_producers_unasked,
+        commit_by_a_replacement_unasked,
         commit_what_the_group_is_ahead_of,
         take_back_at_once_what_was_refused,
         ignore_pins,

@@ -158,7 +158,7 @@ class World:
         """Kafka has not refused this commit, so it counts."""
         record = self.kafka.record(key, group)
         self.watchman.commits(process, key, record, committed)
-        self.kafka.committed[record] = committed
+        self.kafka.committed[record] = process.own_commits[key] = committed
 
     def moment(self) -> int:
         """A number that grows with everything that happens."""
@@ -210,6 +210,16 @@ class World:
         """Something begins to be wrong with a process, or ends."""
         if process := self._find(incarnation):
             setattr(process.faults, what, not getattr(process.faults, what))
+
+    def stick(self, incarnation: str) -> None:
+        """The producers that a process has get stuck: their commits wait in librdkafka, without end."""
+        if process := self._find(incarnation):
+            process.stick()
+
+    def free(self, incarnation: str) -> None:
+        """What is stuck in a process goes on."""
+        if process := self._find(incarnation):
+            process.free()
 
     def work(self, incarnation: str) -> None:
         if (process := self._find(incarnation)) and process.runs:
