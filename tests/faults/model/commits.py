@@ -174,6 +174,10 @@ class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the modu
         for fence in self._fences.values():
             fence.producer.stuck = True
 
+    def stuck(self) -> set[TopicPartition]:
+        """The partitions whose producers are stuck, or stand in for one that was and have not committed yet."""
+        return {key for key, fence in self._fences.items() if fence.producer.stuck or fence.replaces}
+
     def free(self) -> None:
         """Producers that are stuck go on, those that were replaced as well."""
         for producer in self.opened:

@@ -662,6 +662,12 @@ pause_consumption/all
 group/h
 coordinate/first/end
 """,
+    "a_producer_that_is_stuck_in_the_end_is_replaced_before_its_partition_flows": """
+start/a
+everybody
+coordinate/second/end
+stick/a
+""",
     "what_was_lost_to_a_paused_owner_comes_back_where_it_was_committed": """
 sticky/0.0//guarded
 settled/a

@@ -334,6 +334,12 @@ class Process:
         return set(self.agent._ownership.held)
 
     @property
+    def stuck(self) -> set[TopicPartition]:
+        """What it commits with producers that are stuck."""
+        fenced = [worker.fenced for worker in self.places.values() if worker.fenced is not None]
+        return {key for each in fenced for key in each.stuck()}
+
+    @property
     def running(self) -> set[TopicPartition]:
         return {
             tp

@@ -445,7 +445,8 @@ class World:
             self.everybody()
             self.coordinate(COORDINATORS[tick % 2], "end")
             self.watchman.look()
-            if self._settled() and not self._unrest() and not self._waits_for_persons():
+            waits = self._is_stuck() or self._waits_for_persons()
+            if self._settled() and not self._unrest() and not waits:
                 self._flows()
                 self._obeys()
                 self._says_what_is_wrong()
@@ -603,6 +604,12 @@ class World:
                 self.coordinate(name, "end")
             self.coordinate(name, "end")
         return self.zookeeper.zxid != before
+
+    def _is_stuck(self) -> bool:
+        """Whether a producer is stuck, and not replaced yet, in a consumer that nothing else is wrong with."""
+        concerned = self._concerned()
+        working = [p for p in self.processes if p.alive and not self._impaired(p)]
+        return any(process.stuck & (process.held - concerned) for process in working)
 
     def _waits_for_persons(self) -> bool:
         """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. A loss of a
