@@ -152,6 +152,7 @@ isolate/a/key
 coordinate/second/end
 """,
     "forget_who_is_closing_when_restarted": """
+failover/0/
 settled/a
 start/b
 everybody
@@ -171,6 +172,7 @@ fault/a/slow
 coordinate/first/end
 """,
     "place_orphans_without_waiting_for_to_close": """
+load-aware/0/
 settled/a
 start/b
 everybody
@@ -277,6 +279,16 @@ zookeeper_round/a/full
 consul_round/a
 work/a
 """,
+    "take_a_commit_that_is_not_allowed_for_made": """
+settled/a
+everybody
+fault/a/commits_fail
+everything/a
+everything/a
+start/b
+round
+everybody
+""",
     "ignore_pins": """
 start/a
 start/b
@@ -316,6 +328,43 @@ coordinate/first/end
 everything/a
 isolate/b/key
 consul_round/b
+""",
+    "believe_the_agent_before_the_servers": """
+settled/a
+crash/a
+agent/A/behind
+start/a
+everybody
+everything/a
+everything/a
+everything/a
+everything/a
+""",
+    "rank_by_registration": """
+agent/A/behind
+start/a/current/new/A
+everything/a
+start/a/current/new/B
+fault/a-/no_consul
+everybody
+everybody
+coordinate/first/end
+everybody
+start/b/current/new/B
+everything/b
+checks
+everything/b
+fault/a-/no_consul
+agent/A/behind
+checks
+fault/a-/no_consul
+fault/a/slow
+everything/a
+fault/a/no_answer
+coordinate/first/end
+zookeeper_round/a-/full
+coordinate/first/end
+everything/b
 """,
     "take_up_before_it_is_live": """
 settled/a
@@ -394,6 +443,12 @@ start/b
 everybody
 coordinate/first/after
 start/c
+round
+""",
+    "take_only_to_give_back": """
+settled/a/b
+everybody
+joins/c
 round
 """,
     "forget_to_close_what_vanished": """
@@ -601,6 +656,7 @@ coordinate/first/end/delayed
 late_writes
 """,
     "stand_by_for_what_it_holds": """
+co-partitioned/0/
 settled/a
 everybody
 """,
@@ -621,6 +677,25 @@ coordinate/first/after
 fault/a/slow
 work/a
 coordinate/first/end
+""",
+    "give_to_a_consumer_that_leaves_by_a_late_write": """
+settled/a/b/c
+round
+everybody
+pin/t/0/b
+fault/a/slow
+fault/b/slow
+coordinate/first/after
+coordinate/first/after
+zookeeper_round/a/full
+stop/b
+everything/b
+coordinate/first/after
+coordinate/first/after
+fault/a/slow
+work/a
+coordinate/first/end/delayed
+late_writes
 """,
     "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
     "plan_over_a_backup_unasked": """
