@@ -151,6 +151,7 @@ class Machine(RuleBasedStateMachine):
             (
                 *("hung", "no_consul", "check_fails", "no_answer", "no_zookeeper", "lags", "slow"),
                 *("no_kafka", "unheard_commits", "slow_claims", "slow_claims", "commits_fail"),
+                "old_offsets",
             )
         ),
     )
@@ -163,6 +164,22 @@ class Machine(RuleBasedStateMachine):
     )
     def goes_on(self, which: str, what: str) -> None:
         self.do(what, which)
+
+    @rule(which=one, then=st.sampled_from(("free", "hung", "slow_claims", "no_zookeeper", "")))
+    def stick(self, which: str, then: str) -> None:
+        """Producers are stuck for long enough to be replaced, unless they go on."""
+        self.do("stick", which)
+        self.do("everything", which)
+        if then == "free":
+            self.do("free", which)
+        elif then:
+            self.do("fault", which, then)
+        self.do("time", "9")
+        self.do("everything", which)
+
+    @rule(which=one)
+    def free(self, which: str) -> None:
+        self.do("free", which)
 
     @rule(which=one, how=st.sampled_from(("watches", "lost", "one", "full")))
     def zookeeper_round(self, which: str, how: str) -> None:

@@ -326,6 +326,19 @@ def test_producer_that_is_stuck_is_replaced_once_the_owner_is_confirmed_and_noth
     assert x_is_stuck.agent.view().held["t", 0].position == 20
 
 
+def test_stuck_producer_of_a_partition_that_closes_and_is_not_given_away_yet_is_replaced_and_commits(
+    broker: Broker, x_is_stuck: Consumer, eventually: Eventually
+) -> None:
+    x_is_stuck.assign({}, 2)
+    assert x_is_stuck.agent.view().topics["t"].closing == {0}
+    x_is_stuck.confirm()
+    eventually(lambda: len(broker.open) == 2, what="replaced")
+    eventually(lambda: x_is_stuck.agent.reading_wanted() is not None, what="asks again")
+    x_is_stuck.confirm()
+    eventually(lambda: broker.offsets["t", 0].offset == 20, what="committed")
+    assert x_is_stuck.agent.view().counters.refused_commits == 0
+
+
 def test_stuck_consumer_that_is_cut_off_leaves_the_next_owner_alone_and_commits_nothing(
     broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
 ) -> None:

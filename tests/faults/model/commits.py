@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka import KafkaException, Producer
 
-from muster.consumer.commits import Commits, GuardedCommits
+from muster.consumer.commits import GuardedCommits
 from muster.core.model import TopicPartition
 from muster.core.ownership import Place
 from muster.core.positions import Committed
@@ -32,13 +32,14 @@ fencing = copy_of(
     "muster.edges.kafka_fencing", threading=THREADING, time=TIME, concurrent=CONCURRENT, PARALLEL=2
 )
 """Two claims of a process are under way at a time, the others are queued."""
-committer = copy_of("muster.consumer.committer", time=TIME)
+committer = copy_of("muster.consumer.committer", time=TIME, FencedCommits=fencing.FencedCommits)
 
 
 class Transactions:
     """`confluent_kafka.Producer`, as far as transactions of offsets need it.
 
-    Every call that reaches the broker may fail in a way that trying again mends."""
+    Every call that reaches the broker may fail in a way that trying again mends. While a producer is `stuck` its
+    commits wait in librdkafka and reach no broker."""
 
     def __init__(self, process: Process, key: TopicPartition, group: str, name: str) -> None:
         self.process = process
@@ -47,6 +48,7 @@ class Transactions:
         self.name = name
         self.epoch = -1
         self.item: Any = None
+        self.stuck = False
         self.unheard = False
         """The broker has committed, but its answer was lost."""
 
@@ -67,6 +69,7 @@ class Transactions:
         self.item = None
 
     def send_offsets_to_transaction(self, items: list[Any], metadata: object, timeout: float) -> None:
+        wait_until(lambda: not self.stuck)
         self._reach_as_owner()
         if self.key[0] not in self.process.world.kafka.topics:
             raise KafkaException(Reason(Reason.UNKNOWN_TOPIC_OR_PART, "unknown topic", retriable=True))
@@ -110,8 +113,13 @@ class Group:
 
     def positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         self._reach()
-        kafka = self.process.world.kafka
-        return {key: kafka.committed.get(kafka.record(key, self.group_id)) for key in partitions}
+        kafka, held = self.process.world.kafka, self.process.agent._ownership.held
+        found = {key: kafka.committed.get(kafka.record(key, self.group_id)) for key in partitions}
+        if self.process.faults.old_offsets and self.process.agent.fencing:
+            for key in found.keys() & held.keys():
+                if held[key].claimed:
+                    found[key] = self.process.own_commits.get(key)
+        return found
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
@@ -144,20 +152,46 @@ class Group:
 
 
 class Fenced(fencing.FencedCommits):  # type: ignore[misc]  # a copy of the module
-    """The real one, over simulated producers."""
+    """The real one, over simulated producers, which tells the watchman of calls and refusals."""
 
     def __init__(self, process: Process, group: Group) -> None:
         super().__init__(KAFKA, "c", group)
         self.process = process
+        self.opened: list[Transactions] = []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], *further: Any, **named: Any) -> Outcome:
+        for key in offsets:
+            fence = self._fences.get(key)
+            if fence is not None and fence.call is None:
+                self.process.world.watchman.calls(self.process, key)
+        outcome: Outcome = super().commit(offsets, *further, **named)
+        for key in outcome.refused:
+            self.process.world.watchman.refused(self.process, key)
+        return outcome
+
+    def stick(self) -> None:
+        """The producers that are in use get stuck in their next commits."""
+        for fence in self._fences.values():
+            fence.producer.stuck = True
+
+    def stuck(self) -> set[TopicPartition]:
+        """The partitions whose producers are stuck, or stand in for one that was and have not committed yet."""
+        return {key for key, fence in self._fences.items() if fence.producer.stuck or fence.replaces}
+
+    def free(self) -> None:
+        """Producers that are stuck go on, those that were replaced as well."""
+        for producer in self.opened:
+            producer.stuck = False
 
     def _open(self, key: TopicPartition) -> Producer:
         name = fencing.transactional_id("c", self._group.group_id, *key)
-        producer: Any = Transactions(self.process, key, self._group.group_id, name)
+        self.opened.append(Transactions(self.process, key, self._group.group_id, name))
+        producer: Any = self.opened[-1]
         return producer
 
 
 class Guarded(GuardedCommits):
-    """The real one, which tells the watchman of claims."""
+    """The real one, which tells the watchman of claims and refusals."""
 
     def __init__(self, process: Process, group: Group) -> None:
         super().__init__(group)  # type: ignore[arg-type]
@@ -169,19 +203,10 @@ class Guarded(GuardedCommits):
             self.process.world.watchman.claims(self.process, key)
         return claims
 
-
-class _Watched:
-    """Passes everything on, and refusals to the watchman as well."""
-
-    def __init__(self, process: Process, commits: Commits) -> None:
-        self.process = process
-        self.commits = commits
-        self.claim, self.release, self.close = commits.claim, commits.release, commits.close
-
     def commit(
-        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
+        self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str] = NO_METADATA
     ) -> Outcome:
-        outcome = self.commits.commit(offsets, metadata)
+        outcome = super().commit(offsets, metadata)
         for key in outcome.refused:
             self.process.world.watchman.refused(self.process, key)
         return outcome
@@ -194,7 +219,8 @@ class SimulatedPlace(committer.PlaceWorker):  # type: ignore[misc]  # a copy of 
         group: Any = Group(process, place.group_id)
         commits = Fenced(process, group) if process.agent.fencing else Guarded(process, group)
         self.process = process
-        super().__init__(process.agent, "c", place, group, _Watched(process, commits), threading.Event())
+        self.fenced = commits if isinstance(commits, Fenced) else None
+        super().__init__(process.agent, "c", place, group, commits, threading.Event())
 
     def go_on(self) -> None:
         with at_work(self.process):

@@ -95,6 +95,8 @@ class HostAgent:
     """The agent does not run; its host does."""
     failed: bool = False
     """The servers have noticed that nothing is heard of it."""
+    arrives: Callable[[], int] = lambda: 0
+    """The number of the change by which the servers hear of a registration."""
 
     @property
     def listed(self) -> dict[str, Service]:
@@ -108,8 +110,12 @@ class HostAgent:
 
     def agree(self) -> None:
         """The servers hear what it holds, if it can tell them."""
-        if not (self.cut or self.behind or self.away):
-            self.known = None
+        if self.known is None or self.cut or self.behind or self.away:
+            return
+        for name, service in self.services.items():
+            if name not in self.known or self.known[name].incarnation != service.incarnation:
+                service.modified = self.arrives()
+        self.known = None
 
     def restart(self) -> None:
         """It begins with what it held, and checks that have not passed yet."""
@@ -130,6 +136,10 @@ class Servers:
     index: int = 1
     empty: int = 0
     away: bool = False
+
+    def __post_init__(self) -> None:
+        for agent in self.agents.values():
+            agent.arrives = self.next
 
     @property
     def services(self) -> dict[str, Service]:

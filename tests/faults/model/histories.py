@@ -152,6 +152,7 @@ isolate/a/key
 coordinate/second/end
 """,
     "forget_who_is_closing_when_restarted": """
+failover/0/
 settled/a
 start/b
 everybody
@@ -171,6 +172,7 @@ fault/a/slow
 coordinate/first/end
 """,
     "place_orphans_without_waiting_for_to_close": """
+load-aware/0/
 settled/a
 start/b
 everybody
@@ -216,6 +218,45 @@ fail_query/a
     "go_on_behind_a_gap_unasked": GAP,
     "forget_to_ask_about_a_gap": GAP,
     "forget_to_fence": COMMIT_AFTER_HANDOVER,
+    "replace_stuck_producers_unasked": """
+settled/a
+everybody
+fault/a/hung
+checks
+start/b
+round
+everybody
+everybody
+stick/a
+fault/a/hung
+work/a
+time/9
+work/a
+""",
+    "commit_by_a_replacement_unasked": """
+settled/a
+everybody
+stick/a
+everything/a
+time/9
+everything/a
+fault/a/slow_claims
+time/1
+everything/a
+fault/a/hung
+checks
+start/b
+round
+everybody
+everybody
+everybody
+everybody
+everybody
+fault/a/old_offsets
+fault/a/slow_claims
+fault/a/hung
+work/a
+""",
     "commit_what_the_group_is_ahead_of": "sticky/0//guarded" + COMMIT_AFTER_HANDOVER,
     "take_back_at_once_what_was_refused": """
 settled/a
@@ -237,6 +278,16 @@ work/a
 zookeeper_round/a/full
 consul_round/a
 work/a
+""",
+    "take_a_commit_that_is_not_allowed_for_made": """
+settled/a
+everybody
+fault/a/commits_fail
+everything/a
+everything/a
+start/b
+round
+everybody
 """,
     "ignore_pins": """
 start/a
@@ -277,6 +328,43 @@ coordinate/first/end
 everything/a
 isolate/b/key
 consul_round/b
+""",
+    "believe_the_agent_before_the_servers": """
+settled/a
+crash/a
+agent/A/behind
+start/a
+everybody
+everything/a
+everything/a
+everything/a
+everything/a
+""",
+    "rank_by_registration": """
+agent/A/behind
+start/a/current/new/A
+everything/a
+start/a/current/new/B
+fault/a-/no_consul
+everybody
+everybody
+coordinate/first/end
+everybody
+start/b/current/new/B
+everything/b
+checks
+everything/b
+fault/a-/no_consul
+agent/A/behind
+checks
+fault/a-/no_consul
+fault/a/slow
+everything/a
+fault/a/no_answer
+coordinate/first/end
+zookeeper_round/a-/full
+coordinate/first/end
+everything/b
 """,
     "take_up_before_it_is_live": """
 settled/a
@@ -355,6 +443,12 @@ start/b
 everybody
 coordinate/first/after
 start/c
+round
+""",
+    "take_only_to_give_back": """
+settled/a/b
+everybody
+joins/c
 round
 """,
     "forget_to_close_what_vanished": """
@@ -562,6 +656,7 @@ coordinate/first/end/delayed
 late_writes
 """,
     "stand_by_for_what_it_holds": """
+co-partitioned/0/
 settled/a
 everybody
 """,
@@ -582,6 +677,25 @@ coordinate/first/after
 fault/a/slow
 work/a
 coordinate/first/end
+""",
+    "give_to_a_consumer_that_leaves_by_a_late_write": """
+settled/a/b/c
+round
+everybody
+pin/t/0/b
+fault/a/slow
+fault/b/slow
+coordinate/first/after
+coordinate/first/after
+zookeeper_round/a/full
+stop/b
+everything/b
+coordinate/first/after
+coordinate/first/after
+fault/a/slow
+work/a
+coordinate/first/end/delayed
+late_writes
 """,
     "take_up_what_a_backup_says": RESTORED_DURING_REBALANCE,
     "plan_over_a_backup_unasked": """
@@ -614,6 +728,20 @@ everybody
 coordinate/first/end
 group/h
 restore/8
+""",
+    "a_topic_whose_group_is_to_be_confirmed_is_resumed_by_a_write_that_its_owner_has_not_read_yet": """
+start/a
+everybody
+coordinate/first/before
+pause_consumption/all
+group/h
+coordinate/first/end
+""",
+    "a_producer_that_is_stuck_in_the_end_is_replaced_before_its_partition_flows": """
+start/a
+everybody
+coordinate/second/end
+stick/a
 """,
     "what_was_lost_to_a_paused_owner_comes_back_where_it_was_committed": """
 sticky/0.0//guarded

@@ -29,7 +29,7 @@ from muster.core.overrides import NO_OVERRIDES, Overrides
 from muster.core.ownership import Ownership
 from muster.core.patience import Patience
 from muster.core.state_machine import _Draft, _Inputs
-from muster.edges import zookeeper_transitions
+from muster.edges import consul_members, zookeeper_transitions
 from muster.edges.consul import ConsulCatalog, ConsulError, Members, OverrideStore
 from muster.edges.consul_members import to_membership
 from muster.edges.kafka_fencing import Outcome
@@ -202,6 +202,20 @@ def forget_to_fence(patch: MonkeyPatch) -> None:
     patch.setattr(fencing, "transactional_id", lambda *_: f"id-{next(numbers)}")
 
 
+def replace_stuck_producers_unasked(patch: MonkeyPatch) -> None:
+    patch.setattr(Agent, "owns_still", lambda agent, tp, claim_epoch, since: True)
+
+
+def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
+    """What a producer that replaces a stuck one commits is not below what the group seems to have."""
+    original = fencing._Fence.commit
+
+    def commit(self: Any, item: Any, group: Any, timeout: float, owned: object, letter: Any = None) -> Any:
+        return original(self, item, group, timeout, lambda tp, since: True, letter)
+
+    patch.setattr(fencing._Fence, "commit", commit)
+
+
 def commit_what_the_group_is_ahead_of(patch: MonkeyPatch) -> None:
     def commit(self: GuardedCommits, offsets: Mapping[Any, int], metadata: Mapping[Any, str]) -> Outcome:
         self._group.commit(offsets, metadata)
@@ -219,6 +233,19 @@ def take_back_at_once_what_was_refused(patch: MonkeyPatch) -> None:
         self._ownership.allow(tp)
 
     patch.setattr(Agent, "refused", refused)
+
+
+def take_a_commit_that_is_not_allowed_for_made(patch: MonkeyPatch) -> None:
+    original = fencing.FencedCommits.commit
+
+    def commit(self: Any, offsets: Mapping[Any, int], *further: Any) -> Outcome:
+        outcome: Outcome = original(self, offsets, *further)
+        for key in [key for key, why in outcome.failed.items() if why == "not allowed"]:
+            outcome.done[key] = offsets[key]
+            del outcome.failed[key]
+        return outcome
+
+    patch.setattr(fencing.FencedCommits, "commit", commit)
 
 
 def ignore_pins(patch: MonkeyPatch) -> None:
@@ -244,6 +271,20 @@ def touch_what_does_not_move(patch: MonkeyPatch) -> None:
 
 def take_up_by_what_was_read_before(patch: MonkeyPatch) -> None:
     patch.setattr(Agent, "unblock_once_read", Agent.unblock)
+
+
+def believe_the_agent_before_the_servers(patch: MonkeyPatch) -> None:
+    patch.setattr(ConsulCatalog, "knows", lambda catalog, consumer, incarnation: True)
+
+
+def rank_by_registration(patch: MonkeyPatch) -> None:
+    """Of several processes with one id the one whose registration came last is the consumer."""
+
+    def newest(registrations: Sequence[Any]) -> Any:
+        last, *older = sorted(registrations, key=lambda r: (r.passing, r.modified), reverse=True)
+        return replace(last, older=tuple(older))
+
+    patch.setattr(consul_members, "_newest", newest)
 
 
 def take_up_before_it_is_live(patch: MonkeyPatch) -> None:
@@ -310,6 +351,20 @@ def go_on_though_replaced(patch: MonkeyPatch) -> None:
 
 def balance_in_the_middle_of_a_rebalance(patch: MonkeyPatch) -> None:
     patch.setattr(_Inputs, "settled", True)
+
+
+def take_only_to_give_back(patch: MonkeyPatch) -> None:
+    """A rebalance stops what does not move, too."""
+    original = state_machine._rebalance
+
+    def rebalance(given: _Inputs, draft: _Draft) -> None:
+        original(given, draft)
+        for partition in sorted(given.partitions & draft.owners.keys()) if draft.moves else ():
+            owner = draft.owners[partition]
+            draft.take_away(partition)
+            draft.assign(partition, owner)
+
+    patch.setattr(state_machine, "_rebalance", rebalance)
 
 
 def forget_to_close_what_vanished(patch: MonkeyPatch) -> None:
@@ -392,6 +447,11 @@ def forget_to_note_epochs(patch: MonkeyPatch) -> None:
 
 def give_to_a_consumer_that_leaves(patch: MonkeyPatch) -> None:
     patch.setattr(_Inputs, "leaves_to_other", lambda given, consumer, partition: False)
+
+
+def give_to_a_consumer_that_leaves_by_a_late_write(patch: MonkeyPatch) -> None:
+    """The same, in a write that happens after its sender has given up."""
+    give_to_a_consumer_that_leaves(patch)
 
 
 def stay_silent_on_another_group(patch: MonkeyPatch) -> None:
@@ -512,12 +572,17 @@ MUTATIONS: dict[str, Mutation] = {
         take_up_again_before_it_is_closed,
         begin_before_it_is_claimed,
         forget_to_fence,
+        replace_stuck_producers_unasked,
+        commit_by_a_replacement_unasked,
         commit_what_the_group_is_ahead_of,
         take_back_at_once_what_was_refused,
+        take_a_commit_that_is_not_allowed_for_made,
         ignore_pins,
         forget_exclusions,
         touch_what_does_not_move,
         take_up_by_what_was_read_before,
+        believe_the_agent_before_the_servers,
+        rank_by_registration,
         take_up_before_it_is_live,
         do_not_wait_for_the_predecessor,
         report_closed_for_the_predecessor,
@@ -528,6 +593,7 @@ MUTATIONS: dict[str, Mutation] = {
         go_on_though_isolated,
         go_on_though_replaced,
         balance_in_the_middle_of_a_rebalance,
+        take_only_to_give_back,
         forget_to_close_what_vanished,
         delete_partitions_that_others_found,
         rely_on_watches,
@@ -540,6 +606,7 @@ MUTATIONS: dict[str, Mutation] = {
         plan_over_a_backup_unasked,
         forget_to_note_epochs,
         give_to_a_consumer_that_leaves,
+        give_to_a_consumer_that_leaves_by_a_late_write,
         stay_silent_on_another_group,
         freeze_on_a_planning_error,
         trust_the_clock_of_any_worker,

@@ -22,7 +22,7 @@ from muster.consumer.serial_handler import SerialHandler
 from muster.core import positions
 from muster.core.model import ConsumerStatus, PartitionLoad, TopicPartition, TopicStatus
 from muster.core.ownership import Place, Plan, Source
-from muster.core.positions import Jump, Start
+from muster.core.positions import Committed, Jump, Start
 from muster.edges.consul_api import ConsulError
 from muster.edges.status import StatusFailure, StatusResult
 from muster.settings.consumer import ConsumerSettings
@@ -74,6 +74,8 @@ class Faults:
     """What it claims is on its way to Kafka, or queued."""
     commits_fail: bool = False
     """Kafka refuses its commits, which trying again does not mend."""
+    old_offsets: bool = False
+    """Of what it has claimed it hears only what it has committed itself, by a broker that was cut off with it."""
     unheard_commits: bool = False
     """Its commits are made, but it does not hear of it."""
 
@@ -241,6 +243,8 @@ class Process:
         """What the last batch with a partition reads."""
         self.processed: dict[TopicPartition, Record] = {}
         """What the handler was done with last."""
+        self.own_commits: dict[TopicPartition, Committed] = {}
+        """What it has committed last."""
         self.query_failed = False
         self.watch_everything = True
         self.watches = self.commits = True
@@ -330,6 +334,12 @@ class Process:
         return set(self.agent._ownership.held)
 
     @property
+    def stuck(self) -> set[TopicPartition]:
+        """What it commits with producers that are stuck."""
+        fenced = [worker.fenced for worker in self.places.values() if worker.fenced is not None]
+        return {key for each in fenced for key in each.stuck()}
+
+    @property
     def running(self) -> set[TopicPartition]:
         return {
             tp
@@ -415,6 +425,18 @@ class Process:
             self.places[place] = SimulatedPlace(self, place)
         for worker in self.places.values():
             worker.go_on()
+
+    def stick(self) -> None:
+        """Its producers get stuck."""
+        for worker in self.places.values():
+            if worker.fenced is not None:
+                worker.fenced.stick()
+
+    def free(self) -> None:
+        """Its producers that are stuck go on."""
+        for worker in self.places.values():
+            if worker.fenced is not None:
+                worker.fenced.free()
 
     def fail_query(self) -> None:
         self.query_failed = True

@@ -13,7 +13,8 @@ assignment names it and no other holds it.
   go, and whoever begins after it begins where it ended. It is refused only where a process that holds the partition
   estranged has claimed it.
 - Nothing is begun that was not claimed, and nothing is claimed that the process does not hold. What was refused is
-  taken back only by who has been assigned it and registered since.
+  taken back only by who has been assigned it and registered since; what a stuck producer holds is claimed a second
+  time only by who has it still and was registered since.
 - Records that were not read are left out only where Kafka has deleted them; with `failOnDataLoss` only once a person
   has accepted it.
 - What belongs to one topic is not read or committed as another's that has its name.
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
     from tests.faults.model.process import Process
     from tests.faults.model.world import World
+
+_CONFIRMED = {"assigned", "registered"}
 
 WAITED = 30.0
 """Seconds for which an owner that fails its check, or is isolated, and answers, is waited for at least: the setting
@@ -79,6 +82,9 @@ class Watchman:
         """Who claimed each partition last, and whether it was estranged at that moment."""
         self.refusals: dict[tuple[str, TopicPartition], set[str]] = {}
         """What each process was refused, and what it could have learnt since: still assigned, still registered."""
+        self.asked: dict[tuple[str, TopicPartition], set[str]] = {}
+        """The partitions that each process commits, and what it could have learnt since the call began: given to
+        no other, still registered."""
         self.done: dict[Record, tuple[Process, int]] = {}
         """By whom each partition was read last in contact, and how far."""
         self.furthest: dict[Record, int] = {}
@@ -165,6 +171,7 @@ class Watchman:
         self.was_running.pop(name, None)
         self.estranged = {e for e in self.estranged if e[0] != name}
         self.estranged_once = {e for e in self.estranged_once if e[0] != name}
+        self.asked = {e: known for e, known in self.asked.items() if e[0] != name}
 
     def _look_at(self, process: Process, contact: bool, holders: dict[TopicPartition, Process]) -> None:
         name, held = process.incarnation, process.held
@@ -304,9 +311,17 @@ class Watchman:
             self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed")
         self._learn()
         known = self.refusals.pop((process.incarnation, key), None)
-        if known is not None and known != {"assigned", "registered"}:
+        if known is not None and known != _CONFIRMED:
             self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
+        if process.agent._ownership.held[key].claimed and self.asked[process.incarnation, key] != _CONFIRMED:
+            self.fail(
+                f"{process.incarnation} claims {key} a second time, and cannot know that it is still its own"
+            )
         self.claimed[key] = (process, self._estranged_now(process, key))
+
+    def calls(self, process: Process, key: TopicPartition) -> None:
+        """A commit of the process begins, in which its producer may get stuck."""
+        self.asked[process.incarnation, key] = set()
 
     def refused(self, process: Process, key: TopicPartition) -> None:
         """A commit of the process was refused for good."""
@@ -341,14 +356,15 @@ class Watchman:
             self.fail(what)
 
     def _learn(self) -> None:
-        """What can be known anew of partitions whose commit was refused."""
-        for (name, key), known in self.refusals.items():
-            process = self.world.process(name)
-            service = self.world.consul.newest(process.id)
-            if self.world.zookeeper.owner(*key) == process.id:
-                known.add("assigned")
-            if service is not None and service.incarnation == name:
-                known.add("registered")
+        """What can be known anew of partitions whose commit was refused, or is under way."""
+        for of, owners in ((self.refusals, set[str | None]()), (self.asked, {None})):
+            for (name, key), known in of.items():
+                process = self.world.process(name)
+                service = self.world.consul.newest(process.id)
+                if self.world.zookeeper.owner(*key) in {process.id, *owners}:
+                    known.add("assigned")
+                if service is not None and service.incarnation == name:
+                    known.add("registered")
 
     # -- Consul -----------------------------------------------------------------------------------------------
 

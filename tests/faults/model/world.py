@@ -158,7 +158,7 @@ class World:
         """Kafka has not refused this commit, so it counts."""
         record = self.kafka.record(key, group)
         self.watchman.commits(process, key, record, committed)
-        self.kafka.committed[record] = committed
+        self.kafka.committed[record] = process.own_commits[key] = committed
 
     def moment(self) -> int:
         """A number that grows with everything that happens."""
@@ -210,6 +210,16 @@ class World:
         """Something begins to be wrong with a process, or ends."""
         if process := self._find(incarnation):
             setattr(process.faults, what, not getattr(process.faults, what))
+
+    def stick(self, incarnation: str) -> None:
+        """The producers that a process has get stuck: their commits wait in librdkafka, without end."""
+        if process := self._find(incarnation):
+            process.stick()
+
+    def free(self, incarnation: str) -> None:
+        """What is stuck in a process goes on."""
+        if process := self._find(incarnation):
+            process.free()
 
     def work(self, incarnation: str) -> None:
         if (process := self._find(incarnation)) and process.runs:
@@ -435,7 +445,8 @@ class World:
             self.everybody()
             self.coordinate(COORDINATORS[tick % 2], "end")
             self.watchman.look()
-            if self._settled() and not self._unrest() and not self._waits_for_persons():
+            waits = self._is_stuck() or self._waits_for_persons()
+            if self._settled() and not self._unrest() and not waits:
                 self._flows()
                 self._obeys()
                 self._says_what_is_wrong()
@@ -594,6 +605,12 @@ class World:
             self.coordinate(name, "end")
         return self.zookeeper.zxid != before
 
+    def _is_stuck(self) -> bool:
+        """Whether a producer is stuck, and not replaced yet, in a consumer that nothing else is wrong with."""
+        concerned = self._concerned()
+        working = [p for p in self.processes if p.alive and not self._impaired(p)]
+        return any(process.stuck & (process.held - concerned) for process in working)
+
     def _waits_for_persons(self) -> bool:
         """Whether a process does not know yet that consumption was resumed, or that a loss was accepted. A loss of a
         topic that is not there any more is not to be carried out; a topic of another group than the settings' is not
@@ -602,13 +619,20 @@ class World:
             own = process.agent._ownership
             if not process.alive or self._impaired(process):
                 continue
-            paused = [own.held[tp].source for tp in own.not_read()]
-            if any(source.group_id == self._group for source in paused):
+            paused = [(tp, own.held[tp].source) for tp in own.not_read()]
+            if any(source.group_id == self._group or self._is_resumed(tp) for tp, source in paused):
                 return True
             losses = [tp for tp in process.agent.losses if tp in own.held]
             if any(self.kafka.is_the_topic(tp[0], own.held[tp].source) for tp in losses):
                 return True
         return False
+
+    def _is_resumed(self, key: TopicPartition) -> bool:
+        """Whether an assignment that its owner obeys says that a partition is not paused any more."""
+        snapshot = self.zookeeper.snapshot(key[0])
+        if snapshot is None or snapshot.assignment is None or self._went_back(snapshot):
+            return False
+        return key[1] not in snapshot.assignment.paused
 
     def _flows(self) -> None:
         before = {record: self.kafka.stands(record) for record in self.kafka.committed}
