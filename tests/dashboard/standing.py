@@ -26,14 +26,14 @@ from muster.edges.status import StatusFailure
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters
 from tests.support.runs import cluster
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 
 @dataclass
 class SimulatedSources:
     """The world's servers; `down` names those that are out of reach, `reads` counts the calls."""
 
-    world: World
+    world: SimulatedCluster
     offsets_now: Offsets = field(default_factory=Offsets)
     down: set[str] = field(default_factory=set)
     reads: Counter[str] = field(default_factory=Counter)
@@ -138,7 +138,7 @@ class Dashboard:
 
     def __init__(
         self,
-        world: World,
+        world: SimulatedCluster,
         settings: Mapping[str, object] | None = None,
         target: OpenTarget = open_target,
         static: str | None = None,

@@ -21,7 +21,7 @@ from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 WITHOUT_JOBS = {"handler": "a.b", "count": 0}
 
@@ -32,7 +32,7 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
     path = tmp_path / "clusters.yaml"
     path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b", "c", "d")
     settle(world, Topics(t=8, u=4), "sticky")
     return Dashboard(world, {"consumers": WITHOUT_JOBS})
@@ -70,7 +70,7 @@ COUNTED = {
 }
 
 
-def stand(world: World, condition: Condition) -> None:
+def stand(world: SimulatedCluster, condition: Condition) -> None:
     """Bring consumer `a` into a condition."""
     if condition is Condition.ISOLATED:
         world.isolated.add("a")

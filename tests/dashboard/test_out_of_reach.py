@@ -12,12 +12,12 @@ from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
 from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.runs import Topics, cluster, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b")
     settle(world, Topics(t=4), "sticky")
     return Dashboard(world, {"topics": ["t"], "consumers": {"handler": "a.b", "count": 0}})
@@ -108,7 +108,7 @@ def test_all_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: D
 class Held(SimulatedSources):
     """Sources whose Consul does not answer before it is let."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         super().__init__(world)
         self.let = threading.Event()
         self.begun = threading.Event()

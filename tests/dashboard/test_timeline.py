@@ -13,7 +13,7 @@ from muster.core.model import Move, State
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 
 def transitions(at: float, *steps: Step) -> Transitions:
@@ -149,7 +149,7 @@ def test_over_http_and_with_zookeeper_out_of_reach(dashboard: Dashboard) -> None
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a")
     settle(world, Topics(t=4), "sticky")
     return Dashboard(world)

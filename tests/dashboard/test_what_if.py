@@ -16,7 +16,7 @@ from muster.dashboard import what_if as planning
 from muster.settings.cluster_settings import ClusterSettings
 from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 KAFKA = Topics(t=6, u=6)
 
@@ -50,7 +50,7 @@ class Pinning:
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b", "c")
     settle(world, KAFKA, "sticky")
     found = Dashboard(world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})

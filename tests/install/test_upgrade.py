@@ -27,8 +27,8 @@ from tests.faults.real.commit_log import CommitLog
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import write
 from tests.install.world import (
+    Installation,
     Servers,
-    World,
     airflow_of,
     all_arrived,
     begins,
@@ -61,7 +61,9 @@ def old_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually) -> Iterator[World]:
+def world(
+    old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
+) -> Iterator[Installation]:
     with (
         environment_of(PYTHON, python_of(PYTHON), old_wheel) as installed,
         airflow_of(installed, "upgraded", servers, tmp_path, eventually) as made,
@@ -70,7 +72,7 @@ def world(old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventua
 
 
 def test_versions_replace_each_other_one_by_one(
-    world: World, wheel: Path, old_wheel: Path, servers: Servers
+    world: Installation, wheel: Path, old_wheel: Path, servers: Servers
 ) -> None:
     log = CommitLog(servers.kafka.bootstrap_servers, world.name, world.name)
     log.start()
@@ -98,14 +100,14 @@ def test_versions_replace_each_other_one_by_one(
     assert max(pauses) <= 2 * leave
 
 
-def replaces(world: World, log: CommitLog, pauses: list[float], *versions: list[int | None]) -> None:
+def replaces(world: Installation, log: CommitLog, pauses: list[float], *versions: list[int | None]) -> None:
     """Replace both consumers, one by one; after each they speak these versions of the protocol."""
     for number, expected in zip((2, 1), versions, strict=True):
         pauses.append(paused(log, lambda number=number: leaves_and_returns(world, number)))  # type: ignore[misc]
         assert sorted(speak(world), key=str) == sorted(expected, key=str)
 
 
-def installs(world: World, wheel: Path) -> None:
+def installs(world: Installation, wheel: Path) -> None:
     """Install another version over the one that is there, as people do, while the consumers go on."""
     world.airflow.stop()
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--reinstall"]
@@ -130,17 +132,17 @@ def paused(log: CommitLog, act: Callable[[], None]) -> float:
     return log.longest_pause(began, time.time())
 
 
-def processes(world: World) -> dict[str, str]:
+def processes(world: Installation) -> dict[str, str]:
     """The incarnation of each consumer."""
     return {status["consumer"]: status["incarnation"] for status in statuses(world)}
 
 
-def speak(world: World) -> list[int | None]:
+def speak(world: Installation) -> list[int | None]:
     """The versions of the protocol that the consumers say they speak."""
     return [status.get("protocol") for status in statuses(world)]
 
 
-def statuses(world: World) -> list[dict[str, object]]:
+def statuses(world: Installation) -> list[dict[str, object]]:
     known = json.loads(world.muster("status", "--cluster", world.name, "--json"))["consumers"]
     return [
         httpx.get(f"http://{each['address']}/status", timeout=5, trust_env=False).json() for each in known

@@ -22,7 +22,7 @@ from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.state_machine import advance
 from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
-from tests.support.simulated import SimulatedStore, World
+from tests.support.simulated import SimulatedCluster, SimulatedStore
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
 from tests.support.standing_by import ONE_STANDBY
 
@@ -209,7 +209,7 @@ def standbys(store: SimulatedStore, name: str) -> dict[int, tuple[str, ...]]:
 
 class TestCoordinator:
     def test_standby_is_promoted_and_others_stand_by_again(self) -> None:
-        world, topics = World(), Topics()
+        world, topics = SimulatedCluster(), Topics()
         begin(world, topics)
         settle(world, topics, ONE_STANDBY)
         before, ready = world.owners("t"), standbys(world.store, "t")
@@ -226,7 +226,7 @@ class TestCoordinator:
             assert set(names) <= {"a", "c"} - {world.owners("t")[number]}
 
     def test_change_of_standbys_alone_is_reported_as_such_and_written_once(self) -> None:
-        world, topics = World(), Topics()
+        world, topics = SimulatedCluster(), Topics()
         begin(world, topics)
         settle(world, topics, "sticky")
         epochs = {name: wire.parse_state(node.data, name).epoch for name, node in world.store.states.items()}
@@ -256,7 +256,7 @@ class TestCoordinator:
 
 
 def play_with_standbys(
-    changes: list[Change], kill: Callable[[World], None] | None
+    changes: list[Change], kill: Callable[[SimulatedCluster], None] | None
 ) -> tuple[dict[str, object], int, int]:
     store = SimulatedStore()
     owners, writes, died = play(changes, ONE_STANDBY, kill, store)
