@@ -29,7 +29,7 @@ from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from tests.faults.real.jobs import Job
+from tests.support.consumer_processes import Job
 
 NAME = "Muster"
 CLUSTER, TOPIC = "failover", "numbers"

@@ -19,9 +19,9 @@ from muster.cluster.lag import Offsets
 from muster.cluster.sources import Sources
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 WITHOUT_JOBS = {"handler": "a.b", "count": 0}
 

@@ -10,9 +10,9 @@ from muster.cluster.cache import StateCache
 from muster.cluster.lag import Offsets
 from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
-from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.runs import Topics, cluster, settle
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard, SimulatedSources
 
 
 @pytest.fixture

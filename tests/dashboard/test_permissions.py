@@ -22,8 +22,8 @@ from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.dashboard.standing import OURS, by_header
 from tests.support.airflow_home import tokens_of
+from tests.support.simulated_dashboard import OURS, by_header
 
 pytestmark = pytest.mark.airflow
 

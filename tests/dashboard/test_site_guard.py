@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dashboard.standing import OURS, Dashboard
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import OURS, Dashboard
 
 ISOLATE = "/api/clusters/c/levers/isolate"
 FULL = {**OURS, "X-User": "admin"}

@@ -26,8 +26,8 @@ from muster.core.model import (
     TopicStatus,
 )
 from muster.edges.consul import Members, Registration
-from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard, SimulatedSources
 
 TOPICS, PARTITIONS, CONSUMERS = 1000, 100, 1000
 NAMES = [f"topic-of-some-length-{n:04d}" for n in range(TOPICS)]

@@ -11,9 +11,9 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.core.history import CommandEntry, HistoryPage, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 
 def transitions(at: float, *steps: Step) -> Transitions:

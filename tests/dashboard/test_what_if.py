@@ -14,9 +14,9 @@ from muster.core.overrides import Overrides, Pin
 from muster.core.subscription import TopicOverride
 from muster.dashboard import what_if as planning
 from muster.settings.cluster_settings import ClusterSettings
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
 from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 KAFKA = Topics(t=6, u=6)
 

@@ -23,7 +23,6 @@ import pytest
 from devstack.airflow import ROOT
 from devstack.command import run_to_end
 from tests.conftest import Eventually
-from tests.faults.real.commit_log import CommitLog
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import write
 from tests.install.world import (
@@ -35,6 +34,7 @@ from tests.install.world import (
     environment_of,
     leaves_and_returns,
 )
+from tests.support.commit_log import CommitLog
 
 pytestmark = [
     *(pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(1500)),

@@ -15,7 +15,7 @@ from devstack.consul import Consul
 from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Registration, WaitIndex
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 
 
 class StatusPage(Pages):

@@ -16,7 +16,7 @@ from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, P
 from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 
 
 @pytest.fixture

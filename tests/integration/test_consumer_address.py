@@ -17,9 +17,9 @@ from muster.doctor.cluster import check_addresses
 from muster.doctor.findings import Outcome, Part
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
 from tests.integration.registrars import Process
 from tests.support.consumer_settings import consumer_settings
+from tests.support.http_pages import Page, Pages
 
 LOCAL = ZooKeeperSettings(hosts="127.0.0.1:2181")
 ELSEWHERE = "198.51.100.7"

@@ -27,7 +27,7 @@ from muster.edges.kafka import GroupOffsets, KafkaError
 from muster.edges.kafka_fencing import FencedCommits, _Fence
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.integration.obedient import coordinator
+from tests.support.obedient_consumers import coordinator
 from tests.support.site import Site, site
 
 __all__ = ["site"]

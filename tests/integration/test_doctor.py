@@ -31,8 +31,8 @@ from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.obedient import registered
-from tests.secured import CLUSTER, ConsulTokens, Passwords, connection
+from tests.support.obedient_consumers import registered
+from tests.support.secured import CLUSTER, ConsulTokens, Passwords, connection
 
 ROOT = Path(__file__).parents[2]
 Checks = Mapping[tuple[str, str], dict[str, Any]]

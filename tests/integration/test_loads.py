@@ -10,7 +10,7 @@ from muster.coordinator.planning_context import LONGEST_ASKING, ContextReader
 from muster.core.model import Consumer, TopicAssignment, TopicSnapshot
 from muster.core.overrides import Overrides
 from muster.edges.status import poll_statuses
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 from tests.support.simulated import SimulatedCluster
 
 

@@ -13,7 +13,7 @@ from muster.core.assignors import PlanningContext
 from muster.core.assignors.api import Racks
 from muster.core.assignors.balance import weight_of
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, shuffled
+from tests.support.assignor_cases import Case, shuffled
 
 RACKS = ("r1", "r2", "r3", "nobody's")
 ZONES = ("r1", "r1", "r2", "r3", None, "elsewhere")

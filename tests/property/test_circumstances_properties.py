@@ -18,8 +18,8 @@ from muster.core.assignors import (
     run_assignor,
 )
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, large_cases, small_cases, tangled_cases
 from tests.property.circumstance_cases import Situation, reordered, situations
+from tests.support.assignor_cases import Case, large_cases, small_cases, tangled_cases
 
 EVERY = pytest.mark.parametrize("name", sorted(BUILT_IN))
 CASES = small_cases() | tangled_cases() | large_cases()

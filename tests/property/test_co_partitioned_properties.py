@@ -16,7 +16,7 @@ from muster.core.assignors.api import Standbys
 from muster.core.assignors.co_partitioned.tasks import Grouping, tasks_of
 from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.support.assignor_cases import (
     WEIGHTS,
     Case,
     changed,

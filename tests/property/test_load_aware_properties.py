@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.load_aware import partition_loads
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.property.circumstance_cases import Situation, situations, with_any_weight
+from tests.support.assignor_cases import (
     Case,
     changed,
     large_cases,
@@ -23,7 +24,6 @@ from tests.property.assignor_cases import (
     moves,
     small_cases,
 )
-from tests.property.circumstance_cases import Situation, situations, with_any_weight
 
 some = settings(max_examples=50, deadline=None)
 many = settings(max_examples=200, deadline=None)

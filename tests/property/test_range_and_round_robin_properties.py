@@ -13,7 +13,8 @@ from muster.core.assignors import load_assignor, run_assignor
 from muster.core.assignors.balance import fair_shares, weight_of
 from muster.core.assignors.quota import Quota
 from muster.core.model import Assignment
-from tests.property.assignor_cases import (
+from tests.property.circumstance_cases import Situation, matches, situations, with_any_weight
+from tests.support.assignor_cases import (
     Case,
     equally_weighted,
     large_cases,
@@ -21,7 +22,6 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.circumstance_cases import Situation, matches, situations, with_any_weight
 
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)

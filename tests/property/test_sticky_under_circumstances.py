@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.balance import cost_of_next, shares_above
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.property.assignor_optimum import optimum, optimum_by_trying, value
+from tests.property.circumstance_cases import Situation, matches, situations
+from tests.support.assignor_cases import (
     Case,
     changed,
     equally_weighted,
@@ -25,8 +27,6 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.assignor_optimum import optimum, optimum_by_trying, value
-from tests.property.circumstance_cases import Situation, matches, situations
 
 some = settings(max_examples=60, deadline=None)
 many = settings(max_examples=150, deadline=None)

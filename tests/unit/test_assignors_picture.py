@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET  # our own file
 from docs.pictures.assignors import CIRCUMSTANCES, CONSUMERS, LEAVES, PICTURE, TOPICS
 from muster.core.assignors import BUILT_IN, load_assignor, run_assignor
 from muster.core.model import Assignment
-from tests.property.assignor_cases import Case, moves
+from tests.support.assignor_cases import Case, moves
 
 MEND = "run `make picture`"
 

@@ -10,7 +10,7 @@ import pytest
 
 from devstack import debian
 from devstack.errors import DevstackError
-from tests.debian_programs import needed
+from tests.support.debian_programs import needed
 
 APT_GET = """#!/bin/sh
 echo "$DEBIAN_FRONTEND $@" >> {record}

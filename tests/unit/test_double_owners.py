@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.batches import GRACE, Away, Batches, gaps
+from tests.support.noted_batches import GRACE, Away, Batches, gaps
 
 KEY = ("c", "numbers", 0, 0)
 
