@@ -159,7 +159,7 @@ def test_no_route_is_open_viewers_look_and_admins_give_commands(server: Server, 
             assert by_admin.status_code == by_viewer.status_code, path
 
 
-def test_nothing_stands_beside_the_routes(server: Server) -> None:
+def test_server_has_no_other_routes(server: Server) -> None:
     for path in ("/docs", "/redoc", "/openapi.json", "/api", "/static", "/../muster/docs"):
         assert server(None, "GET", path).status_code in {401, 404}, path
 

@@ -113,7 +113,7 @@ def test_other_options_of_the_assignor_in_force(dashboard: Dashboard) -> None:
     assert "assignor 'sticky': wrong options" in words
 
 
-def test_nothing_supposed_is_what_the_next_run_would_do(dashboard: Dashboard) -> None:
+def test_preview_that_supposes_nothing_is_what_the_next_run_would_do(dashboard: Dashboard) -> None:
     found = what_if(dashboard)
     assert (found["moved"], found["moves"]) == (0, [])
     assert found["as_pins"] == {"possible": False, "why_not": "nothing would move"}

@@ -103,7 +103,7 @@ def test_a_cluster_at_a_glance(browser: Browser, world: RunningStack) -> None:
         "/decisions",
     ],
 )
-def test_each_page(browser: Browser, world: RunningStack, where: str) -> None:
+def test_page_of_each_kind_is_shown(browser: Browser, world: RunningStack, where: str) -> None:
     browser.complaints()
     for size, name in ((DESKTOP, "desktop"), (PHONE, "phone")):
         browser.size(size)
@@ -133,7 +133,7 @@ def test_preview_is_shown_and_then_happens(browser: Browser, world: RunningStack
     assert (entry.by, entry.why) == ("admin", "its disk is failing")
 
 
-def test_restore(browser: Browser, world: RunningStack) -> None:
+def test_consumer_is_restored_by_a_button(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world, "/decisions"))
     browser.says("its disk is failing")
     pull(browser, "Restore numbers-1", "disk replaced")

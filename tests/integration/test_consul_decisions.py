@@ -35,7 +35,7 @@ def put(consul: ConsulSettings, key: str, value: str) -> None:
     ).raise_for_status()
 
 
-def test_a_pin_there_and_back(discovery: ConsulCluster) -> None:
+def test_pin_is_read_as_it_was_written(discovery: ConsulCluster) -> None:
     assert discovery.overrides.decisions().pins == {}
     discovery.overrides.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
     discovery.overrides.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
@@ -171,7 +171,7 @@ def test_epochs_that_are_noted_never_fall(
     assert discovery.overrides.decisions() == Overrides(epochs={"t": 41})
 
 
-def test_topics_there_and_back(discovery: ConsulCluster) -> None:
+def test_topic_overrides_are_read_as_they_were_written(discovery: ConsulCluster) -> None:
     said: dict[str, Any] = {"by": "ann", "at": 5.0, "why": "r"}
     strange = r"fl[io]ghts/%41?\.(a|b)+ é"
     for selector, pattern in (("t.x", False), (strange, True)):

@@ -94,7 +94,7 @@ def test_loopback_is_taken_where_everything_is_on_one_machine(consul: ConsulSett
         ({"bind": "127.0.0.1", "advertise": ELSEWHERE}, ("127.0.0.1", ELSEWHERE)),
     ],
 )
-def test_given_addresses_are_kept(given: dict[str, str], expected: tuple[str, str]) -> None:
+def test_address_that_was_given_is_kept(given: dict[str, str], expected: tuple[str, str]) -> None:
     """The agent of Consul does not answer, and the way to ZooKeeper says where this machine is."""
     settings = consumer_settings(
         consul=ConsulSettings(port=9), zookeeper=ZooKeeperSettings(hosts=f"{outside()}:2181"), **given

@@ -368,7 +368,7 @@ def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore,
     }
 
 
-def test_as_a_process_of_its_own_without_airflow(site: Site, name: str, tmp_path: Path) -> None:
+def test_doctor_runs_as_a_process_of_its_own_without_airflow(site: Site, name: str, tmp_path: Path) -> None:
     (tmp_path / "airflow").mkdir()
     (tmp_path / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
     path = os.pathsep.join(map(str, (tmp_path, ROOT / "include")))

@@ -246,7 +246,7 @@ def test_a_second_look_changes_nothing_once_the_budget_sufficed(situation: Situa
 
 @some
 @given(situation=measured(EVEN), data=st.data())
-def test_within_the_tolerance_nothing_moves_however_load_goes_up_and_down(
+def test_loads_within_the_tolerance_move_nothing_however_they_go_up_and_down(
     situation: Situation, data: st.DataObject
 ) -> None:
     assume(known(situation))

@@ -77,7 +77,7 @@ def printed(world: SimulatedCluster, *args: str) -> dict[str, Any]:
 pytestmark = pytest.mark.usefixtures("clusters")
 
 
-def test_nothing_to_move(world: SimulatedCluster) -> None:
+def test_plan_of_a_balanced_cluster_has_nothing_to_move(world: SimulatedCluster) -> None:
     result = muster(world)
     assert result.exit_code == 0
     assert "plan: cluster c, assignor sticky\n" in result.stdout
@@ -112,7 +112,7 @@ def test_json_has_what_the_table_has(world: SimulatedCluster) -> None:
     assert [c["consumer"] for c in found["consumers"]] == ["a", "b", "c", "d"]
 
 
-def test_nothing_is_written(world: SimulatedCluster) -> None:
+def test_plan_writes_nothing(world: SimulatedCluster) -> None:
     before, writes = dict(world.store.nodes), world.store.writes
     muster(world, "--without", "a", "--assignor", "range")
     assert (world.store.nodes, world.store.writes) == (before, writes)

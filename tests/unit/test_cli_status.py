@@ -67,7 +67,7 @@ def printed(world: SimulatedCluster) -> dict[str, Any]:
     return found
 
 
-def test_all_is_well(world: SimulatedCluster) -> None:
+def test_status_of_a_healthy_cluster_ends_with_0(world: SimulatedCluster) -> None:
     result = muster(world, "--check")
     assert result.exit_code == 0
     assert "status: cluster c, 2 of 2 topics Stable, 3 live consumers" in result.stdout

@@ -87,7 +87,7 @@ def test_doubtful_membership_is_the_status_quo(world: SimulatedCluster) -> None:
     assert world.store.writes == 0
 
 
-def test_all_gone_is_the_status_quo(world: SimulatedCluster) -> None:
+def test_assignment_stays_when_all_consumers_are_gone(world: SimulatedCluster) -> None:
     before = world.owners()
     for consumer in world.consumers.values():
         consumer.alive = False
@@ -178,7 +178,7 @@ def test_answer_of_an_older_process_is_none(world: SimulatedCluster) -> None:
     settle(world, KAFKA, "sticky")
 
 
-def test_one_stuck_consumer_holds_up_only_its_own_partitions(world: SimulatedCluster) -> None:
+def test_stuck_consumer_holds_up_only_its_own_partitions(world: SimulatedCluster) -> None:
     world.join("d", "e", "f")
     world.consumers["a"].stuck = True
     mine = {p for p, owner in world.owners().items() if owner == "a"}

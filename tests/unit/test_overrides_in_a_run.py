@@ -105,7 +105,9 @@ def test_a_request_that_is_not_carried_out_yet_stands(world: SimulatedCluster) -
     assert world.decided.rebalance is None
 
 
-def test_where_all_is_balanced_a_request_moves_nothing_and_is_over(world: SimulatedCluster) -> None:
+def test_request_for_a_rebalance_moves_nothing_where_all_is_balanced_and_is_over(
+    world: SimulatedCluster,
+) -> None:
     decided(world, rebalance=RebalanceRequest(**SAID))
     one = coordinator(world, KAFKA)
     assert one.compute_assignment().needed

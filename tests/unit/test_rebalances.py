@@ -60,7 +60,7 @@ def test_unfinished_rebalance_goes_on_until_now() -> None:
     assert found.seconds == 10.0
 
 
-def test_one_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
+def test_rebalance_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
     [found] = events(log(*A_REBALANCE)[2:], 20.0)
     assert isinstance(found, Rebalance)
     assert (found.whole, found.began, found.ended) == (False, 10.0, 14.5)
@@ -161,5 +161,5 @@ def test_since_and_topic_choose(world: SimulatedCluster) -> None:
     assert "not a duration" in wrong.output
 
 
-def test_nothing_recorded_is_said(world: SimulatedCluster) -> None:
+def test_empty_history_says_that_nothing_is_recorded(world: SimulatedCluster) -> None:
     assert muster_history(world).output == "history: cluster c, 0 event(s); nothing is recorded\n"

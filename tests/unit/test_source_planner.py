@@ -236,7 +236,7 @@ def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
     assert plan(planner, {}) == {T: {"0": [0, 100]}}
 
 
-def test_nothing_is_read_to_warm_up_where_something_may_be_taken_up(
+def test_warm_up_reads_nothing_where_something_may_be_taken_up(
     planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
 ) -> None:
     agent.near = {T: TopicOffer(Source(SERVERS, "g"), frozenset({1}), 4)}

@@ -53,7 +53,7 @@ def written(done: Transition) -> TopicSnapshot:
 
 
 class TestStateMachine:
-    def test_written_with_the_first_owners(self) -> None:
+    def test_standbys_are_written_with_the_first_owners(self) -> None:
         nothing = {c: s for name in "abc" for c, s in status(name, epoch=0).items()}
         done = expect(
             step(topic({}, None, epoch=0), members("a", "b", "c"), HALVES, STANDBYS, statuses=nothing)
@@ -70,17 +70,17 @@ class TestStateMachine:
         assert done.moves == ()
         assert done.reason == "standbys changed"
 
-    def test_nothing_is_written_when_they_stay(self) -> None:
+    def test_standbys_that_stay_are_not_written_again(self) -> None:
         before = standing(topic(HALVES), STANDBYS)
         assert step(before, members("a", "b", "c"), HALVES, STANDBYS) is None
 
-    def test_taken_out_when_none_are_planned(self) -> None:
+    def test_standbys_are_taken_out_when_none_are_planned(self) -> None:
         done = expect(step(standing(topic(HALVES), STANDBYS), members("a", "b", "c"), HALVES, {}))
         assert done.assignment.standbys == {}
         assert done.reason == "standbys changed"
 
     @pytest.mark.parametrize("state", [State.STARTING, State.CLOSING])
-    def test_written_in_mid_rebalance_without_touching_it(self, state: State) -> None:
+    def test_standbys_are_written_in_mid_rebalance_without_touching_it(self, state: State) -> None:
         before = topic(
             {0: "a", 1: "a", 2: "b"},
             state,
@@ -152,7 +152,7 @@ class TestStateMachine:
         assert over.assignment.standbys == planned
         assert over.state.missing == {}
 
-    def test_of_two_missing_standbys_each_is_waited_for_once(self) -> None:
+    def test_missing_standbys_are_each_waited_for_once(self) -> None:
         """One that was given up does not come back into force because another one is still waited for."""
         snapshot = standing(topic(HALVES, missing={"x": NOW - 31, "y": NOW}), {0: ("x", "y")})
         done = expect(step(snapshot, members("a", "b"), HALVES, {}, delay=30.0))
@@ -176,7 +176,7 @@ class TestStateMachine:
 class TestPlan:
     CONSUMERS: ClassVar[Mapping[str, Consumer]] = {name: Consumer(name) for name in "abc"}
 
-    def test_has_owners_of_each_topic_and_no_standbys_without_an_assignor_that_names_them(self) -> None:
+    def test_plan_has_no_standbys_without_an_assignor_that_names_them(self) -> None:
         made = plan([topic(HALVES)], self.CONSUMERS, load_assignor("sticky"))
         assert made.owners.keys() == {"t"}
         assert made.owners["t"].keys() == HALVES.keys()
@@ -268,7 +268,7 @@ def play_with_standbys(
 
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
-def test_same_owners_and_standbys_from_every_interrupted_write(changes: list[Change]) -> None:
+def test_interrupted_write_leads_to_the_same_owners_and_standbys(changes: list[Change]) -> None:
     expected, writes, _ = play_with_standbys(changes, None)
     assert writes > 0
     for number in range(1, writes + 1):

@@ -29,7 +29,7 @@ def stuck(world: SimulatedCluster) -> SimulatedCluster:
     return world
 
 
-def test_one_question_about_the_consumer_that_holds_things_up(world: SimulatedCluster) -> None:
+def test_question_is_about_the_consumer_that_holds_things_up(world: SimulatedCluster) -> None:
     one = coordinator(stuck(world), KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.consumer == "a"
