@@ -61,7 +61,7 @@ def _settings(notes: Path) -> str:
 
 
 class Sightings:
-    """When Consul's word on a consumer changed: a thread that listens to it as the coordinator does."""
+    """When Consul's answer about a consumer changed: a thread that watches it as the coordinator does."""
 
     def __init__(self, discovery: ConsulCluster) -> None:
         self._discovery = discovery
