@@ -57,7 +57,7 @@ class RunningAirflow:
     def eventually(self, condition: Callable[[], Any], what: str, detail: Callable[[], str] = str) -> Any:
         return wait_for(what, condition, SLOW, interval=0.5, detail=detail)
 
-    def told(self, dag: str, run: str) -> str:
+    def task_states(self, dag: str, run: str) -> str:
         """How each task of a run stands."""
         tasks = self.api.task_instances(dag, run)
         return f"{run} is {self.api.run_state(dag, run)}: " + ", ".join(
@@ -77,14 +77,14 @@ class RunningAirflow:
                 **more,
             }
 
-        telling = {"path": str(self.told_file), "text": "{{ dag.dag_id }}: {{ exception }}"}
+        notifying = {"path": str(self.notified_file), "text": "{{ dag.dag_id }}: {{ exception }}"}
         running = {"count": count, "graceful_timeout": "20s", "spark_conf": {"spark.ui.enabled": False}}
         clusters = {
             CLUSTER: cluster(CLUSTER, running),
             REFUSED: cluster(
                 REFUSED,
                 {"handler_options": {"fail": 2}},
-                on_stuck=[{"notifier": "tests.dags.told.FileNotifier", "options": telling}],
+                on_stuck=[{"notifier": "tests.dags.file_notifier.FileNotifier", "options": notifying}],
             ),
             AUDITED: cluster(
                 AUDITED,
@@ -101,9 +101,9 @@ class RunningAirflow:
         self.clusters.write_text(yaml.safe_dump({"clusters": clusters, "retention": retention}))
 
     @property
-    def told_file(self) -> Path:
-        """What `on_stuck` of the refused cluster was told."""
-        return self.clusters.with_name("told")
+    def notified_file(self) -> Path:
+        """What the notifier of `on_stuck` of the refused cluster wrote."""
+        return self.clusters.with_name("notified")
 
     @property
     def run(self) -> str:
@@ -256,9 +256,11 @@ def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: Running
     [task] = world.api.task_instances(dag, run["dag_run_id"])
     assert (task["state"], task["try_number"]) == ("failed", 1)
     assert "this is the reason" in world.api.log(dag, run["dag_run_id"], "consumer", 0, 1)
-    world.eventually(world.told_file.exists, "the notifier was called, which is after the task has failed")
-    told = world.told_file.read_text()
-    assert told.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
+    world.eventually(
+        world.notified_file.exists, "the notifier was called, which is after the task has failed"
+    )
+    notified = world.notified_file.read_text()
+    assert notified.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
 
 
 def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way(world: RunningAirflow):
@@ -321,7 +323,7 @@ def question(world: RunningAirflow, consumer: str, other_than: str = "") -> dict
         return next((w for w in waiting if w["task_instance"]["dag_run_id"] != other_than), None)
 
     def runs() -> str:
-        return "; ".join(world.told(STUCK, run["dag_run_id"]) for run in world.api.runs(STUCK))
+        return "; ".join(world.task_states(STUCK, run["dag_run_id"]) for run in world.api.runs(STUCK))
 
     found: dict[str, Any] = world.eventually(asked, f"a question about {consumer} is put", runs)
     return found
@@ -340,7 +342,7 @@ def answer(world: RunningAirflow, asked: dict[str, Any]) -> dict[str, Any]:
     world.eventually(
         lambda: world.api.run_state(STUCK, run) == "success",
         "the question's run is over",
-        lambda: world.told(STUCK, run),
+        lambda: world.task_states(STUCK, run),
     )
     path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/xcomEntries/return_value"
     entry = world.api.request("GET", path, params={"map_index": index, "deserialize": True})

@@ -1,4 +1,4 @@
-"""Loads from real status pages: what they say comes into the circumstances, and a frozen one costs a second."""
+"""Loads from real status pages: what they say comes into the planning context, and a frozen one costs a second."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ def assign(
     racks: Mapping[str, Mapping[int, str]] | None = None,
     **options: Any,
 ) -> Assignment:
-    circumstances = PlanningContext(
+    context = PlanningContext(
         pins=pins or {}, standbys=standing or {}, unsettled=unsettled, racks=racks or {}
     )
     assignor = load_assignor("co-partitioned", options)
-    return run_assignor(assignor, of, consumers, previous or {}, circumstances)
+    return run_assignor(assignor, of, consumers, previous or {}, context)
 
 
 def standbys(
@@ -316,12 +316,10 @@ class TestWhatAssignorsSay:
         "u-only": Consumer("u-only", topics=frozenset({"u"}))
     }
 
-    def run(self, found: object, circumstances: PlanningContext | None = None) -> Standbys:
+    def run(self, found: object, context: PlanningContext | None = None) -> Standbys:
         assignor = Wrong(found)
         assignment = run_assignor(assignor, topics(t=2), self.CONSUMERS, {})
-        return run_standbys(
-            assignor, topics(t=2), self.CONSUMERS, assignment, circumstances or PlanningContext()
-        )
+        return run_standbys(assignor, topics(t=2), self.CONSUMERS, assignment, context or PlanningContext())
 
     @pytest.mark.parametrize(
         ("found", "message"),

@@ -91,8 +91,8 @@ def test_unknown_option_is_refused() -> None:
 
 
 def test_failover_ignores_what_it_does_not_know() -> None:
-    circumstances = PlanningContext(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
-    assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, circumstances)
+    context = PlanningContext(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
+    assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, context)
     assert set(assignment["t"].values()) == {"a"}
 
 

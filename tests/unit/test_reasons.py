@@ -195,7 +195,7 @@ def test_move_names_changed_attributes() -> None:
     assert move.reason == "attributes of b changed"
 
 
-def test_an_assignor_that_fails_without_a_circumstance_explains_nothing_and_harms_nothing() -> None:
+def test_an_assignor_that_fails_without_part_of_the_context_explains_nothing_and_harms_nothing() -> None:
     def rule(p: int, known: PlanningContext) -> str | None:
         if not known.loads:
             raise AssignorError("it needs loads")

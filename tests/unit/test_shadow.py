@@ -128,7 +128,7 @@ def test_hanging_assignor_is_left_alone() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_unreadable_circumstances_are_reported() -> None:
+def test_unreadable_planning_context_is_reported() -> None:
     def fail(_: Assignor) -> PlanningContext:
         raise RuntimeError("Consul is away")
 

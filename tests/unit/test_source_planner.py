@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from muster.consumer.source.batch_size import Bounds
-from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
-from muster.core.model import Seek
+from muster.core.model import Seek, TopicPartition
 from muster.core.ownership import Offer, Range, Source, TopicOffer
 from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why

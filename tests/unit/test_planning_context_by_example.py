@@ -58,10 +58,10 @@ def assign(
     previous: Assignment | None = None,
     *,
     options: Mapping[str, Any] | None = None,
-    **circumstances: Any,
+    **context: Any,
 ) -> Assignment:
     assignor = load_assignor(name, options)
-    return run_assignor(assignor, topics, consumers, previous or {}, PlanningContext(**circumstances))
+    return run_assignor(assignor, topics, consumers, previous or {}, PlanningContext(**context))
 
 
 class TestPins:
