@@ -47,7 +47,7 @@ def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: Sim
     world.consumers["b"].alive = False
     one = coordinator(world, Topics(t=9, u=5, v=3))
     assert one.fetch_partitions().held == PAUSED
-    assert one.compute_assignment(5).woke == "tick"
+    assert one.compute_assignment(5).woke == "end of the long poll"
     plan = one.compute_assignment()
     assert (plan.needed, plan.held) == (False, PAUSED)
     assert one.advance(60).held == PAUSED

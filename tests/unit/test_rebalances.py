@@ -110,7 +110,7 @@ def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: SimulatedC
         "(Closing 3.0 s, Starting 1.5 s)\n"
         "    a -> b: 3 (consumer b joined)\n"
         "    by dag run\n"
-        "1970-01-01 00:00:09Z  lever pin  partitions 3, topic t\n"
+        "1970-01-01 00:00:09Z  command pin  partitions 3, topic t\n"
         "    by ann: has the cache (via command line)\n"
         "history: cluster c, 2 event(s)\n"
     )
