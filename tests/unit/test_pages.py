@@ -34,6 +34,17 @@ def test_index_lists_every_page_beside_it(index: Path) -> None:
     assert {page.name for page in index.parent.glob("*.md")} - {index.name} <= listed
 
 
+def test_decisions_are_headed_by_number_and_title_and_listed_so_in_order() -> None:
+    index = INDEXES[1]
+    for section in index.read_text(encoding="utf-8").split("\n## ")[1:]:
+        listed = re.findall(r"^- \[(\d{4})\]\((\S+)\): (.+)$", section, re.MULTILINE)
+        assert listed == sorted(listed)
+        for number, page, title in listed:
+            heading, _, _ = (index.parent / page).read_text(encoding="utf-8").partition("\n")
+            assert heading == f"# {int(number)}. {title}"
+            assert page.startswith(number)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_has_no_broken_link(page: Path) -> None:
     for link in _links(page):
