@@ -137,10 +137,10 @@ bench-many-clusters: fetch $(CELERY_STAMP) ## Slots, CPU and speed of a hundred 
 bench: bench-assignors bench-throughput bench-failover bench-scale bench-airflow-share ## All benchmarks, and benchmarks/report.md with the line of each
 	@$(PYTHON) -m benchmarks.report
 
-picture: env ## Draw docs/assignors.svg anew; a test fails when it is not what the assignors say
+picture: env ## Draw docs/assignors.svg again; a test fails when it is not what the assignors say
 	@$(PYTHON) -m docs.pictures.assignors
 
-screenshots: fetch ## Make docs/images anew: the dashboard on a real stack, in Chromium (root installs it on Debian)
+screenshots: fetch ## Make docs/images again: the dashboard on a real stack, in Chromium (root installs it on Debian)
 	@$(PYTHON) -m docs.pictures.dashboard
 
 $(DOCS_STAMP): $(STAMP) requirements-docs.txt

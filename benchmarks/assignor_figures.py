@@ -11,7 +11,7 @@ from statistics import median
 from benchmarks.assignor_inputs import Input
 from muster.core.assignors import load_assignor
 from muster.core.model import Assignment
-from tests.oracle.kafka_assignors import KafkaAssignors
+from tests.support.kafka_assignors import KafkaAssignors
 
 PEERS = {
     "cooperative-sticky": "sticky",

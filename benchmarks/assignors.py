@@ -16,7 +16,7 @@ from benchmarks.assignor_inputs import SIZES, inputs
 from benchmarks.assignor_report import HEADER, ratios, row, write
 from benchmarks.options import OUTPUT
 from devstack.progress import say
-from tests.oracle.kafka_assignors import KafkaAssignors
+from tests.support.kafka_assignors import KafkaAssignors
 
 WIDTHS = (33, 15, 9, 20, 11, 11, 7, 23, 39, 6)
 

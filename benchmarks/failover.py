@@ -21,7 +21,7 @@ from benchmarks.failover_peers import KINDS, Peer, tune_consumer_groups
 from benchmarks.failover_report import Run, last_line, write
 from benchmarks.options import OUTPUT
 from devstack.progress import say
-from tests.faults.real.numbers import PAUSE, NumberProducer
+from tests.support.timed_numbers import PAUSE, NumberProducer
 
 
 @click.command()

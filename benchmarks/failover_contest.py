@@ -15,7 +15,7 @@ from benchmarks.failover_muster import CONSUMERS, NAME, Muster
 from benchmarks.failover_peers import MEMBERS, Peer
 from devstack.airflow_api import wait_for
 from devstack.progress import say
-from tests.faults.real.numbers import NumberProducer
+from tests.support.timed_numbers import NumberProducer
 
 QUIET_SECONDS = 5.0
 SETTLE = 3.0

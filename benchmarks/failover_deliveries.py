@@ -83,7 +83,7 @@ class Deliveries:
         return {p: max((d.end for d in deliveries), default=0) for p, deliveries in self.of.items()}
 
     def lost(self, produced: Mapping[int, int]) -> int:
-        """How many of the `produced` records (partition to their number) never reached anybody."""
+        """How many of the `produced` records (partition to their number) reached no consumer."""
         missing = 0
         for partition, deliveries in self.of.items():
             upto = 0

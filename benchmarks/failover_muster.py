@@ -29,7 +29,7 @@ from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.edges.zookeeper import TopicStore
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from tests.faults.real.jobs import Job
+from tests.support.consumer_processes import Job
 
 NAME = "Muster"
 CLUSTER, TOPIC = "failover", "numbers"
@@ -61,7 +61,7 @@ def _settings(notes: Path) -> str:
 
 
 class Sightings:
-    """When Consul's word on a consumer changed: a thread that listens to it as the coordinator does."""
+    """When Consul's answer about a consumer changed: a thread that watches it as the coordinator does."""
 
     def __init__(self, discovery: ConsulCluster) -> None:
         self._discovery = discovery

@@ -32,7 +32,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.connector import FORMAT
 from muster.consumer.query import SCRATCH
 from muster.settings.connections import KafkaSettings
-from tests.spark.connected import Holder
+from tests.support.connected_query import Holder
 
 PATIENCE = 600.0
 """Seconds for one reading of a topic."""

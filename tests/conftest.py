@@ -26,14 +26,15 @@ from devstack.postgresql import PostgreSQL
 from devstack.server import Server
 from devstack.zookeeper import ZooKeeper
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from tests.debian_programs import needed
 from tests.faults.summary import (  # noqa: F401  hooks
     pytest_report_header,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
-from tests.secured import (  # noqa: F401  fixtures
+from tests.support.airflow_home import make_database
+from tests.support.debian_programs import needed
+from tests.support.secured import (  # noqa: F401  fixtures
     authority,
     consul_tokens,
     passwords,
@@ -43,7 +44,6 @@ from tests.secured import (  # noqa: F401  fixtures
     server_certificate,
     stranger_ca,
 )
-from tests.support.airflow_home import make_database
 from tests.support.servers import running
 
 T = TypeVar("T")

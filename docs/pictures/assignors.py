@@ -24,7 +24,7 @@ CONSUMERS = {
 }
 LEAVES = "a"
 BUSY = ("orders", 0)
-CIRCUMSTANCES = PlanningContext(
+CONTEXT = PlanningContext(
     loads={
         topic: {p: 600.0 if (topic, p) == BUSY else 100.0 for p in partitions}
         for topic, partitions in TOPICS.items()
@@ -90,8 +90,8 @@ def scenes() -> Iterator[Scene]:
     left = {name: consumer for name, consumer in CONSUMERS.items() if name != LEAVES}
     for name in BUILT_IN:
         assignor = load_assignor(name)
-        before = run_assignor(assignor, TOPICS, CONSUMERS, {}, CIRCUMSTANCES)
-        yield Scene(name, before, run_assignor(assignor, TOPICS, left, before, CIRCUMSTANCES))
+        before = run_assignor(assignor, TOPICS, CONSUMERS, {}, CONTEXT)
+        yield Scene(name, before, run_assignor(assignor, TOPICS, left, before, CONTEXT))
 
 
 def drawn() -> str:

@@ -10,7 +10,7 @@ import pytest
 from devstack.chromium import DESKTOP, Browser
 from tests.browser.scenes import everything
 from tests.browser.site import Site
-from tests.debian_programs import needed
+from tests.support.debian_programs import needed
 
 SHOTS = Path(__file__).resolve().parents[2] / "artifacts" / "screenshots"
 """Where the tests keep their screenshots."""

@@ -57,7 +57,7 @@ def test_any_name_survives_the_address(use: Any, name: str) -> None:
     assert route == {"cluster": "flights", "page": "topics", "item": name, "query": name}
 
 
-def test_only_rows_in_sight_count(use: Any) -> None:
+def test_rows_in_sight_are_the_only_ones_that_count(use: Any) -> None:
     assert use("virtual_rows", "m.inSight(0, 360, 36, 5)") == {"first": 0, "last": 5}
     assert use("virtual_rows", "m.inSight(3600, 360, 36, 1000)") == {"first": 94, "last": 116}
     assert use("virtual_rows", "m.inSight(1e9, 360, 36, 1000)") == {"first": 1000, "last": 1000}

@@ -452,7 +452,7 @@ def test_links_lead_deep_and_the_back_button_goes_back(browser: Browser, site: S
     browser.says('There is no page "nothing".')
 
 
-def test_everything_can_be_done_with_the_keyboard(browser: Browser, site: Site) -> None:
+def test_page_can_be_used_with_the_keyboard_alone(browser: Browser, site: Site) -> None:
     browser.open(f"{site.url}#/clusters/flights/topics/flights")
     browser.one(".m-cell.is-running")
     browser.press(Keys.TAB)
@@ -536,7 +536,7 @@ def test_types_of_answers_in_the_scripts_are_models() -> None:
     assert named - defined - models_of_answers - set(BROWSER.split()) == set()
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_parses_html() -> None:
+def test_page_loads_nothing_from_elsewhere_and_parses_no_html() -> None:
     """No network but the page's own, no HTML from strings, no inline style or script."""
     for path in [*STATIC.rglob("*.js"), *STATIC.rglob("*.css"), STATIC / "index.html"]:
         text = path.read_text(encoding="utf-8")

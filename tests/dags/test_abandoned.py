@@ -34,7 +34,7 @@ def states(state: str | None) -> Any:
 
 
 @pytest.mark.parametrize("state", ["failed", "success", "skipped", "removed"])
-def test_one_whose_task_was_ended_is_asked_once(discovery, consumer, state):
+def test_consumer_whose_task_was_ended_is_asked_once(discovery, consumer, state):
     discovery.jobs.note_submission(consumer, NOTE.as_dict())
     assert stop_abandoned(discovery, states(state)) == [consumer]
     request = discovery.jobs.stop_request(consumer)
@@ -44,7 +44,7 @@ def test_one_whose_task_was_ended_is_asked_once(discovery, consumer, state):
 
 
 @pytest.mark.parametrize("state", ["deferred", "running", "up_for_retry", "queued", "scheduled", None])
-def test_one_whose_task_goes_on_is_left_alone(discovery, consumer, state):
+def test_consumer_whose_task_goes_on_is_left_alone(discovery, consumer, state):
     discovery.jobs.note_submission(consumer, NOTE.as_dict())
     assert stop_abandoned(discovery, states(state)) == []
 

@@ -15,7 +15,7 @@ from muster.airflow.pruning import RestError, logged_in
 from muster.consumer.http_server import HttpServer
 from muster.settings.connections import StatusTls
 from tests.conftest import Eventually
-from tests.secured import connection
+from tests.support.secured import connection
 
 pytestmark = pytest.mark.airflow
 

@@ -26,10 +26,10 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from muster.settings.consumer import VARIABLE, ConsumerSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import LIGHT_CONSUMER, WriteClusters, connection
-from tests.spark.topics import committed, create_topic, numbered, produce
 from tests.support.hand_coordinator import HandCoordinator
 from tests.support.only_long import only_long
 from tests.support.operator_task import Task, first_event
+from tests.support.spark_topics import committed, create_topic, numbered, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow]
 

@@ -34,7 +34,7 @@ def test_zookeeper_takes_a_port_for_every_host_that_has_none(given):
     assert CONNECTIONS.zookeeper("c").hosts == "a:2181,b:2/root"
 
 
-def test_zookeeper_credentials(given):
+def test_zookeeper_credentials_are_read(given):
     given(
         conn_type="generic", host="a:1", login="me", password=SECRET, extra={"sasl_mechanism": "DIGEST-MD5"}
     )
@@ -51,7 +51,7 @@ def test_zookeeper_credentials_must_say_how_they_are_meant(given):
         CONNECTIONS.zookeeper("c")
 
 
-def test_consul_fields(given):
+def test_consul_connection_is_read(given):
     given(
         conn_type="http",
         host="h",

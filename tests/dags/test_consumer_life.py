@@ -161,7 +161,7 @@ def test_failed_start_is_scheduled_again_early_with_the_end_of_its_log(make):
     assert time.monotonic() - began < 40, "that is startup_timeout"
 
 
-def test_one_whose_settings_are_refused_fails_for_good(make):
+def test_consumer_whose_settings_are_refused_fails_for_good(make):
     life = make(fail=2)
     with pytest.raises(AirflowFailException, match=r"exited with code 2(.|\n)*this is the reason"):
         life.operator.execute(life.context)
@@ -184,14 +184,14 @@ def test_submission_that_spark_submit_refuses_fails_for_good(
         life.operator.execute(life.context)
 
 
-def test_one_without_its_application_fails_for_good(make, monkeypatch):
+def test_consumer_without_its_application_fails_for_good(make, monkeypatch):
     life = make()
     monkeypatch.setenv("MUSTER_APPLICATION", "/none/consume.py")
     with pytest.raises(AirflowFailException, match=r"there is no application /none/consume\.py; correct"):
         life.operator.execute(life.context)
 
 
-def test_one_whose_cluster_is_gone_from_the_settings_fails_for_good(make, write_clusters):
+def test_consumer_whose_cluster_is_gone_from_the_settings_fails_for_good(make, write_clusters):
     life = make()
     write_clusters("other")
     with pytest.raises(AirflowFailException, match=r"no cluster '.*'; there are: other"):
@@ -294,7 +294,7 @@ def test_a_frozen_one_is_lost_after_its_time_and_replaced(make):
     assert not runs(frozen.pid)
 
 
-def test_one_watch_serves_all_triggers_of_a_cluster(make):
+def test_watch_serves_all_triggers_of_a_cluster(make):
     life = make()
     trigger = life.execute()
 
@@ -443,7 +443,7 @@ def test_ending_a_task_while_its_consumer_starts_stops_the_job(make, eventually:
     eventually(lambda: leader.life() is Life.ENDED, 10)
 
 
-def test_nothing_is_submitted_while_consul_cannot_be_asked(make, monkeypatch, tmp_path):
+def test_consumer_is_not_submitted_while_consul_cannot_be_asked(make, monkeypatch, tmp_path):
     life = make()
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_CONSUL", '{"conn_type": "http", "host": "127.0.0.1", "port": 9}')
     with scheduled_again(AGAIN, r"Consul at http://127\.0\.0\.1:9"):

@@ -99,13 +99,13 @@ class Site:
     def on_stuck(
         self, text: str = "{{ ti.task_id }}: {{ (exception | string).splitlines()[0] }}"
     ) -> list[Any]:
-        """The setting that has `alerts` keep what is told."""
-        options = {"path": str(self.folder / "told"), "text": text}
-        return [{"notifier": "tests.dags.told.FileNotifier", "options": options}]
+        """The setting that has `alerts` write to a file."""
+        options = {"path": str(self.folder / "notified"), "text": text}
+        return [{"notifier": "tests.dags.file_notifier.FileNotifier", "options": options}]
 
     def alerts(self) -> list[str]:
         """What the notifier was called with, in alphabetical order."""
-        path = self.folder / "told"
+        path = self.folder / "notified"
         return sorted(path.read_text().splitlines()) if path.exists() else []
 
 
@@ -407,8 +407,8 @@ def test_isolate_and_restore(site: Site):
     )
     [(uri, event)] = isolate.events
     assert uri == f"muster://{site.name}/levers"
-    told = {"lever": "isolate", "who": "dag_test", "reason": "swaps all day", "consumer": consumer}
-    assert event | told == event
+    expected = {"lever": "isolate", "who": "dag_test", "reason": "swaps all day", "consumer": consumer}
+    assert event | expected == event
 
     restore = site.command("restore", consumer=consumer, reason="has more memory")
     assert restore.state == "success"
@@ -503,9 +503,9 @@ def test_a_cluster_is_paused_and_its_topics_and_assignor_changed_by_forms(site: 
     with site.store() as store:
         assert store.topics() == []
         levers = [record.entry for record in reversed(store.history().records)]
-    told = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, CommandEntry)]
+    given = [(e.what, e.who, e.via.split()[0]) for e in levers if isinstance(e, CommandEntry)]
     dag = f"muster_commands__{site.name}"
-    assert told == [(name, "dag_test", dag) for name in ("unsubscribe", "pause", "resume")]
+    assert given == [(name, "dag_test", dag) for name in ("unsubscribe", "pause", "resume")]
 
     assert site.command("subscribe", topic=f"{topic[:-1]}.", kind="pattern").state == "success"
     assert site.command("subscribe", topic=topic, kind="name").state == "success"
@@ -638,9 +638,9 @@ def test_handler_that_cannot_be_imported_fails_for_good_and_calls_on_stuck(site:
     notifier = site.on_stuck("{{ ti.task_id }} {{ ti.try_number }}: {{ exception }}")
     site.write_clusters(site.name, consumers={"handler": "none.such"}, on_stuck=notifier)
     assert site.consumers().tasks == {f"consumer[{site.name}-1]": "failed"}
-    told = (site.folder / "told").read_text()
-    assert told.startswith(f"consumer 1: consumer {site.name}-1 cannot start: ")
-    assert "handler 'none.such': module 'none' cannot be imported" in told
+    notified = (site.folder / "notified").read_text()
+    assert notified.startswith(f"consumer 1: consumer {site.name}-1 cannot start: ")
+    assert "handler 'none.such': module 'none' cannot be imported" in notified
 
 
 @only_long

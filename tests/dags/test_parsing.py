@@ -161,7 +161,7 @@ def test_airflow_starts_where_muster_is_missing_or_broken(module, tmp_path):
     assert "Error" in answer.stderr
 
 
-def test_one_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
+def test_file_makes_all_dags_of_each_cluster_and_those_of_all(clusters):
     found = parse(DAGS, clusters("clusters:" + GOOD + GOOD.replace("good", "other")))["dags"]
     of_clusters = {f"muster_{kind}__{name}" for kind in OF_A_CLUSTER for name in ("good", "other")}
     assert found.keys() == of_clusters | {"muster_pruning"}

@@ -71,7 +71,7 @@ def see(
         (see(None, OLD, Life.ENDED, replace(STOP, incarnation="i0")), Step.SUBMIT),
     ],
 )
-def test_next_step(seen: Seen, step: Step):
+def test_next_step_has_a_reason(seen: Seen, step: Step):
     found, why = next_step(seen, SETTINGS)
     assert found is step
     assert why

@@ -48,7 +48,7 @@ SLOW = 120.0
 
 
 @dataclass
-class World:
+class RunningAirflow:
     airflow: Airflow
     api: AirflowApi
     discovery: ConsulCluster
@@ -57,7 +57,7 @@ class World:
     def eventually(self, condition: Callable[[], Any], what: str, detail: Callable[[], str] = str) -> Any:
         return wait_for(what, condition, SLOW, interval=0.5, detail=detail)
 
-    def told(self, dag: str, run: str) -> str:
+    def task_states(self, dag: str, run: str) -> str:
         """How each task of a run stands."""
         tasks = self.api.task_instances(dag, run)
         return f"{run} is {self.api.run_state(dag, run)}: " + ", ".join(
@@ -77,14 +77,14 @@ class World:
                 **more,
             }
 
-        telling = {"path": str(self.told_file), "text": "{{ dag.dag_id }}: {{ exception }}"}
+        notifying = {"path": str(self.notified_file), "text": "{{ dag.dag_id }}: {{ exception }}"}
         running = {"count": count, "graceful_timeout": "20s", "spark_conf": {"spark.ui.enabled": False}}
         clusters = {
             CLUSTER: cluster(CLUSTER, running),
             REFUSED: cluster(
                 REFUSED,
                 {"handler_options": {"fail": 2}},
-                on_stuck=[{"notifier": "tests.dags.told.FileNotifier", "options": telling}],
+                on_stuck=[{"notifier": "tests.dags.file_notifier.FileNotifier", "options": notifying}],
             ),
             AUDITED: cluster(
                 AUDITED,
@@ -101,9 +101,9 @@ class World:
         self.clusters.write_text(yaml.safe_dump({"clusters": clusters, "retention": retention}))
 
     @property
-    def told_file(self) -> Path:
-        """What `on_stuck` of the refused cluster was told."""
-        return self.clusters.with_name("told")
+    def notified_file(self) -> Path:
+        """What the notifier of `on_stuck` of the refused cluster wrote."""
+        return self.clusters.with_name("notified")
 
     @property
     def run(self) -> str:
@@ -154,7 +154,7 @@ def world(
     consul: ConsulSettings,
     zookeeper: ZooKeeperSettings,
     kafka: KafkaSettings,
-) -> Iterator[World]:
+) -> Iterator[RunningAirflow]:
     folder = tmp_path_factory.mktemp("running-airflow")
     clusters = folder / "clusters.yaml"
     environment = {
@@ -175,10 +175,10 @@ def world(
     discovery = ConsulCluster(consul, CLUSTER, f"{CLUSTER}-service")
     before = dict(os.environ)
     try:
-        World(airflow, None, discovery, clusters).write(2)  # type: ignore[arg-type]
+        RunningAirflow(airflow, None, discovery, clusters).write(2)  # type: ignore[arg-type]
         airflow.start()
         with AirflowApi(airflow.url, "admin", airflow.passwords()["admin"]) as api:
-            world = World(airflow, api, discovery, clusters)
+            world = RunningAirflow(airflow, api, discovery, clusters)
             world.eventually(lambda: api.has_dag(DAG), "the DAG is parsed")
             api.set_paused(DAG, False)
             world.eventually(lambda: api.runs(DAG), "a run began")
@@ -193,7 +193,7 @@ def world(
         os.environ.update(before)
 
 
-def test_a_live_consumers_task_is_deferred_named_after_it_and_shows_its_log(world: World):
+def test_a_live_consumers_task_is_deferred_named_after_it_and_shows_its_log(world: RunningAirflow):
     world.live(1)
     world.live(2)
     task = world.task(1)
@@ -203,7 +203,9 @@ def test_a_live_consumers_task_is_deferred_named_after_it_and_shows_its_log(worl
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])
-def test_marking_a_deferred_task_stops_its_job_in_order_and_clearing_brings_it_back(world: World, state: str):
+def test_marking_a_deferred_task_stops_its_job_in_order_and_clearing_brings_it_back(
+    world: RunningAirflow, state: str
+):
     other = world.live(2)
     before = world.live(1)
     submission = world.submission(1)
@@ -215,7 +217,7 @@ def test_marking_a_deferred_task_stops_its_job_in_order_and_clearing_brings_it_b
     assert world.live(2) == other
 
 
-def test_clearing_a_deferred_task_restarts_its_job_in_order(world: World):
+def test_clearing_a_deferred_task_restarts_its_job_in_order(world: RunningAirflow):
     before = world.live(1)
     submission = world.submission(1)
     world.clear(1)
@@ -223,7 +225,7 @@ def test_clearing_a_deferred_task_restarts_its_job_in_order(world: World):
     world.stopped_in_order(submission)
 
 
-def test_a_consumer_that_dies_is_submitted_again_in_the_same_try(world: World):
+def test_a_consumer_that_dies_is_submitted_again_in_the_same_try(world: RunningAirflow):
     before, other = world.live(1), world.live(2)
     tries = world.task(1)["try_number"]
     process = world.submission(1).process
@@ -238,7 +240,7 @@ def test_a_consumer_that_dies_is_submitted_again_in_the_same_try(world: World):
     assert "its driver process has ended" in log
 
 
-def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: World):
+def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: RunningAirflow):
     dag = f"muster_consumers__{REFUSED}"
     world.api.set_paused(dag, False)
 
@@ -254,12 +256,14 @@ def test_consumer_that_cannot_start_fails_once_and_calls_on_stuck(world: World):
     [task] = world.api.task_instances(dag, run["dag_run_id"])
     assert (task["state"], task["try_number"]) == ("failed", 1)
     assert "this is the reason" in world.api.log(dag, run["dag_run_id"], "consumer", 0, 1)
-    world.eventually(world.told_file.exists, "the notifier was called, which is after the task has failed")
-    told = world.told_file.read_text()
-    assert told.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
+    world.eventually(
+        world.notified_file.exists, "the notifier was called, which is after the task has failed"
+    )
+    notified = world.notified_file.read_text()
+    assert notified.count(f"{dag}: consumer {REFUSED}-1 cannot start: its driver exited with code 2") == 1
 
 
-def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way(world: World):
+def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way(world: RunningAirflow):
     before = [world.live(number) for number in (1, 2)]
     run = world.run
     world.write(3)
@@ -272,7 +276,7 @@ def test_a_changed_number_of_consumers_takes_effect_in_the_run_that_is_under_way
     assert [world.live(number) for number in (1, 2)] == before
 
 
-def test_pausing_and_failing_the_run_stops_all_consumers_in_order(world: World):
+def test_pausing_and_failing_the_run_stops_all_consumers_in_order(world: RunningAirflow):
     submissions = []
     for number in (1, 2):
         world.live(number)
@@ -295,7 +299,7 @@ def foreign(
     consumers.close()
 
 
-def note(world: World, part: str) -> dict[str, Any]:
+def note(world: RunningAirflow, part: str) -> dict[str, Any]:
     """Wait for a run of the coordinator whose note has `part`."""
 
     def noted() -> dict[str, Any] | None:
@@ -306,7 +310,7 @@ def note(world: World, part: str) -> dict[str, Any]:
     return found
 
 
-def question(world: World, consumer: str, other_than: str = "") -> dict[str, Any]:
+def question(world: RunningAirflow, consumer: str, other_than: str = "") -> dict[str, Any]:
     """Wait until a run other than that one asks a person about a consumer; the question.
 
     On a busy machine others are asked about as well: whoever takes longer than `stuck_after` is.
@@ -319,26 +323,26 @@ def question(world: World, consumer: str, other_than: str = "") -> dict[str, Any
         return next((w for w in waiting if w["task_instance"]["dag_run_id"] != other_than), None)
 
     def runs() -> str:
-        return "; ".join(world.told(STUCK, run["dag_run_id"]) for run in world.api.runs(STUCK))
+        return "; ".join(world.task_states(STUCK, run["dag_run_id"]) for run in world.api.runs(STUCK))
 
     found: dict[str, Any] = world.eventually(asked, f"a question about {consumer} is put", runs)
     return found
 
 
-def choose(world: World, asked: dict[str, Any], option: str) -> None:
+def choose(world: RunningAirflow, asked: dict[str, Any], option: str) -> None:
     """Answer a question, as a person does on the page."""
     run, index = (asked["task_instance"][key] for key in ("dag_run_id", "map_index"))
     path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/{index}/hitlDetails"
     world.api.request("PATCH", path, json={"chosen_options": [option], "params_input": {}})
 
 
-def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
+def answer(world: RunningAirflow, asked: dict[str, Any]) -> dict[str, Any]:
     """Wait until the run that asked is over; what came of the question."""
     run, index = (asked["task_instance"][key] for key in ("dag_run_id", "map_index"))
     world.eventually(
         lambda: world.api.run_state(STUCK, run) == "success",
         "the question's run is over",
-        lambda: world.told(STUCK, run),
+        lambda: world.task_states(STUCK, run),
     )
     path = f"/dags/{STUCK}/dagRuns/{run}/taskInstances/ask/xcomEntries/return_value"
     entry = world.api.request("GET", path, params={"map_index": index, "deserialize": True})
@@ -347,7 +351,7 @@ def answer(world: World, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
-    world: World, foreign: ForeignConsumers, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
+    world: RunningAirflow, foreign: ForeignConsumers, zookeeper: ZooKeeperSettings, kafka: KafkaSettings
 ):
     discovery = foreign.discovery
     admin = AdminClient(dict(kafka.config))
@@ -401,7 +405,7 @@ def test_run_notes_its_actions_and_asks_a_person_about_a_stuck_consumer(
     assert answer(world, later) == {"consumer": "one", "answer": "obsolete", "by": None}
 
 
-def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(world: World):
+def test_pruning_deletes_ticks_with_their_logs_and_keeps_what_did_something(world: RunningAirflow):
     kept = {run["dag_run_id"] for run in world.api.runs(COORDINATOR, 100) if run["note"]}
     assert kept
     world.api.set_paused(COORDINATOR, True)

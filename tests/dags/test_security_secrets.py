@@ -33,7 +33,8 @@ from muster.edges.kafka import GroupOffsets, librdkafka_logger
 from muster.settings.connections import ConsulSettings, KafkaSettings
 from tests.conftest import Eventually
 from tests.dags.dag_runner import DagRunner, Run
-from tests.secured import (
+from tests.support.only_long import only_long
+from tests.support.secured import (
     CLUSTER,
     CONSUMER,
     COORDINATOR,
@@ -46,7 +47,6 @@ from tests.secured import (
     connection,
     example,
 )
-from tests.support.only_long import only_long
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(900)]
 

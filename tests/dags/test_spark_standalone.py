@@ -24,11 +24,11 @@ from muster.edges.consul import ConsulCluster
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
 from tests.dags.conftest import WriteClusters, connection
-from tests.spark.topics import committed, create_topic, numbered, produce
 from tests.support.hand_coordinator import HandCoordinator
 from tests.support.only_long import only_long
 from tests.support.operator_task import Task, first_event
 from tests.support.spark_cluster import SparkCluster, standing
+from tests.support.spark_topics import committed, create_topic, numbered, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.airflow, only_long]
 

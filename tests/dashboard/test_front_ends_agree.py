@@ -22,9 +22,9 @@ from muster.core.model import Loss
 from muster.core.overrides import ConsumptionPause
 from muster.monitoring.exporter import Exporter
 from muster.settings.cluster_settings import ClusterSettings
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, run, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 WITHOUT_JOBS = {"handler": "a.b", "count": 0}
 KAFKA = Topics(t=8, u=4)
@@ -37,7 +37,7 @@ def dashboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dashboard:
     path = tmp_path / "clusters.yaml"
     path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b", "c", "d")
     settle(world, KAFKA, "sticky")
     return Dashboard(world, {"consumers": WITHOUT_JOBS})
@@ -84,7 +84,7 @@ COUNTED = {
 }
 
 
-def stand(world: World, condition: Condition) -> None:
+def stand(world: SimulatedCluster, condition: Condition) -> None:
     """Bring consumer `a` into a condition."""
     if condition is Condition.ISOLATED:
         world.isolated.add("a")

@@ -10,14 +10,14 @@ from muster.cluster.cache import StateCache
 from muster.cluster.lag import Offsets
 from muster.cluster.state import ClusterState
 from muster.dashboard.access import Visitor
-from tests.dashboard.standing import Dashboard, SimulatedSources
 from tests.support.runs import Topics, cluster, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard, SimulatedSources
 
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b")
     settle(world, Topics(t=4), "sticky")
     return Dashboard(world, {"topics": ["t"], "consumers": {"handler": "a.b", "count": 0}})
@@ -49,7 +49,7 @@ def test_zookeeper_goes_and_comes_back(dashboard: Dashboard) -> None:
     assert dashboard.get("")["clusters"][0]["health"] == "ok"
 
 
-def test_nothing_was_ever_reachable(dashboard: Dashboard) -> None:
+def test_page_says_so_where_no_server_was_ever_reachable(dashboard: Dashboard) -> None:
     dashboard.world.store.unreachable = True
     dashboard.sources.down |= {"consul", "kafka", "consumers"}
     (seen,) = dashboard.get("")["clusters"]
@@ -95,7 +95,7 @@ def test_no_consumer_answers(dashboard: Dashboard) -> None:
     assert dashboard.get("")["clusters"][0]["partition_states"] == {"?": 4}
 
 
-def test_all_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: Dashboard) -> None:
+def test_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: Dashboard) -> None:
     for path in ("", "/c", "/c/topics", "/c/topics/t", "/c/consumers", "/c/consumers/a"):
         dashboard.get(path, user="viewer")
     once = dict.fromkeys(("snapshots", "members", "decisions", "poll", "offsets", "history"), 1)
@@ -108,7 +108,7 @@ def test_all_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: D
 class Held(SimulatedSources):
     """Sources whose Consul does not answer before it is let."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         super().__init__(world)
         self.let = threading.Event()
         self.begun = threading.Event()

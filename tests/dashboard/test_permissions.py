@@ -22,8 +22,8 @@ from muster.dashboard.app import create_app
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.dashboard.standing import OURS, by_header
 from tests.support.airflow_home import tokens_of
+from tests.support.simulated_dashboard import OURS, by_header
 
 pytestmark = pytest.mark.airflow
 
@@ -160,7 +160,7 @@ def test_no_route_is_open_viewers_look_and_admins_give_commands(server: Server, 
             assert by_admin.status_code == by_viewer.status_code, path
 
 
-def test_nothing_stands_beside_the_routes(server: Server) -> None:
+def test_server_has_no_other_routes(server: Server) -> None:
     for path in ("/docs", "/redoc", "/openapi.json", "/api", "/static", "/../muster/docs"):
         assert server(None, "GET", path).status_code in {401, 404}, path
 

@@ -9,16 +9,16 @@ import pytest
 from muster.cluster.lag import Offsets
 from muster.core.model import Consumer, FailingRecord
 from muster.core.overrides import Exclusion, Overrides, Pin, RebalanceRequest
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, run, settle
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 KAFKA = Topics(t=7, u=5)
 
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b", "c-1")
     settle(world, KAFKA, "sticky")
     return Dashboard(world)

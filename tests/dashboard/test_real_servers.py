@@ -14,9 +14,9 @@ from muster.dashboard.app import create_app
 from muster.edges.kafka import GroupOffsets
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.dashboard.standing import OURS, by_header
-from tests.integration.obedient import coordinator, owners
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.obedient_consumers import coordinator, owners
+from tests.support.simulated_dashboard import OURS, by_header
 from tests.support.site import Site, site
 
 __all__ = ["site"]

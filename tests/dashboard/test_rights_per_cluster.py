@@ -19,8 +19,8 @@ from muster.commands.table import COMMANDS
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.dags.conftest import connection
-from tests.dashboard.standing import OURS
 from tests.support.airflow_home import tokens_of
+from tests.support.simulated_dashboard import OURS
 
 pytestmark = pytest.mark.airflow
 

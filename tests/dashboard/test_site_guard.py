@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.dashboard.standing import OURS, Dashboard
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import OURS, Dashboard
 
 ISOLATE = "/api/clusters/c/levers/isolate"
 FULL = {**OURS, "X-User": "admin"}
@@ -14,7 +14,7 @@ WANTED = '{"consumer": "nobody", "reason": "r"}'
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    return Dashboard(World())
+    return Dashboard(SimulatedCluster())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_pages_files_are_kept_and_asked_for_again(tmp_path, dashboard: Dashb
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / "app.js").write_text("1;")
     (tmp_path.parent / "secret.txt").write_text("secret")
-    dashboard = Dashboard(World(), static=str(tmp_path))
+    dashboard = Dashboard(SimulatedCluster(), static=str(tmp_path))
     user = {"X-User": "viewer"}
     page = dashboard.http.get("/", headers=user)
     assert (page.status_code, page.text) == (200, "<!doctype html>")

@@ -26,8 +26,8 @@ from muster.core.model import (
     TopicStatus,
 )
 from muster.edges.consul import Members, Registration
-from tests.dashboard.standing import Dashboard, SimulatedSources
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard, SimulatedSources
 
 TOPICS, PARTITIONS, CONSUMERS = 1000, 100, 1000
 NAMES = [f"topic-of-some-length-{n:04d}" for n in range(TOPICS)]
@@ -43,7 +43,7 @@ class Large(SimulatedSources):
     """The readings of the large cluster, made once; everything runs, and every partition has lag and rate."""
 
     def __init__(self) -> None:
-        super().__init__(World())
+        super().__init__(SimulatedCluster())
         self.topics = {
             name: TopicSnapshot(
                 name,
@@ -112,7 +112,7 @@ READ_LATER = 503
 
 @pytest.fixture(scope="module")
 def large() -> Dashboard:
-    dashboard = Dashboard(World(), {"topics": NAMES, "consumers": {"handler": "a.b", "count": 0}})
+    dashboard = Dashboard(SimulatedCluster(), {"topics": NAMES, "consumers": {"handler": "a.b", "count": 0}})
     dashboard.sources = Large()
     deadline = time.monotonic() + 120
     while dashboard.http.get("/api/clusters/c", headers={"X-User": "viewer"}).status_code == READ_LATER:

@@ -11,9 +11,9 @@ from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.core.history import CommandEntry, HistoryPage, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.dashboard.timeline import MOST_READS, READ_AT_ONCE, timeline
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 
 def transitions(at: float, *steps: Step) -> Transitions:
@@ -59,7 +59,7 @@ def told(
     return timeline(History(list(STORY)), limit=limit, before=before, topic=topic, consumer=consumer)
 
 
-def test_everything_newest_first_with_phases_moves_and_who() -> None:
+def test_timeline_is_newest_first_with_phases_moves_and_actors() -> None:
     found = told()
     assert found.next_before is None
     kinds = [(e.kind, e.topic, e.before, e.after, e.lasted) for e in found.entries]
@@ -96,7 +96,7 @@ def test_pages_hold_everything_once(limit: int) -> None:
     assert seen == [entry.id for entry in told().entries]
 
 
-def test_of_one_topic_or_one_consumer() -> None:
+def test_timeline_is_that_of_one_topic_or_one_consumer() -> None:
     assert [e.topic for e in told(topic="u").entries] == ["u"]
     assert [(e.kind, e.after) for e in told(consumer="a").entries] == [
         ("transition", "Closing"),
@@ -149,7 +149,7 @@ def test_over_http_and_with_zookeeper_out_of_reach(dashboard: Dashboard) -> None
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a")
     settle(world, Topics(t=4), "sticky")
     return Dashboard(world)

@@ -14,9 +14,9 @@ from muster.core.overrides import Overrides, Pin
 from muster.core.subscription import TopicOverride
 from muster.dashboard import what_if as planning
 from muster.settings.cluster_settings import ClusterSettings
-from tests.dashboard.standing import Dashboard
 from tests.support.runs import Topics, settle
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.simulated_dashboard import Dashboard
 
 KAFKA = Topics(t=6, u=6)
 
@@ -50,7 +50,7 @@ class Pinning:
 
 @pytest.fixture
 def dashboard() -> Dashboard:
-    world = World()
+    world = SimulatedCluster()
     world.join("a", "b", "c")
     settle(world, KAFKA, "sticky")
     found = Dashboard(world, {"shadow_assignor": "muster.core.assignors.sticky.Sticky"})
@@ -113,7 +113,7 @@ def test_other_options_of_the_assignor_in_force(dashboard: Dashboard) -> None:
     assert "assignor 'sticky': wrong options" in words
 
 
-def test_nothing_supposed_is_what_the_next_run_would_do(dashboard: Dashboard) -> None:
+def test_preview_that_supposes_nothing_is_what_the_next_run_would_do(dashboard: Dashboard) -> None:
     found = what_if(dashboard)
     assert (found["moved"], found["moves"]) == (0, [])
     assert found["as_pins"] == {"possible": False, "why_not": "nothing would move"}

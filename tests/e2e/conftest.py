@@ -49,7 +49,7 @@ SHARES = [2, 4]
 
 
 @dataclass
-class World:
+class RunningStack:
     """Everything the steps of the test look at and act upon."""
 
     stack: Stack
@@ -83,7 +83,7 @@ class World:
 
 
 @pytest.fixture(scope="package")
-def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("e2e")
     clusters = folder / "clusters.yaml"
     clusters.write_text(CLUSTERS, encoding="utf-8")
@@ -112,7 +112,7 @@ def world(airflow_database: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         ):
             discovery = ConsulCluster.of(consul, cluster)
             producer = NumberProducer(stack.kafka.address, TOPIC)
-            yield World(stack, api, view, discovery, cluster, producer)
+            yield RunningStack(stack, api, view, discovery, cluster, producer)
     finally:
         stack.down()
         os.environ.clear()

@@ -14,7 +14,7 @@ from devstack.airflow_api import AirflowApiError
 from devstack.demo.arrivals import count_numbers
 from devstack.demo.report import rebalances_of
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, World
+from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, RunningStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
 
@@ -23,33 +23,33 @@ COORDINATOR = "muster_coordinator__numbers"
 COMMANDS = "muster_commands__numbers"
 
 
-def consumer_task(world: World, consumer: str) -> tuple[str, int]:
+def consumer_task(world: RunningStack, consumer: str) -> tuple[str, int]:
     """The present run of the consumers DAG and the map index of a consumer's task."""
     run_id = world.api.runs(CONSUMERS, limit=1)[0]["dag_run_id"]
     return run_id, world.cluster.consumer_ids().index(consumer)
 
 
-def task(world: World, consumer: str) -> dict[str, Any]:
+def task(world: RunningStack, consumer: str) -> dict[str, Any]:
     run_id, index = consumer_task(world, consumer)
     tasks = world.api.task_instances(CONSUMERS, run_id)
     return next(task for task in tasks if task["map_index"] == index)
 
 
-def task_state(world: World, consumer: str) -> str:
+def task_state(world: RunningStack, consumer: str) -> str:
     return str(task(world, consumer)["state"])
 
 
-def tries(world: World) -> list[int]:
+def tries(world: RunningStack) -> list[int]:
     return [task(world, consumer)["try_number"] for consumer in world.cluster.consumer_ids()]
 
 
-def flows(world: World, eventually: Eventually) -> None:
+def flows(world: RunningStack, eventually: Eventually) -> None:
     """Whatever was produced by now arrives."""
     produced = world.producer.produced
     eventually(lambda: world.arrived() >= produced, 60, f"{produced} records arrive; {world.describe()}")
 
 
-def test_unpausing_starts_consumers_and_assigns(world: World, eventually: Eventually) -> None:
+def test_unpausing_starts_consumers_and_assigns(world: RunningStack, eventually: Eventually) -> None:
     for dag in (CONSUMERS, COORDINATOR):
         eventually(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
         world.api.set_paused(dag, False)
@@ -61,7 +61,7 @@ def test_unpausing_starts_consumers_and_assigns(world: World, eventually: Eventu
     flows(world, eventually)
 
 
-def test_quiet_runs_skip_advance_state(world: World, eventually: Eventually) -> None:
+def test_quiet_runs_skip_advance_state(world: RunningStack, eventually: Eventually) -> None:
     def quiet() -> bool:
         done = [run for run in world.api.runs(COORDINATOR, 5) if run["state"] == "success"]
         tasks = world.api.task_instances(COORDINATOR, done[0]["dag_run_id"]) if done else []
@@ -70,7 +70,7 @@ def test_quiet_runs_skip_advance_state(world: World, eventually: Eventually) -> 
     eventually(quiet, 60, "a run with nothing to do skips advance_state")
 
 
-def test_pausing_the_coordinator_changes_nothing(world: World, eventually: Eventually) -> None:
+def test_pausing_the_coordinator_changes_nothing(world: RunningStack, eventually: Eventually) -> None:
     world.api.set_paused(COORDINATOR, True)
 
     def idle() -> bool:
@@ -86,7 +86,7 @@ def test_pausing_the_coordinator_changes_nothing(world: World, eventually: Event
     world.api.set_paused(COORDINATOR, False)
 
 
-def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> None:
+def test_isolate_and_restore_by_form(world: RunningStack, eventually: Eventually) -> None:
     form = {"command": "isolate", "consumer": "numbers-1", "reason": "disk is failing"}
     run = world.api.trigger(COMMANDS, form)
     eventually(lambda: world.api.run_state(COMMANDS, run) == "success", 60, "isolated")
@@ -100,7 +100,7 @@ def test_isolate_and_restore_by_form(world: World, eventually: Eventually) -> No
     eventually(lambda: world.shares() == SHARES, 60, "2/4 again")
 
 
-def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Eventually) -> None:
+def test_isolating_an_unknown_consumer_is_refused(world: RunningStack, eventually: Eventually) -> None:
     form = {"command": "isolate", "consumer": "nobody", "reason": "typo"}
     run = world.api.trigger(COMMANDS, form)
     eventually(lambda: world.api.run_state(COMMANDS, run) == "failed", 60, "refused")
@@ -109,7 +109,7 @@ def test_isolating_an_unknown_consumer_is_refused(world: World, eventually: Even
         world.api.trigger(COMMANDS, form | {"command": "insolate"})
 
 
-def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventually) -> None:
+def test_airflow_restarts_while_consumers_go_on(world: RunningStack, eventually: Eventually) -> None:
     eventually(lambda: task_state(world, "numbers-2") == "deferred", 60, "deferred")
     before, tried = world.incarnations(), tries(world)
     under_way = world.api.runs(COORDINATOR, 1)[0]["dag_run_id"]
@@ -131,7 +131,7 @@ def test_airflow_restarts_while_consumers_go_on(world: World, eventually: Eventu
 
 
 def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
-    world: World, eventually: Eventually
+    world: RunningStack, eventually: Eventually
 ) -> None:
     """By the triggerer that took its task over when Airflow was restarted."""
     before = world.incarnations()
@@ -149,7 +149,7 @@ def test_consumer_is_stopped_in_order_from_its_task_and_comes_back(
     assert count_numbers(world.stack.data / "numbers").read_twice == 0, "nothing so far was read twice"
 
 
-def test_the_log_of_the_driver_is_in_the_task(world: World, eventually: Eventually) -> None:
+def test_the_log_of_the_driver_is_in_the_task(world: RunningStack, eventually: Eventually) -> None:
     run_id, index = consumer_task(world, "numbers-2")
 
     def shown() -> bool:
@@ -159,7 +159,7 @@ def test_the_log_of_the_driver_is_in_the_task(world: World, eventually: Eventual
     eventually(shown, 60, "lines of the driver's log in the task's log")
 
 
-def test_every_record_is_accounted_for(world: World, eventually: Eventually) -> None:
+def test_every_record_is_accounted_for(world: RunningStack, eventually: Eventually) -> None:
     produced = world.producer.stop()
     eventually(lambda: world.view.lag(TOPIC) == 0, 60, "lag 0")
     arrivals = count_numbers(world.stack.data / "numbers")
@@ -167,7 +167,7 @@ def test_every_record_is_accounted_for(world: World, eventually: Eventually) -> 
     assert arrivals.produced_twice == 0
 
 
-def test_the_audit_names_every_rebalance(world: World, eventually: Eventually) -> None:
+def test_the_audit_names_every_rebalance(world: RunningStack, eventually: Eventually) -> None:
     def told() -> list[str]:
         return [r.reason for r in rebalances_of(world.api.asset_events(COORDINATOR), TOPIC)]
 

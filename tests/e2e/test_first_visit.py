@@ -14,7 +14,7 @@ from devstack.chromium import DESKTOP, PHONE, Browser
 from docs.pictures.dashboard import log_in, pull, running
 from tests.browser.conftest import SHOTS, require_chromium
 from tests.conftest import Eventually
-from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, World
+from tests.e2e.conftest import PARTITIONS, SHARES, TOPIC, RunningStack
 from tests.support.number_producer import NumberProducer
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(900)]
@@ -25,7 +25,7 @@ REBALANCED = 90.0
 
 
 @pytest.fixture(scope="module")
-def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(world: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     require_chromium()
     browser = Browser(tmp_path_factory.mktemp("chromium"))
     log_in(browser, world.stack.airflow.url, "admin", world.stack.airflow.passwords()["admin"])
@@ -34,32 +34,32 @@ def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module", autouse=True)
-def records(world: World) -> Iterator[None]:
+def records(world: RunningStack) -> Iterator[None]:
     """Records flow while somebody looks."""
     producer = NumberProducer(world.stack.kafka.address, TOPIC)
     yield
     producer.stop()
 
 
-def page(world: World, where: str = "") -> str:
+def page(world: RunningStack, where: str = "") -> str:
     return f"{world.stack.airflow.url}/muster/#/clusters/{CLUSTER}{where}"
 
 
-def shows(browser: Browser, world: World, expected: dict[str, int]) -> None:
+def shows(browser: Browser, world: RunningStack, expected: dict[str, int]) -> None:
     """The matrix comes to show these shares by itself, without being loaded again."""
     browser.eventually(
         lambda: running(browser) == expected, REBALANCED, f"{expected} on the page; {world.describe()}"
     )
 
 
-def test_the_stack_is_at_rest(world: World, eventually: Eventually) -> None:
+def test_the_stack_is_at_rest(world: RunningStack, eventually: Eventually) -> None:
     for dag in (f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"):
         eventually(lambda dag=dag: world.api.has_dag(dag), 120, f"{dag} is parsed")
         world.api.set_paused(dag, False)
     eventually(lambda: world.shares() == SHARES, 240, "2/4")
 
 
-def test_dashboard_is_in_airflows_navigation(browser: Browser, world: World) -> None:
+def test_dashboard_is_in_airflows_navigation(browser: Browser, world: RunningStack) -> None:
     browser.open(f"{world.stack.airflow.url}/plugin/muster")
     frame = browser.one("iframe", timeout=60)
     browser.driver.switch_to.frame(frame)
@@ -80,7 +80,7 @@ def test_dashboard_is_in_airflows_navigation(browser: Browser, world: World) -> 
     )
 
 
-def test_a_cluster_at_a_glance(browser: Browser, world: World) -> None:
+def test_a_cluster_at_a_glance(browser: Browser, world: RunningStack) -> None:
     browser.open(f"{world.stack.airflow.url}/muster/")
     card = browser.one(".cluster-card", timeout=30)
     browser.eventually(
@@ -103,7 +103,7 @@ def test_a_cluster_at_a_glance(browser: Browser, world: World) -> None:
         "/decisions",
     ],
 )
-def test_each_page(browser: Browser, world: World, where: str) -> None:
+def test_page_of_each_kind_is_shown(browser: Browser, world: RunningStack, where: str) -> None:
     browser.complaints()
     for size, name in ((DESKTOP, "desktop"), (PHONE, "phone")):
         browser.size(size)
@@ -120,7 +120,7 @@ def test_each_page(browser: Browser, world: World, where: str) -> None:
     assert browser.complaints() == []
 
 
-def test_preview_is_shown_and_then_happens(browser: Browser, world: World) -> None:
+def test_preview_is_shown_and_then_happens(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world, "/consumers"))
     browser.click('button[aria-label="Isolate numbers-1"]')
     browser.says("2 partitions would move: numbers-2 +2.", 30)
@@ -133,7 +133,7 @@ def test_preview_is_shown_and_then_happens(browser: Browser, world: World) -> No
     assert (entry.by, entry.why) == ("admin", "its disk is failing")
 
 
-def test_restore(browser: Browser, world: World) -> None:
+def test_consumer_is_restored_by_a_button(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world, "/decisions"))
     browser.says("its disk is failing")
     pull(browser, "Restore numbers-1", "disk replaced")
@@ -141,7 +141,7 @@ def test_restore(browser: Browser, world: World) -> None:
     shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
 
 
-def test_pin_and_unpin(browser: Browser, world: World) -> None:
+def test_pin_and_unpin(browser: Browser, world: RunningStack) -> None:
     owner = world.view.topic(TOPIC)
     assert owner is not None
     assert owner.assignment is not None
@@ -156,7 +156,7 @@ def test_pin_and_unpin(browser: Browser, world: World) -> None:
     browser.eventually(lambda: not browser.all(".m-cell.pinned"), REBALANCED, "no pin any more")
 
 
-def test_a_paused_cluster_is_paused_everywhere(browser: Browser, world: World) -> None:
+def test_a_paused_cluster_is_paused_everywhere(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world))
     pull(browser, "Pause coordination…", "maintenance tonight")
     browser.says(f"Coordination of {CLUSTER} is paused.", 30)
@@ -168,7 +168,7 @@ def test_a_paused_cluster_is_paused_everywhere(browser: Browser, world: World) -
     browser.eventually(lambda: not browser.all(".banner.paused"), 30, "the banner goes")
 
 
-def test_rebalance_exclude_and_include(browser: Browser, world: World) -> None:
+def test_rebalance_exclude_and_include(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world))
     pull(browser, "Rebalance now…", "to be sure")
     browser.open(page(world, "/consumers/numbers-1"))
@@ -181,7 +181,7 @@ def test_rebalance_exclude_and_include(browser: Browser, world: World) -> None:
     shows(browser, world, {"numbers-1": 2, "numbers-2": 4})
 
 
-def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
+def test_a_preview_is_brought_about(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world, "/what-if?assignor=range"))
     browser.one("h2", "move", 30)
     pull(browser, "Change the assignor…", "range suits the joins")
@@ -191,7 +191,7 @@ def test_a_preview_is_brought_about(browser: Browser, world: World) -> None:
     browser.says("sticky as the settings say", 30)
 
 
-def test_audit_shows_actor_action_and_duration(browser: Browser, world: World) -> None:
+def test_audit_shows_actor_action_and_duration(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world, "/timeline"))
     for words in (
         "admin isolated numbers-1: its disk is failing",
@@ -205,7 +205,7 @@ def test_audit_shows_actor_action_and_duration(browser: Browser, world: World) -
     browser.one(".happening.done .phase-bar")
 
 
-def test_a_viewer_sees_all_and_can_change_nothing(browser: Browser, world: World) -> None:
+def test_a_viewer_sees_all_and_can_change_nothing(browser: Browser, world: RunningStack) -> None:
     browser.driver.delete_all_cookies()
     log_in(browser, world.stack.airflow.url, "viewer", world.stack.airflow.passwords()["viewer"])
     browser.open(page(world, "/consumers"))
@@ -216,7 +216,7 @@ def test_a_viewer_sees_all_and_can_change_nothing(browser: Browser, world: World
     )
 
 
-def test_page_is_closed_without_a_login(browser: Browser, world: World) -> None:
+def test_page_is_closed_without_a_login(browser: Browser, world: RunningStack) -> None:
     browser.open(page(world))
     browser.one(".cluster-line .chip", timeout=30)
     browser.driver.delete_all_cookies()

@@ -13,7 +13,7 @@ import pytest
 from devstack.airflow import ROOT
 from devstack.guard import guard
 from devstack.leftovers import MARKER, processes_of
-from tests.debian_programs import needed
+from tests.support.debian_programs import needed
 from tests.support.only_long import only_long
 
 ALL_RIGHT = (

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from tests.faults.model.consul import HOSTS
 from tests.faults.model.tally import PLAYED, REPLAY, SEED
-from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, World
+from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, Model
 from tests.support.only_long import HOURS
 
 EXAMPLES, PARTS = (1000, 50) if HOURS else (300, 1)
@@ -32,7 +32,7 @@ points = st.sampled_from(("end", "end", "before", "after", "asked", "read Consul
 
 
 class Machine(RuleBasedStateMachine):
-    """Each rule is an event of `World`, or some that often come together."""
+    """Each rule is an event of `Model`, or some that often come together."""
 
     def do(self, *event: str) -> None:
         self.world.do(event)
@@ -61,7 +61,7 @@ class Machine(RuleBasedStateMachine):
         data_loss: str,
     ) -> None:
         """Some consumers read everything, and then a rebalance begins."""
-        self.world, self.commits = World(assignor, delay, only_u, commits), commits
+        self.world, self.commits = Model(assignor, delay, only_u, commits), commits
         if data_loss == "fails":
             self.do("fail_on_data_loss")
         for consumer in running:

@@ -31,7 +31,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_all_flows_again_after(world: World, fault: Fault[World]) -> None:
+def test_clusters_flow_again_after(world: World, fault: Fault[World]) -> None:
     window = world.play(fault)
     two = [found for found in world.batches.double_owners() if window.began <= found[1].began < window.ended]
     assert not two, f"{fault.name}: two live and reachable consumers read one partition: {two[0]}"

@@ -20,12 +20,12 @@ from kazoo.client import KazooClient
 from devstack.demo.cluster_view import ClusterView
 from devstack.silence import silent_logger
 from muster.edges.consul import ConsulCluster
-from tests.faults.real.commit_log import CommitLog
-from tests.faults.real.numbers import NumberProducer
-from tests.hosts.batches import Away, Batches, gaps
 from tests.hosts.stack import ALPHA, BETA, HOSTS, LONG, NUMBERS, PARTITIONS, VOLATILE, Consumer, HostStack
+from tests.support.commit_log import CommitLog
 from tests.support.fault_score import Score
 from tests.support.fault_world import NOT_YET, FaultWorld
+from tests.support.noted_batches import Away, Batches, gaps
+from tests.support.timed_numbers import NumberProducer
 
 CLUSTERS = (ALPHA, BETA)
 TOPICS = (NUMBERS, VOLATILE)

@@ -21,8 +21,8 @@ from tests.conftest import Eventually
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import Proof, write
 from tests.install.world import (
+    Installation,
     Servers,
-    World,
     airflow_of,
     all_arrived,
     begins,
@@ -52,7 +52,7 @@ def proofs() -> Iterator[list[Proof]]:
 @pytest.fixture
 def world(
     request: pytest.FixtureRequest, wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
-) -> Iterator[World]:
+) -> Iterator[Installation]:
     version, spark = request.param
     name = f"numbers{version.replace('.', '')}"
     with (
@@ -63,7 +63,9 @@ def world(
 
 
 @pytest.mark.parametrize("world", INSTALLATIONS, indirect=True)
-def test_muster_is_installed_into_an_airflow_and_loses_nothing(world: World, proofs: list[Proof]) -> None:
+def test_muster_is_installed_into_an_airflow_and_loses_nothing(
+    world: Installation, proofs: list[Proof]
+) -> None:
     has_nothing_of_the_checkout(world)
     brings_plugin_and_connection_types(world)
     begins(world)
@@ -76,7 +78,7 @@ def test_muster_is_installed_into_an_airflow_and_loses_nothing(world: World, pro
     assert proof.duplicates == 0
 
 
-def has_nothing_of_the_checkout(world: World) -> None:
+def has_nothing_of_the_checkout(world: Installation) -> None:
     """No process of Airflow's, and no job, has a path into the checkout."""
     there = processes_of(world.folder)
     assert there
@@ -100,7 +102,7 @@ def has_nothing_of_the_checkout(world: World) -> None:
     assert done.stdout.startswith(str(world.installed.python.parents[1]))
 
 
-def brings_plugin_and_connection_types(world: World) -> None:
+def brings_plugin_and_connection_types(world: Installation) -> None:
     plugins = world.api.request("GET", "/plugins")["plugins"]
     assert any(plugin["listeners"] for plugin in plugins if plugin["name"] == "muster")
     assert world.api.request("GET", "/plugins/importErrors")["total_entries"] == 0
@@ -117,7 +119,7 @@ def brings_plugin_and_connection_types(world: World) -> None:
         assert world.api.request("POST", "/connections/test", json=asked)["status"] is False
 
 
-def answers(world: World) -> None:
+def answers(world: Installation) -> None:
     """The page and the command line say what there is."""
     [cluster] = world.page("/muster/api/clusters")["clusters"]
     assert cluster["name"] == world.name

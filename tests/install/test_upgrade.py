@@ -24,18 +24,18 @@ import pytest
 from devstack.airflow import ROOT
 from devstack.command import run_to_end
 from tests.conftest import Eventually
-from tests.faults.real.commit_log import CommitLog
 from tests.install.conftest import LONG, python_of
 from tests.install.proof import write
 from tests.install.world import (
+    Installation,
     Servers,
-    World,
     airflow_of,
     all_arrived,
     begins,
     environment_of,
     leaves_and_returns,
 )
+from tests.support.commit_log import CommitLog
 
 pytestmark = [
     *(pytest.mark.stack, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(1500)),
@@ -63,7 +63,9 @@ def old_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually) -> Iterator[World]:
+def world(
+    old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventually
+) -> Iterator[Installation]:
     with (
         environment_of(PYTHON, python_of(PYTHON), old_wheel) as installed,
         airflow_of(installed, "upgraded", servers, tmp_path, eventually) as made,
@@ -72,7 +74,7 @@ def world(old_wheel: Path, servers: Servers, tmp_path: Path, eventually: Eventua
 
 
 def test_versions_replace_each_other_one_by_one(
-    world: World, wheel: Path, old_wheel: Path, servers: Servers
+    world: Installation, wheel: Path, old_wheel: Path, servers: Servers
 ) -> None:
     log = CommitLog(servers.kafka.bootstrap_servers, world.name, world.name)
     log.start()
@@ -96,7 +98,7 @@ def test_versions_replace_each_other_one_by_one(
     assert max(replacements) <= 2 * leave
 
 
-def replaces(world: World, log: CommitLog, *versions: list[int | None]) -> list[float]:
+def replaces(world: Installation, log: CommitLog, *versions: list[int | None]) -> list[float]:
     """Replace both consumers, one by one; after each they speak these versions of the protocol.
 
     Returns the seconds for which a partition paused at the longest, for each.
@@ -108,7 +110,7 @@ def replaces(world: World, log: CommitLog, *versions: list[int | None]) -> list[
     return pauses
 
 
-def installs(world: World, log: CommitLog, wheel: Path) -> float:
+def installs(world: Installation, log: CommitLog, wheel: Path) -> float:
     """Install another version, which ends no consumer and no deferred task; return the longest pause."""
     before = processes(world), deferred(world)
     pause = paused(log, lambda: install(world, wheel))
@@ -116,7 +118,7 @@ def installs(world: World, log: CommitLog, wheel: Path) -> float:
     return pause
 
 
-def install(world: World, wheel: Path) -> None:
+def install(world: Installation, wheel: Path) -> None:
     """Install another version over the one that is there, as people do, while the consumers go on."""
     world.airflow.stop()
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--reinstall"]
@@ -141,12 +143,12 @@ def paused(log: CommitLog, act: Callable[[], None]) -> float:
     return log.longest_pause(began, time.time())
 
 
-def processes(world: World) -> dict[str, str]:
+def processes(world: Installation) -> dict[str, str]:
     """The incarnation of each consumer."""
     return {status["consumer"]: status["incarnation"] for status in statuses(world)}
 
 
-def deferred(world: World) -> list[tuple[str, int]]:
+def deferred(world: Installation) -> list[tuple[str, int]]:
     """The run and the try of each consumer's task, once both wait in the triggerer."""
 
     def tasks() -> list[tuple[str, dict[str, Any]]]:
@@ -156,12 +158,12 @@ def deferred(world: World) -> list[tuple[str, int]]:
     return [(run, task["try_number"]) for run, task in tasks()]
 
 
-def speak(world: World) -> list[int | None]:
+def speak(world: Installation) -> list[int | None]:
     """The versions of the protocol that the consumers say they speak."""
     return [status.get("protocol") for status in statuses(world)]
 
 
-def statuses(world: World) -> list[dict[str, object]]:
+def statuses(world: Installation) -> list[dict[str, object]]:
     known = json.loads(world.muster("status", "--cluster", world.name, "--json"))["consumers"]
     return [
         httpx.get(f"http://{each['address']}/status", timeout=5, trust_env=False).json() for each in known

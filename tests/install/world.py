@@ -68,7 +68,7 @@ class Servers:
 
 
 @dataclass
-class World:
+class Installation:
     """What the steps look at and act on. The cluster and its only topic have one `name`."""
 
     installed: Installed
@@ -187,7 +187,7 @@ def environment_of(version: str, python: Path, wheel: Path, spark: str = "") -> 
 @contextmanager
 def airflow_of(
     installed: Installed, name: str, servers: Servers, folder: Path, wait: Eventually
-) -> Iterator[World]:
+) -> Iterator[Installation]:
     """An Airflow that runs in a fresh environment, with records for cluster `name`."""
     python = installed.python
     home = folder / "airflow-home"
@@ -222,7 +222,7 @@ def airflow_of(
         ):
             producer = NumberProducer(servers.kafka.bootstrap_servers, name)
             try:
-                yield World(installed, name, folder, airflow, api, view, producer, wait)
+                yield Installation(installed, name, folder, airflow, api, view, producer, wait)
             finally:
                 producer.stop()
     finally:
@@ -242,7 +242,7 @@ def connections(servers: Servers) -> dict[str, str]:
     return {f"AIRFLOW_CONN_MUSTER_{name.upper()}": json.dumps(each) for name, each in found.items()}
 
 
-def begins(world: World) -> None:
+def begins(world: Installation) -> None:
     """Its DAGs are there, and both consumers come up."""
     for dag in (world.consumers, world.coordinator):
         world.until(lambda dag=dag: world.api.has_dag(dag), 90, f"{dag} is parsed")
@@ -251,7 +251,7 @@ def begins(world: World) -> None:
     world.flows()
 
 
-def all_arrived(world: World) -> Proof:
+def all_arrived(world: Installation) -> Proof:
     """Every record that was produced until now, and what came of it."""
     produced = world.producer.stop()
     world.until(lambda: count_numbers(world.data).rows == produced, 60, "every record arrives")
@@ -260,7 +260,7 @@ def all_arrived(world: World) -> Proof:
     return Proof(installed.version, installed.spark, produced, found.rows, found.records - found.rows)
 
 
-def leaves_and_returns(world: World, number: int = 2) -> None:
+def leaves_and_returns(world: Installation, number: int = 2) -> None:
     """One consumer is stopped in order from its task, and comes back when that is cleared."""
     world.until(lambda: world.task(number)[1]["state"] == "deferred", 60, "its task is deferred")
     run, task = world.task(number)
@@ -272,7 +272,7 @@ def leaves_and_returns(world: World, number: int = 2) -> None:
     world.flows()
 
 
-def is_isolated_and_restored(world: World) -> None:
+def is_isolated_and_restored(world: Installation) -> None:
     """By the command line, and by a DAG with a form."""
     consumer = f"{world.name}-1"
     world.muster("isolate", "--cluster", world.name, consumer, "--reason", "its disk is failing")

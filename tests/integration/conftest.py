@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 from muster.edges.zookeeper import make_client, start_client, stop_client
 from muster.settings.connections import ZooKeeperSettings
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 
 
 @pytest.fixture

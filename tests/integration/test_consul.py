@@ -16,7 +16,7 @@ from muster.edges.consul import ConsulCluster, ConsulError, IsolationEntry, Regi
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 
 
 class StatusPage(Pages):

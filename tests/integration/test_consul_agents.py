@@ -14,8 +14,8 @@ from muster.edges.consul import ConsulCluster
 from muster.edges.status import StatusFailure
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
+from tests.support.http_pages import Pages
 
 Hosts = tuple[ConsulSettings, ConsulSettings, ConsulSettings]
 """Where host A's agent, host B's agent and the server are."""

@@ -13,7 +13,7 @@ import pytest
 
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
-from tests.integration.http_pages import Page, Pages, Request
+from tests.support.http_pages import Page, Pages, Request
 
 TOKEN = "a-very-secret-token"  # noqa: S105
 

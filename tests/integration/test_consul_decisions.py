@@ -18,7 +18,7 @@ from muster.core.overrides import AssignorChoice, Exclusion, Overrides, Pause, P
 from muster.core.subscription import TopicOverride
 from muster.edges.consul import ConsulCluster, ConsulError, WaitIndex
 from muster.settings.connections import ConsulSettings
-from tests.integration.http_pages import Page, Pages
+from tests.support.http_pages import Page, Pages
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def put(consul: ConsulSettings, key: str, value: str) -> None:
     ).raise_for_status()
 
 
-def test_a_pin_there_and_back(discovery: ConsulCluster) -> None:
+def test_pin_is_read_as_it_was_written(discovery: ConsulCluster) -> None:
     assert discovery.overrides.decisions().pins == {}
     discovery.overrides.pin("t", 3, "one", by="ann", why="has the cache", at=1700000000.25)
     discovery.overrides.pin("t.with-dots", 0, "two", by="ann", why="", at=1.0)
@@ -194,7 +194,7 @@ def test_deployment_is_noted_against_what_was_read(
     assert "coordination/deployment: holds" in found.errors[0]
 
 
-def test_topics_there_and_back(discovery: ConsulCluster) -> None:
+def test_topic_overrides_are_read_as_they_were_written(discovery: ConsulCluster) -> None:
     said: dict[str, Any] = {"by": "ann", "at": 5.0, "why": "r"}
     strange = r"fl[io]ghts/%41?\.(a|b)+ é"
     for selector, pattern in (("t.x", False), (strange, True)):

@@ -16,8 +16,8 @@ from muster.core.wire import PROTOCOL
 from muster.edges.consul import ConsulCluster, ConsulError, Own
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
+from tests.support.http_pages import Pages
 
 AGENT = "/v1/agent/health/service/id/x"
 QUIET = 6.0

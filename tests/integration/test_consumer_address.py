@@ -17,9 +17,9 @@ from muster.doctor.cluster import check_addresses
 from muster.doctor.findings import Outcome, Part
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages
 from tests.integration.registrars import Process
 from tests.support.consumer_settings import consumer_settings
+from tests.support.http_pages import Page, Pages
 
 LOCAL = ZooKeeperSettings(hosts="127.0.0.1:2181")
 ELSEWHERE = "198.51.100.7"
@@ -94,7 +94,7 @@ def test_loopback_is_taken_where_everything_is_on_one_machine(consul: ConsulSett
         ({"bind": "127.0.0.1", "advertise": ELSEWHERE}, ("127.0.0.1", ELSEWHERE)),
     ],
 )
-def test_given_addresses_are_kept(given: dict[str, str], expected: tuple[str, str]) -> None:
+def test_address_that_was_given_is_kept(given: dict[str, str], expected: tuple[str, str]) -> None:
     """The agent of Consul does not answer, and the way to ZooKeeper says where this machine is."""
     settings = consumer_settings(
         consul=ConsulSettings(port=9), zookeeper=ZooKeeperSettings(hosts=f"{outside()}:2181"), **given

@@ -33,7 +33,7 @@ from muster.edges.kafka_fencing import FencedCommits, _Fence
 from muster.edges.zookeeper import TopicStore
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.integration.obedient import coordinator
+from tests.support.obedient_consumers import coordinator
 from tests.support.site import Site, site
 
 __all__ = ["site"]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from muster.sinks import Batch, DeltaSink
 from tests.conftest import Eventually
-from tests.debian_programs import needed
 from tests.support.database_writer import PARTITIONS, TOPIC, batch_of
+from tests.support.debian_programs import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 

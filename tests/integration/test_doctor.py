@@ -32,8 +32,8 @@ from muster.edges.kafka_admin import librdkafka_logger
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.obedient import registered
-from tests.secured import CLUSTER, ConsulTokens, Passwords, connection
+from tests.support.obedient_consumers import registered
+from tests.support.secured import CLUSTER, ConsulTokens, Passwords, connection
 
 ROOT = Path(__file__).parents[2]
 Checks = Mapping[tuple[str, str], dict[str, Any]]
@@ -383,7 +383,7 @@ def test_the_jobs_own_connections_are_checked_too(site: Site, store: TopicStore,
     }
 
 
-def test_as_a_process_of_its_own_without_airflow(site: Site, name: str, tmp_path: Path) -> None:
+def test_doctor_runs_as_a_process_of_its_own_without_airflow(site: Site, name: str, tmp_path: Path) -> None:
     (tmp_path / "airflow").mkdir()
     (tmp_path / "airflow" / "__init__.py").write_text("raise RuntimeError('imported')")
     path = os.pathsep.join(map(str, (tmp_path, ROOT / "include")))

@@ -86,7 +86,7 @@ class Foreign:
         self.process.wait()
 
 
-class World:
+class ForeignCluster:
     """A cluster of one topic, its consumers, and a coordinator that makes run after run, as the DAG does."""
 
     def __init__(
@@ -226,8 +226,8 @@ class World:
 @pytest.fixture
 def world(
     zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings, eventually: Eventually
-) -> Iterator[World]:
-    made = World(zookeeper, consul, kafka, eventually)
+) -> Iterator[ForeignCluster]:
+    made = ForeignCluster(zookeeper, consul, kafka, eventually)
     made.create_topic()
     made.start_coordinator()
     yield made
@@ -236,7 +236,7 @@ def world(
 
 @pytest.mark.parametrize(("first", "second"), [(PLAIN, FULL), (FULL, PLAIN), (PLAIN, PLAIN), (FULL, FULL)])
 def test_hand_overs_read_nothing_twice_and_lose_nothing(
-    world: World, eventually: Eventually, first: Path, second: Path
+    world: ForeignCluster, eventually: Eventually, first: Path, second: Path
 ) -> None:
     alpha = world.start(first, "alpha")
     world.until(alpha=PARTITIONS)
@@ -263,15 +263,15 @@ def test_hand_overs_read_nothing_twice_and_lose_nothing(
     assert world.registered() == set()
 
 
-def isolate(world: World) -> None:
+def isolate(world: ForeignCluster) -> None:
     assert world.discovery.overrides.isolate("alpha", by="test", why="frozen", at=0.0)
 
 
-def replace(world: World) -> None:
+def replace(world: ForeignCluster) -> None:
     world.start(FULL, "alpha")
 
 
-def frozen(world: World, script: Path, *commit_every: str) -> Foreign:
+def frozen(world: ForeignCluster, script: Path, *commit_every: str) -> Foreign:
     """A consumer that is frozen when it has read all and committed nothing."""
     consumer = world.start(script, "alpha", *commit_every)
     world.until(alpha=PARTITIONS)
@@ -283,7 +283,7 @@ def frozen(world: World, script: Path, *commit_every: str) -> Foreign:
 
 @pytest.mark.parametrize("take_over", [isolate, replace])
 def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
-    world: World, eventually: Eventually, take_over: Callable[[World], None]
+    world: ForeignCluster, eventually: Eventually, take_over: Callable[[ForeignCluster], None]
 ) -> None:
     late = frozen(world, FULL, NEVER)
     if take_over is isolate:
@@ -310,7 +310,7 @@ def test_late_commit_of_a_frozen_consumer_is_refused_if_it_is_fenced(
 
 
 def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_again(
-    world: World, eventually: Eventually
+    world: ForeignCluster, eventually: Eventually
 ) -> None:
     late = frozen(world, PLAIN)
     beta = world.start(FULL, "beta")
@@ -333,7 +333,7 @@ def test_late_commit_of_a_frozen_plain_consumer_counts_until_the_owner_commits_a
 
 
 def test_late_commit_of_a_frozen_consumer_counts_if_the_next_owner_claims_nothing(
-    world: World, eventually: Eventually
+    world: ForeignCluster, eventually: Eventually
 ) -> None:
     late = frozen(world, FULL, NEVER)
     beta = world.start(PLAIN, "beta")
@@ -347,7 +347,7 @@ def test_late_commit_of_a_frozen_consumer_counts_if_the_next_owner_claims_nothin
 
 @pytest.mark.parametrize("records", [40, 800])
 def test_topic_created_again_is_read_from_its_first_record(
-    world: World, eventually: Eventually, records: int
+    world: ForeignCluster, eventually: Eventually, records: int
 ) -> None:
     consumer = world.start(FULL, "alpha")
     world.until(alpha=PARTITIONS)
@@ -380,7 +380,7 @@ def test_topic_created_again_is_read_from_its_first_record(
 
 
 def test_isolated_consumer_closes_and_stays_registered_until_it_is_restored(
-    world: World, eventually: Eventually
+    world: ForeignCluster, eventually: Eventually
 ) -> None:
     for name in ("alpha", "beta"):
         world.start(FULL, name)
@@ -396,7 +396,9 @@ def test_isolated_consumer_closes_and_stays_registered_until_it_is_restored(
     assert world.twice() == []
 
 
-def test_consumer_that_is_asked_to_stop_hands_over_and_ends(world: World, eventually: Eventually) -> None:
+def test_consumer_that_is_asked_to_stop_hands_over_and_ends(
+    world: ForeignCluster, eventually: Eventually
+) -> None:
     alpha, _ = world.start(FULL, "alpha"), world.start(FULL, "beta")
     world.until(alpha=2, beta=2)
     world.produce(200)
@@ -412,7 +414,7 @@ def test_consumer_that_is_asked_to_stop_hands_over_and_ends(world: World, eventu
 
 
 def test_newer_process_of_an_id_waits_until_the_older_one_has_closed(
-    world: World, eventually: Eventually
+    world: ForeignCluster, eventually: Eventually
 ) -> None:
     older = world.start(FULL, "alpha")
     world.until(alpha=PARTITIONS)
@@ -426,7 +428,7 @@ def test_newer_process_of_an_id_waits_until_the_older_one_has_closed(
 
 
 def test_consumer_goes_on_while_zookeeper_and_consul_are_out_of_reach(
-    world: World, eventually: Eventually, zookeeper_server: ZooKeeper, consul_server: Consul
+    world: ForeignCluster, eventually: Eventually, zookeeper_server: ZooKeeper, consul_server: Consul
 ) -> None:
     world.start(FULL, "alpha")
     world.until(alpha=PARTITIONS)
@@ -446,7 +448,7 @@ def test_consumer_keeps_what_it_has_until_a_restored_zookeeper_is_planned_again(
 ) -> None:
     server = ZooKeeper(tmp_path / "zookeeper", guarded=True)
     server.start()
-    world = World(ZooKeeperSettings(hosts=server.address), consul, kafka, eventually)
+    world = ForeignCluster(ZooKeeperSettings(hosts=server.address), consul, kafka, eventually)
     try:
         world.create_topic()
         world.start_coordinator()

@@ -29,9 +29,9 @@ from muster.edges.kafka_fencing import FencedCommits
 from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_client
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.dashboard.standing import OURS, by_header
-from tests.integration.obedient import registered
 from tests.support.kafka_topics import make_topic, produce
+from tests.support.obedient_consumers import registered
+from tests.support.simulated_dashboard import OURS, by_header
 
 RECORDS = 10
 

@@ -21,7 +21,7 @@ def fresh(zookeeper: ZooKeeperSettings) -> Iterator[Callable[[], SimulatedStore]
 
 
 @pytest.mark.parametrize("name", ["a consumer leaves", "one leaves, two join", "a topic is unsubscribed"])
-def test_same_end_from_every_interrupted_write(name: str, fresh: Callable[[], SimulatedStore]) -> None:
+def test_interrupted_write_leads_to_the_same_end(name: str, fresh: Callable[[], SimulatedStore]) -> None:
     changes = CHANGES[name]
     expected, writes, _ = play(changes, "sticky", None, fresh())
     assert writes > 1

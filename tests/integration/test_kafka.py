@@ -49,7 +49,7 @@ def own_server(tmp_path: Path) -> Iterator[Kafka]:
         yield server
 
 
-def test_all_topics_and_their_partitions(kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:
+def test_partitions_are_those_of_all_topics(kafka: KafkaSettings, topic: str, eventually: Eventually) -> None:
     lister = TopicLister(kafka)
     try:
         eventually(lambda: lister.list_partitions().get(topic) == frozenset(range(4)))

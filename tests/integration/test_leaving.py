@@ -5,8 +5,8 @@ from __future__ import annotations
 from muster.edges.consul import ConsulCluster
 from muster.settings.connections import ConsulSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Pages
 from tests.integration.registrars import Process
+from tests.support.http_pages import Pages
 
 
 def test_leaving_consumer_says_so_while_it_stays_live(

@@ -1,4 +1,4 @@
-"""Loads from real status pages: what they say comes into the circumstances, and a frozen one costs a second."""
+"""Loads from real status pages: what they say comes into the planning context, and a frozen one costs a second."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from muster.coordinator.planning_context import LONGEST_ASKING, ContextReader
 from muster.core.model import Consumer, TopicAssignment, TopicSnapshot
 from muster.core.overrides import Overrides
 from muster.edges.status import poll_statuses
-from tests.integration.http_pages import Page, Pages
-from tests.support.simulated import World
+from tests.support.http_pages import Page, Pages
+from tests.support.simulated import SimulatedCluster
 
 
 class ByLag:
@@ -38,7 +38,7 @@ def snapshot(**owners: str) -> dict[str, TopicSnapshot]:
 
 
 def test_loads_come_from_answering_consumers_with_a_warning_for_the_others() -> None:
-    world = World()
+    world = SimulatedCluster()
     reader = ContextReader(world.store, poll_statuses, world.clock, timeout=30.0)
     # Both tell of partition 1, as while it changes hands: the owner's word counts.
     one = Pages(lambda _: Page(status("one", [0], {"0": 7, "1": 99})))

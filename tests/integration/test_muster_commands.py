@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from muster.cli.main import main
 from muster.core.history import CommandEntry
-from tests.integration.obedient import coordinator, owners
+from tests.support.obedient_consumers import coordinator, owners
 from tests.support.runs import Topics
 from tests.support.site import Site, site
 

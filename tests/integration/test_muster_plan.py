@@ -7,7 +7,7 @@ import json
 import pytest
 
 from muster.core.assignors import load_assignor
-from tests.integration.obedient import coordinator, owners
+from tests.support.obedient_consumers import coordinator, owners
 from tests.support.site import Site, site
 
 __all__ = ["site"]

@@ -26,7 +26,7 @@ from muster.edges.zookeeper import TopicStore, make_client, start_client, stop_c
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.secured import CLUSTER, SERVICE, TOPIC, ConsulTokens, connection, example
+from tests.support.secured import CLUSTER, SERVICE, TOPIC, ConsulTokens, connection, example
 
 ISOLATED = f"muster/{CLUSTER}/isolated/"
 

@@ -23,7 +23,7 @@ from muster.edges.kafka_fencing import FencedCommits
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.secured import (
+from tests.support.secured import (
     CLUSTER,
     CONSUMER,
     COORDINATOR,

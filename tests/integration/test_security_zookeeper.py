@@ -23,7 +23,7 @@ from muster.core.wire import assignment_path, assignments_path, partition_path, 
 from muster.edges.zookeeper import TopicStore, ZooKeeperError, make_client, start_client, stop_client
 from muster.settings.connections import AclEntry, ZooKeeperSettings, parse_acl
 from tests.conftest import Eventually
-from tests.secured import CONSUMER, STRANGER, VIEWER, Passwords, connection
+from tests.support.secured import CONSUMER, STRANGER, VIEWER, Passwords, connection
 
 OWNED = TopicAssignment("h:9092", "g", {0: "c-1"}, epoch=8)
 

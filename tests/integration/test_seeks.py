@@ -35,7 +35,7 @@ RECORDS = 100
 PARTITIONS = 3
 
 
-class World:
+class SeekedTopic:
     """A cluster with one topic of three partitions, 100 records each, of which the group has committed 60."""
 
     def __init__(
@@ -143,15 +143,17 @@ class World:
 
 
 @pytest.fixture
-def world(zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings) -> Iterator[World]:
+def world(
+    zookeeper: ZooKeeperSettings, consul: ConsulSettings, kafka: KafkaSettings
+) -> Iterator[SeekedTopic]:
     name = f"c{uuid.uuid4().hex[:10]}"
     with coordinating(zookeeper, kafka, name, f"g-{name}") as hand:
-        made = World(zookeeper, consul, kafka, hand)
+        made = SeekedTopic(zookeeper, consul, kafka, hand)
         yield made
         made.group.close()
 
 
-def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world: World) -> None:
+def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world: SeekedTopic) -> None:
     outcome = world.seek("-20", "0-1")
     assert outcome.lines[1] == f"topic {world.topic}, partition 0: 60 -> 40, 20 record(s) come again"
     assert outcome.lines[3].startswith("together 40 record(s) come again and 0 are left out")
@@ -165,7 +167,9 @@ def test_seek_without_any_consumer_is_carried_out_by_the_coordinator_once(world:
         assert not one.compute_assignment().needed
 
 
-def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_topics(world: World) -> None:
+def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_topics(
+    world: SeekedTopic,
+) -> None:
     other = world.another_topic(committed=30)
     given = {"to": "-40", "topic": "", "partitions": ""}
     lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
@@ -183,7 +187,7 @@ def test_seek_of_a_whole_cluster_is_carried_out_in_all_partitions_of_all_its_top
     assert not world.discovery.overrides.decisions().seeks
 
 
-def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world: World) -> None:
+def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world: SeekedTopic) -> None:
     world.another_topic(committed=30)
     carry_out(COMMANDS["seek"], world.target, ANN, {"to": "earliest", "topic": "", "partitions": ""}, "test")
     outcome = carry_out(COMMANDS["cancel-seek"], world.target, ANN, {"topic": "", "partitions": ""}, "test")
@@ -191,7 +195,9 @@ def test_cancelled_seek_of_a_whole_cluster_is_taken_back_in_all_its_topics(world
     assert not world.discovery.overrides.decisions().seeks
 
 
-def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(world: World) -> None:
+def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_recorded(
+    world: SeekedTopic,
+) -> None:
     world.stable("gone-1")
     former = FencedCommits(world.kafka, world.hand.cluster, world.group)
     assert former.claim([(world.topic, 0)]).done == {(world.topic, 0)}
@@ -209,7 +215,7 @@ def test_seek_of_an_owner_that_is_gone_is_carried_out_by_the_coordinator_and_rec
     former.close()
 
 
-def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(world: World) -> None:
+def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(world: SeekedTopic) -> None:
     world.stable("one")
     httpx.put(
         f"http://{world.consul.host}:{world.consul.port}/v1/agent/service/register",
@@ -231,7 +237,7 @@ def test_seek_is_left_to_an_owner_that_is_registered_and_ends_with_its_commit(wo
         world.discovery.catalog.deregister("one")
 
 
-def test_seek_is_refused_while_a_consumer_would_misread_what_it_commits(world: World) -> None:
+def test_seek_is_refused_while_a_consumer_would_misread_what_it_commits(world: SeekedTopic) -> None:
     catalog = world.discovery.catalog
     page = "http://127.0.0.1:1/health"
 
@@ -255,7 +261,7 @@ def test_seek_is_refused_while_a_consumer_would_misread_what_it_commits(world: W
         catalog.deregister("one")
 
 
-def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: World) -> None:
+def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: SeekedTopic) -> None:
     world.seek("earliest")
     world.seek("latest", "2")
     assert world.asked_for() == {0: 0, 1: 0, 2: 100}
@@ -269,7 +275,7 @@ def test_newer_seek_replaces_one_that_waits_and_cancelling_takes_it_back(world: 
         carry_out(COMMANDS["cancel-seek"], world.target, ANN, given, "test")
 
 
-def test_moment_is_made_the_first_offset_from_then_on(world: World) -> None:
+def test_moment_is_made_the_first_offset_from_then_on(world: SeekedTopic) -> None:
     assert "partition 0: 60 -> 30" in world.seek("2023-11-14T22:13:50Z", "0").lines[1]
     assert world.asked_for() == {0: 30}
     assert "40 record(s) are left out" in world.seek("2024-01-01", "1").lines[1]
@@ -285,7 +291,7 @@ def test_moment_is_made_the_first_offset_from_then_on(world: World) -> None:
     ],
 )
 def test_topic_that_is_new_begins_at_its_starting_offsets(
-    world: World, options: dict[str, str], begins: dict[int, int]
+    world: SeekedTopic, options: dict[str, str], begins: dict[int, int]
 ) -> None:
     options = {name: value.replace("TOPIC", world.topic) for name, value in options.items()}
     world.begin_again(options)
@@ -295,7 +301,7 @@ def test_topic_that_is_new_begins_at_its_starting_offsets(
 
 
 def test_topic_that_the_group_has_read_before_goes_on_and_added_partitions_begin_at_their_first_record(
-    world: World,
+    world: SeekedTopic,
 ) -> None:
     world.begin_again({})
     world.group.commit({(world.topic, 1): 60}, world.stamps(""))
@@ -303,7 +309,7 @@ def test_topic_that_the_group_has_read_before_goes_on_and_added_partitions_begin
     assert world.committed() == {1: (60, "")}
 
 
-def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(world: World) -> None:
+def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(world: SeekedTopic) -> None:
     report = world.begin_again({"startingOffsets": f'{{"{world.topic}": {{"0": 101}}}}'})
     assert report.new_topics == []
     assert (
@@ -313,7 +319,7 @@ def test_starting_offset_outside_of_the_log_holds_the_topic_back_and_says_so(wor
     assert world.committed() == {}
 
 
-def test_preview_says_the_same_and_changes_nothing(world: World) -> None:
+def test_preview_says_the_same_and_changes_nothing(world: SeekedTopic) -> None:
     given = {"to": "earliest", "topic": world.topic, "partitions": ""}
     lines = foreseen(COMMANDS["seek"], world.target, ANN, given).lines()
     assert len(lines) == PARTITIONS + 1
@@ -321,12 +327,14 @@ def test_preview_says_the_same_and_changes_nothing(world: World) -> None:
     assert world.asked_for() == {}
 
 
-def preview(world: World, command: str, partitions: str = "") -> tuple[str, ...]:
+def preview(world: SeekedTopic, command: str, partitions: str = "") -> tuple[str, ...]:
     given = {"topic": world.topic, "partitions": partitions}
     return foreseen(COMMANDS[command], world.target, ANN, given).lines()
 
 
-def test_previews_of_pause_and_resumption_count_what_waits_and_name_what_stays_paused(world: World) -> None:
+def test_previews_of_pause_and_resumption_count_what_waits_and_name_what_stays_paused(
+    world: SeekedTopic,
+) -> None:
     def paused() -> list[int | None]:
         return [each.partition for each in world.discovery.overrides.decisions().consumption]
 
@@ -359,7 +367,7 @@ def test_previews_of_pause_and_resumption_count_what_waits_and_name_what_stays_p
 
 
 def test_preview_of_a_cancelled_seek_says_where_its_partitions_go_on_and_changes_nothing(
-    world: World,
+    world: SeekedTopic,
 ) -> None:
     world.seek("-20", "0-1")
     given = {"topic": world.topic, "partitions": "1"}
@@ -384,7 +392,7 @@ def test_preview_of_a_cancelled_seek_says_where_its_partitions_go_on_and_changes
     ],
 )
 def test_impossible_seek_is_refused_and_nothing_is_asked_for(
-    world: World, to: str, partitions: str, message: str
+    world: SeekedTopic, to: str, partitions: str, message: str
 ) -> None:
     with pytest.raises(CommandError, match=message):
         world.seek(to, partitions)

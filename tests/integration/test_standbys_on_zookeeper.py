@@ -14,7 +14,7 @@ from muster.coordinator.reports import Change
 from muster.core.wire import assignment_path, state_path
 from muster.settings.connections import ZooKeeperSettings
 from tests.support.runs import Topics, begin, coordinator, settle
-from tests.support.simulated import SimulatedStore, World
+from tests.support.simulated import SimulatedCluster, SimulatedStore
 from tests.support.standing_by import ONE_STANDBY
 
 
@@ -22,7 +22,7 @@ class Cluster:
     """A cluster whose nodes are read past all of Muster's code."""
 
     def __init__(self, store: SimulatedStore, raw: KazooClient, name: str) -> None:
-        self.world = World(store)
+        self.world = SimulatedCluster(store)
         self.topics = Topics()
         self.raw = raw
         self.name = name

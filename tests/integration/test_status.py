@@ -13,7 +13,7 @@ import pytest
 
 from muster.core.model import Consumer, ConsumerStatus, TopicStatus
 from muster.edges.status import LARGEST_ANSWER, StatusFailure, poll_statuses
-from tests.integration.http_pages import Page, Pages, Request
+from tests.support.http_pages import Page, Pages, Request
 
 
 def status(consumer: str = "one", **more: object) -> bytes:

@@ -26,8 +26,8 @@ from muster.edges.tls import client_context
 from muster.settings.connection_lookup import CONNECTIONS
 from muster.settings.connections import OPEN_PAGES, ConsulSettings, StatusPageSettings
 from tests.conftest import Eventually
-from tests.secured import connection
 from tests.support.consumer_settings import consumer_settings
+from tests.support.secured import connection
 
 TOKEN = SecretStr("a-token-of-pages-with-tls")
 

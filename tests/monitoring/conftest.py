@@ -29,11 +29,11 @@ from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
 from tests.dags.dag_runner import DagRunner, Run
-from tests.debian_programs import needed
 from tests.monitoring.prometheus_server import Prometheus
 from tests.monitoring.sparkless import Sparkless
 from tests.monitoring.statsd_listener import StatsdListener
 from tests.support.airflow_home import environment_of
+from tests.support.debian_programs import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, STATUS_TOKEN = "token-of-metrics", "token-of-status-pages"

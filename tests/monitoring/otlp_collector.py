@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from tests.integration.http_pages import Page, Pages, Request
+from tests.support.http_pages import Page, Pages, Request
 
 KINDS = {"sum": "counter", "gauge": "gauge", "exponential_histogram": "timer", "histogram": "timer"}
 

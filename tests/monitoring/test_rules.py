@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from muster.monitoring import FILES
-from tests.debian_programs import needed
+from tests.support.debian_programs import needed
 
 TESTS = Path(__file__).with_name("rules_test.yml")
 

@@ -147,7 +147,7 @@ def test_every_query_of_the_dashboard_finds_something(
     assert clusters == {stack.cluster.name}, "what the dashboard's variable offers"
 
 
-def test_everything_that_is_scraped_is_on_the_page(stack: Stack, prometheus: Prometheus) -> None:
+def test_page_documents_everything_that_is_scraped(stack: Stack, prometheus: Prometheus) -> None:
     pages = described("Clusters") | described("Consumers")
     names = {
         re.sub(r"_(bucket|count|sum)$", "", labels["__name__"])

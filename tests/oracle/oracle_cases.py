@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from muster.core.assignors import load_assignor
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case
+from tests.support.assignor_cases import Case
 
 
 def equal_cases(count: int) -> Iterator[tuple[int, Case]]:

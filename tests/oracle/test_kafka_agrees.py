@@ -13,9 +13,9 @@ import pytest
 
 from muster.core.assignors import load_assignor
 from muster.core.model import Assignment, Consumer
-from tests.oracle.kafka_assignors import KafkaAssignors
 from tests.oracle.oracle_cases import equal_cases, mixed_cases
-from tests.property.assignor_cases import Case, loads, moves
+from tests.support.assignor_cases import Case, loads, moves
+from tests.support.kafka_assignors import KafkaAssignors
 
 pytestmark = pytest.mark.stack  # needs Kafka's jars and a JVM
 

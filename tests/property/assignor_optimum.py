@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 
 from muster.core.model import Assignment
-from tests.property.assignor_cases import Case, loads, may_stay, moves
+from tests.support.assignor_cases import Case, loads, may_stay, moves
 
 Pins = Mapping[tuple[str, int], str]
 

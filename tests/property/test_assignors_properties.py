@@ -18,7 +18,8 @@ from muster.core.assignors.sticky.mixed import mixed_shares
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.subscriptions import audiences
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.property.assignor_optimum import optimum, optimum_by_trying, value
+from tests.support.assignor_cases import (
     Case,
     changed,
     equally_weighted,
@@ -30,7 +31,6 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.assignor_optimum import optimum, optimum_by_trying, value
 
 EVERY = pytest.mark.parametrize("name", sorted(BUILT_IN))
 CASES = small_cases() | tangled_cases() | large_cases()

@@ -16,7 +16,7 @@ from muster.core.assignors.api import Standbys
 from muster.core.assignors.co_partitioned.tasks import Grouping, tasks_of
 from muster.core.assignors.run import run_standbys
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.support.assignor_cases import (
     WEIGHTS,
     Case,
     changed,
@@ -219,7 +219,9 @@ def test_deterministic_and_at_rest_after_one_plan(cluster: Cluster, seed: int) -
 
 @settings(max_examples=500, deadline=None)
 @given(cluster=crowded_clusters(), data=st.data())
-def test_at_rest_after_one_plan_and_again_when_one_has_left(cluster: Cluster, data: st.DataObject) -> None:
+def test_group_is_at_rest_after_one_plan_and_again_when_a_consumer_has_left(
+    cluster: Cluster, data: st.DataObject
+) -> None:
     rest = cluster.planned()
     assert rest.planned() == rest
     assume(len(cluster.case.consumers) > 1)

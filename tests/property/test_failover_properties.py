@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from muster.core.assignors import load_assignor, validate
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, changed, large_cases, loads, shuffled, small_cases
+from tests.support.assignor_cases import Case, changed, large_cases, loads, shuffled, small_cases
 
 some = settings(max_examples=60, deadline=None)
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.load_aware import partition_loads
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.property.planning_context_cases import Situation, situations, with_any_weight
+from tests.support.assignor_cases import (
     Case,
     changed,
     large_cases,
@@ -23,7 +24,6 @@ from tests.property.assignor_cases import (
     moves,
     small_cases,
 )
-from tests.property.circumstance_cases import Situation, situations, with_any_weight
 
 some = settings(max_examples=50, deadline=None)
 many = settings(max_examples=200, deadline=None)
@@ -36,7 +36,7 @@ ENOUGH = 10**6
 def load_aware(situation: Situation, **options: Any) -> Assignment:
     case = situation.case
     assignor = load_assignor("load-aware", options)
-    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.circumstances)
+    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.context)
 
 
 def measured(cases: st.SearchStrategy[Case], **further: bool) -> st.SearchStrategy[Situation]:
@@ -50,14 +50,14 @@ def measured(cases: st.SearchStrategy[Case], **further: bool) -> st.SearchStrate
             t: {p: random_.choice([0.0, random_.random(), random_.paretovariate(1.2)]) for p in sorted(ps)}
             for t, ps in situation.case.topics.items()
         }
-        return replace(situation, circumstances=replace(situation.circumstances, loads=loads))
+        return replace(situation, context=replace(situation.context, loads=loads))
 
     return with_loads()
 
 
 def counts_of(situation: Situation) -> Mapping[str, Mapping[int, int]]:
     topics = {t: p for t, p in situation.case.topics.items() if situation.takers(t)}
-    found = partition_loads(situation.circumstances.loads, topics)
+    found = partition_loads(situation.context.loads, topics)
     assert found is not None
     return found.counts
 
@@ -76,7 +76,7 @@ def carried(situation: Situation, assignment: Assignment) -> tuple[dict[str, flo
 
 def known(situation: Situation) -> bool:
     """Whether there is load on something that somebody may take; every partition is measured."""
-    loads = situation.circumstances.loads
+    loads = situation.context.loads
     return any(any(of_topic.values()) for topic, of_topic in loads.items() if situation.takers(topic))
 
 
@@ -94,9 +94,9 @@ def test_load_aware_is_sticky_when_nothing_is_known(situation: Situation, data: 
     useless = {
         t: dict.fromkeys(p, data.draw(st.sampled_from([-1.0, float("nan")]))) for t, p in case.topics.items()
     }
-    unknown = replace(situation, circumstances=replace(situation.circumstances, loads=useless))
+    unknown = replace(situation, context=replace(situation.context, loads=useless))
     sticky = run_assignor(
-        load_assignor("sticky"), case.topics, case.consumers, case.previous, situation.circumstances
+        load_assignor("sticky"), case.topics, case.consumers, case.previous, situation.context
     )
     assert load_aware(situation) == load_aware(unknown) == sticky
 
@@ -160,12 +160,12 @@ def test_consumer_with_unmeasured_partitions_neither_gives_nor_takes(
     part = data.draw(st.sampled_from([0.05, 0.3]))
     loads = {
         t: {p: load for p, load in of.items() if random_.random() > part}
-        for t, of in situation.circumstances.loads.items()
+        for t, of in situation.context.loads.items()
     }
     places = [(t, p) for t in situation.case.topics if situation.takers(t) for p in situation.case.topics[t]]
     unknown = [(t, p) for t, p in places if p not in loads[t]]
     assume(len(unknown) * 2 < len(places) and any(loads[t].get(p) for t, p in places))
-    later = replace(situation, circumstances=replace(situation.circumstances, loads=loads))
+    later = replace(situation, context=replace(situation.context, loads=loads))
     after = load_aware(later, budget=ENOUGH)
     unmeasured = {after[t][p] for t, p in unknown}
     moved = {
@@ -246,7 +246,7 @@ def test_a_second_look_changes_nothing_once_the_budget_sufficed(situation: Situa
 
 @some
 @given(situation=measured(EVEN), data=st.data())
-def test_within_the_tolerance_nothing_moves_however_load_goes_up_and_down(
+def test_loads_within_the_tolerance_move_nothing_however_they_go_up_and_down(
     situation: Situation, data: st.DataObject
 ) -> None:
     assume(known(situation))
@@ -254,9 +254,9 @@ def test_within_the_tolerance_nothing_moves_however_load_goes_up_and_down(
     random_ = random.Random(data.draw(st.integers(0, 2**32)))
     loads = {
         t: {p: load * random_.uniform(0.9, 1.1) for p, load in of.items()}
-        for t, of in situation.circumstances.loads.items()
+        for t, of in situation.context.loads.items()
     }
-    later = replace(at_rest, circumstances=PlanningContext(loads=loads))
+    later = replace(at_rest, context=PlanningContext(loads=loads))
     load, mean = carried(later, at_rest.case.previous)
     assume(all(abs(of_one - mean) <= 0.3 * mean * (1 - 1e-6) for of_one in load.values()))
     assert load_aware(later, tolerance=0.3) == at_rest.case.previous
@@ -305,13 +305,13 @@ class Replay:
 
     def comes_to_rest(self, plans: int) -> bool:
         now, since = self.situation, dict[tuple[str, int], int]()
-        loads, quiet = now.circumstances.loads, 0
+        loads, quiet = now.context.loads, 0
         for number in range(plans):
             seen = {
                 t: {p: load for p, load in of.items() if number - since.get((t, p), -ENOUGH) > self.delay}
                 for t, of in loads.items()
             }
-            now = replace(now, circumstances=replace(now.circumstances, loads=seen))
+            now = replace(now, context=replace(now.context, loads=seen))
             after = load_aware(now, **self.options)
             moved = changed(now.case.previous, after)
             since |= dict.fromkeys(moved, number)

@@ -12,7 +12,7 @@ from muster.core.model import Consumer, State, TopicSnapshot
 from muster.core.patience import DOUBT
 from muster.core.preview import Preview, WhatIf, preview
 from tests.support.runs import Topics, run, state_of
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 ASSIGNORS = tuple(sorted(BUILT_IN))
 
@@ -24,21 +24,21 @@ attributes = st.builds(
 )
 
 
-def stand_up(consumers: dict[str, Consumer], topics: Topics, assignor: str) -> World:
-    world = World()
+def stand_up(consumers: dict[str, Consumer], topics: Topics, assignor: str) -> SimulatedCluster:
+    world = SimulatedCluster()
     change(world, consumers)
     run_until_stable(world, topics, assignor)
     return world
 
 
-def change(world: World, consumers: dict[str, Consumer]) -> None:
+def change(world: SimulatedCluster, consumers: dict[str, Consumer]) -> None:
     for gone in world.consumers.keys() - consumers.keys():
         world.consumers[gone].alive = False
     world.join(*(consumers.keys() - world.consumers.keys()))
     world.attributes.update(consumers)
 
 
-def run_until_stable(world: World, topics: Topics, assignor: str) -> None:
+def run_until_stable(world: SimulatedCluster, topics: Topics, assignor: str) -> None:
     for _ in range(10):
         before = world.store.writes
         run(world, topics, assignor)
@@ -48,11 +48,11 @@ def run_until_stable(world: World, topics: Topics, assignor: str) -> None:
     assert all(state_of(world, topic) in {State.STABLE, State.INITIAL} for topic in topics.topics)
 
 
-def read(world: World) -> list[TopicSnapshot]:
+def read(world: SimulatedCluster) -> list[TopicSnapshot]:
     return [snapshot for snapshot in world.store.snapshots().values() if isinstance(snapshot, TopicSnapshot)]
 
 
-def previewed(world: World, usual: str, what_if: WhatIf) -> Preview:
+def previewed(world: SimulatedCluster, usual: str, what_if: WhatIf) -> Preview:
     membership = world.members().membership
     assert membership is not None
     before = dict(world.store.nodes), dict(world.store.states), world.store.writes

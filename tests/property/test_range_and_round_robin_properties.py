@@ -13,7 +13,8 @@ from muster.core.assignors import load_assignor, run_assignor
 from muster.core.assignors.balance import fair_shares, weight_of
 from muster.core.assignors.quota import Quota
 from muster.core.model import Assignment
-from tests.property.assignor_cases import (
+from tests.property.planning_context_cases import Situation, matches, situations, with_any_weight
+from tests.support.assignor_cases import (
     Case,
     equally_weighted,
     large_cases,
@@ -21,7 +22,6 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.circumstance_cases import Situation, matches, situations, with_any_weight
 
 CASES = small_cases() | tangled_cases() | large_cases()
 EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weighted=False)
@@ -35,7 +35,7 @@ def assign(name: str, case: Case) -> Assignment:
 
 def assign_by_zone(name: str, situation: Situation) -> Assignment:
     case = situation.case
-    return run_assignor(load_assignor(name), case.topics, case.consumers, {}, situation.circumstances)
+    return run_assignor(load_assignor(name), case.topics, case.consumers, {}, situation.context)
 
 
 def zoned(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Situation]:
@@ -142,7 +142,7 @@ def test_range_of_one_topic_displaces_no_consumer_elsewhere_without_need(
         consumers={c: replace(v, zone=zones[c]) for c, v in case.consumers.items()},
     )
     owners = assign_by_zone("range", replace(situation, case=case)).get(topic, {})
-    rack = situation.circumstances.racks.get(topic, {})
+    rack = situation.context.racks.get(topic, {})
     away = {(rack[p], zones[c]) for p, c in owners.items() if p in rack and rack[p] != zones[c]}
     if len({rack.get(p) for p in owners}) > 1:
         assert not any((zone, wanted) in away for wanted, zone in away)
@@ -158,14 +158,14 @@ def test_round_robin_by_zone_swaps_within_rounds_only(situation: Situation) -> N
     for start in range(0, len(order), len(case.consumers)):
         one_round = order[start : start + len(case.consumers)]
         assert sorted(by_zone[t][p] for t, p in one_round) == sorted(plain[t][p] for t, p in one_round)
-    racks = situation.circumstances.racks
+    racks = situation.context.racks
     assert matches(by_zone, racks, case.consumers) >= matches(plain, racks, case.consumers)
 
 
 @some
 @given(situation=zoned(EVEN))
 def test_round_robin_by_zone_gains_all_there_is_in_a_round(situation: Situation) -> None:
-    case, racks = situation.case, situation.circumstances.racks
+    case, racks = situation.case, situation.context.racks
     assignment = assign_by_zone("round-robin", situation)
     order = [(topic, p) for topic in sorted(assignment) for p in sorted(assignment[topic])]
     for start in range(0, len(order), len(case.consumers)):
@@ -183,5 +183,5 @@ def test_round_robin_by_zone_gains_all_there_is_in_a_round(situation: Situation)
 @given(situation=zoned(CASES.map(equally_weighted)))
 def test_racks_that_are_all_the_same_leave_range_as_it_is(situation: Situation) -> None:
     racks = {t: dict.fromkeys(p, "r1") for t, p in situation.case.topics.items()}
-    same = replace(situation, circumstances=replace(situation.circumstances, racks=racks))
+    same = replace(situation, context=replace(situation.context, racks=racks))
     assert assign_by_zone("range", same) == assign("range", situation.case)

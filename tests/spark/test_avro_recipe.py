@@ -17,12 +17,12 @@ import yaml
 from devstack.cache import cache_dir
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.http_pages import Page, Pages, Request
 from tests.spark.consumer_job import ConsumerJob, Servers
-from tests.spark.topics import committed, create_topic, producer_of
 from tests.support.fetched_packages import fetched
 from tests.support.hand_coordinator import coordinating
+from tests.support.http_pages import Page, Pages, Request
 from tests.support.only_long import only_long
+from tests.support.spark_topics import committed, create_topic, producer_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

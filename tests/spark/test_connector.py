@@ -30,9 +30,10 @@ from muster.core.positions import Why
 from muster.edges.kafka import GroupOffsets, KafkaError, TopicLister
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.secured import CONSUMER, GROUP, TOPIC, Passwords
-from tests.spark.connected import Holder, reading
-from tests.spark.topics import (
+from tests.support.connected_query import Holder, reading
+from tests.support.secured import CONSUMER, GROUP, TOPIC, Passwords
+from tests.support.servers import running
+from tests.support.spark_topics import (
     create_topic,
     delete_before,
     delete_topic,
@@ -46,7 +47,6 @@ from tests.spark.topics import (
     stored_offsets,
     transactional_producer,
 )
-from tests.support.servers import running
 
 pytestmark = pytest.mark.spark
 

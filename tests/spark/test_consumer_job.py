@@ -120,7 +120,7 @@ def mine(job: ConsumerJob, *partitions: int) -> dict[int, str]:
     return dict.fromkeys(partitions, job.consumer)
 
 
-def test_reads_what_is_assigned_and_commits_it(
+def test_consumer_reads_what_is_assigned_and_commits_it(
     job: ConsumerJob, topic: Topic, coordinator: HandCoordinator, eventually: Eventually
 ) -> None:
     topic.produce(100)

@@ -19,10 +19,10 @@ from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeper
 from tests.conftest import Eventually
 from tests.spark.consumer_job import ROOT, ConsumerJob, Servers
 from tests.spark.job_topic import PARTITIONS, Topic
-from tests.spark.topics import delete_before
 from tests.support.hand_coordinator import HandCoordinator, coordinating
 from tests.support.only_long import only_long
 from tests.support.spark_cluster import SparkCluster, standing
+from tests.support.spark_topics import delete_before
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), only_long]
 

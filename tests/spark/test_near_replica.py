@@ -13,11 +13,11 @@ from devstack.brokers import Broker, Brokers
 from devstack.place import HERE
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.debian_programs import needed
-from tests.spark.connected import Holder, reading
-from tests.spark.topics import create_topic, leader_of, produce
+from tests.support.connected_query import Holder, reading
 from tests.support.consumer_settings import consumer_settings
+from tests.support.debian_programs import needed
 from tests.support.only_long import only_long
+from tests.support.spark_topics import create_topic, leader_of, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack, only_long]
 

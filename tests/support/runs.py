@@ -13,7 +13,7 @@ from muster.core.model import State
 from muster.core.subscription import TopicOverride
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.support.simulated import Killed, SimulatedStore, World
+from tests.support.simulated import Killed, SimulatedCluster, SimulatedStore
 
 
 class Topics:
@@ -49,7 +49,10 @@ def cluster(more: Mapping[str, object]) -> ClusterSettings:
 
 
 def coordinator(
-    world: World, topics: Topics, assignor: str = "sticky", settings: Mapping[str, object] | None = None
+    world: SimulatedCluster,
+    topics: Topics,
+    assignor: str = "sticky",
+    settings: Mapping[str, object] | None = None,
 ) -> Coordinator:
     return Coordinator(
         cluster(settings or {}),
@@ -65,7 +68,7 @@ def coordinator(
     )
 
 
-def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
+def run(world: SimulatedCluster, topics: Topics, assignor: str = "sticky") -> None:
     """One run: the four tasks. Beside them the consumers go on obeying."""
     one = coordinator(world, topics, assignor)
     one.fetch_partitions()
@@ -74,18 +77,18 @@ def run(world: World, topics: Topics, assignor: str = "sticky") -> None:
         one.advance(120)
 
 
-def state_of(world: World, topic: str) -> State:
+def state_of(world: SimulatedCluster, topic: str) -> State:
     node = world.store.states.get(topic)
     return State.INITIAL if node is None else wire.parse_state(node.data, topic).state
 
 
-def subscribed(world: World, topics: Topics) -> list[str]:
+def subscribed(world: SimulatedCluster, topics: Topics) -> list[str]:
     """The topics that are to be read."""
     reads = cluster({}).topics.read_with(world.decided.subscriptions)
     return [topic for topic in topics.topics if reads.includes(topic)]
 
 
-def settle(world: World, topics: Topics, assignor: str) -> None:
+def settle(world: SimulatedCluster, topics: Topics, assignor: str) -> None:
     """Runs until everything is Stable and every consumer runs just what it is assigned, and nothing else."""
     wanted = subscribed(world, topics)
     for _ in range(20):
@@ -109,15 +112,15 @@ def settle(world: World, topics: Topics, assignor: str) -> None:
                 assert {tp for tp in consumer.running if tp[0] == topic} == mine
 
 
-def settled_world() -> World:
+def settled_world() -> SimulatedCluster:
     """Return a world in which consumers a, b and c read topics t and u, and all is Stable."""
-    world, topics = World(), Topics()
+    world, topics = SimulatedCluster(), Topics()
     begin(world, topics)
     settle(world, topics, "sticky")
     return world
 
 
-def nobody_twice(world: World) -> None:
+def nobody_twice(world: SimulatedCluster) -> None:
     """No partition in the hands of two consumers that are in contact."""
     holders: dict[tuple[str, int], str] = {}
     for consumer in world.consumers.values():
@@ -128,7 +131,7 @@ def nobody_twice(world: World) -> None:
             holders[held] = consumer.id
 
 
-class Watched(World):
+class Watched(SimulatedCluster):
     """Looks for a partition held twice whenever time passes."""
 
     def pause(self, seconds: float) -> None:
@@ -136,55 +139,55 @@ class Watched(World):
         nobody_twice(self)
 
 
-Change = Callable[[World, Topics], None]
+Change = Callable[[SimulatedCluster, Topics], None]
 
 
-def begin(world: World, topics: Topics) -> None:
+def begin(world: SimulatedCluster, topics: Topics) -> None:
     world.join("a", "b", "c")
     topics.topics = {"t": 7, "u": 5}
 
 
-def leave(world: World, topics: Topics) -> None:
+def leave(world: SimulatedCluster, topics: Topics) -> None:
     world.consumers["b"].alive = False
 
 
-def isolate(world: World, topics: Topics) -> None:
+def isolate(world: SimulatedCluster, topics: Topics) -> None:
     world.isolated.add("a")
     world.consumers["a"].running.clear()
 
 
-def join(world: World, topics: Topics) -> None:
+def join(world: SimulatedCluster, topics: Topics) -> None:
     world.join("d", "e")
 
 
-def leave_and_join(world: World, topics: Topics) -> None:
+def leave_and_join(world: SimulatedCluster, topics: Topics) -> None:
     leave(world, topics)
     join(world, topics)
 
 
-def grow(world: World, topics: Topics) -> None:
+def grow(world: SimulatedCluster, topics: Topics) -> None:
     topics.topics["t"] = 12
 
 
-def unsubscribe(world: World, topics: Topics) -> None:
+def unsubscribe(world: SimulatedCluster, topics: Topics) -> None:
     decide(world, "u", subscribed=False)
 
 
-def subscribe(world: World, topics: Topics) -> None:
+def subscribe(world: SimulatedCluster, topics: Topics) -> None:
     decide(world, "u", subscribed=True)
 
 
-def subscribe_another(world: World, topics: Topics) -> None:
+def subscribe_another(world: SimulatedCluster, topics: Topics) -> None:
     topics.topics["v"] = 4
     decide(world, "v", subscribed=True)
 
 
-def unsubscribe_and_leave(world: World, topics: Topics) -> None:
+def unsubscribe_and_leave(world: SimulatedCluster, topics: Topics) -> None:
     unsubscribe(world, topics)
     leave(world, topics)
 
 
-def decide(world: World, topic: str, *, subscribed: bool) -> None:
+def decide(world: SimulatedCluster, topic: str, *, subscribed: bool) -> None:
     """A person subscribes or unsubscribes a topic; what was said about it before no longer counts."""
     said = TopicOverride(by="ann", at=1.0, why="r", selector=topic, pattern=False, subscribed=subscribed)
     others = tuple(d for d in world.decided.subscriptions if d.selector != topic)
@@ -209,7 +212,7 @@ CHANGES: dict[str, list[Change]] = {
 def play(
     changes: list[Change],
     assignor: str,
-    kill: Callable[[World], None] | None,
+    kill: Callable[[SimulatedCluster], None] | None,
     store: SimulatedStore | None = None,
 ) -> tuple[dict[str, dict[int, str]], int, int]:
     """Return the final owners, how many writes the last change took, and how often the coordinator died."""

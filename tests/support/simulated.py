@@ -273,7 +273,7 @@ class SimulatedConsumer:
 
 
 @dataclass
-class World:
+class SimulatedCluster:
     """Everything around a coordinator, and the clock."""
 
     store: SimulatedStore = field(default_factory=SimulatedStore)
@@ -297,7 +297,7 @@ class World:
             consumer.obey(self.store)
 
     @property
-    def catalog(self) -> World:
+    def catalog(self) -> SimulatedCluster:
         """As the catalog and the overrides of `muster.edges.consul.ConsulCluster`."""
         return self
 

@@ -24,7 +24,7 @@ from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, ZooKeeperSettings
 from tests.conftest import Eventually
-from tests.integration.obedient import coordinator, registered
+from tests.support.obedient_consumers import coordinator, registered
 
 ROOT = Path(__file__).parents[2]
 

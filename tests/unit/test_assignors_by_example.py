@@ -58,7 +58,7 @@ class TestRange:
             "C1": "t0p2 t1p2",
         }
 
-    def test_unequal_subscriptions(self) -> None:
+    def test_unequal_subscriptions_are_balanced(self) -> None:
         live = consumers(C0="t0", C1="t0 t1", C2="t0 t1 t2")
         assert by_consumer(assign("range", topics(t0=4, t1=3, t2=2), live)) == {
             "C0": "t0p0 t0p1",
@@ -155,7 +155,7 @@ class TestSticky:
         for budget in range(0, 400_000, 2_500):
             assert mixed_shares(pools, weights, budget=budget) in (none, every)
 
-    def test_gives_back_what_moved_needlessly(self) -> None:
+    def test_sticky_keeps_even_loads_where_they_are(self) -> None:
         """Loads are even either way, so nothing may move although another division is as good."""
         live = consumers("a", "b")
         before = {"t": {0: "b", 1: "a"}, "u": {0: "a", 1: "b"}}
@@ -247,10 +247,10 @@ HERE = __name__
 
 class TestLoading:
     @pytest.mark.parametrize("name", ["range", "round-robin", "sticky", "load-aware"])
-    def test_by_name(self, name: str) -> None:
+    def test_assignor_is_loaded_by_name(self, name: str) -> None:
         assert load_assignor(name, {}).name == name
 
-    def test_by_dotted_path_with_options(self) -> None:
+    def test_assignor_is_loaded_by_dotted_path_with_options(self) -> None:
         assert load_assignor(f"{HERE}.Wanting", {"colour": "blue"}).name == "wanting"
 
     @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ class TestValidation:
     def check(self, assignment: Any, live: Mapping[str, Consumer] | None = None) -> None:
         validate(assignment, self.TOPICS, self.LIVE if live is None else live, assignor="mine")
 
-    def test_good(self) -> None:
+    def test_valid_plan_is_accepted(self) -> None:
         self.check(self.GOOD)
 
     @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET  # our own file
 
-from docs.pictures.assignors import CIRCUMSTANCES, CONSUMERS, LEAVES, PICTURE, TOPICS
+from docs.pictures.assignors import CONSUMERS, CONTEXT, LEAVES, PICTURE, TOPICS
 from muster.core.assignors import BUILT_IN, load_assignor, run_assignor
 from muster.core.model import Assignment
-from tests.property.assignor_cases import Case, moves
+from tests.support.assignor_cases import Case, moves
 
 MEND = "run `make picture`"
 
@@ -32,8 +32,8 @@ def test_every_built_in_assignor_is_shown_with_what_it_says() -> None:
     left = {name: consumer for name, consumer in CONSUMERS.items() if name != LEAVES}
     for name, row in rows.items():
         assignor = load_assignor(name)
-        before = run_assignor(assignor, TOPICS, CONSUMERS, {}, CIRCUMSTANCES)
-        after = run_assignor(assignor, TOPICS, left, before, CIRCUMSTANCES)
+        before = run_assignor(assignor, TOPICS, CONSUMERS, {}, CONTEXT)
+        after = run_assignor(assignor, TOPICS, left, before, CONTEXT)
         assert read(row, "before") == before, MEND
         assert read(row, "after") == after, MEND
         moved = moves(Case(TOPICS, left, before), after)

@@ -181,7 +181,7 @@ GOOD = "clusters:\n  good: {consul_service: g, group_id: g, topics: [t], consume
         ("consumers", "{handler: a.b, handler_options: {x: !!binary /w==}}"),
     ],
 )
-def test_one_clusters_mistake_is_its_own(key: str, value: str, tmp_path: Path) -> None:
+def test_mistake_of_one_cluster_leaves_the_others(key: str, value: str, tmp_path: Path) -> None:
     entry = {
         "consul_service": "b",
         "group_id": "g",
@@ -213,7 +213,7 @@ def test_malformed_yaml_file_is_named(text: str, said: str, tmp_path: Path) -> N
     assert said in error
 
 
-def test_one_and_the_text_one_are_the_same_name(tmp_path: Path) -> None:
+def test_number_and_its_text_are_the_same_name(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
     entry = GOOD.splitlines()[1].partition(": ")[2]
     path.write_text(GOOD + f"  1: {entry.replace('g,', 'h,')}\n  '1': {entry.replace('g,', 'i,')}\n")

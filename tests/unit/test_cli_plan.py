@@ -19,7 +19,7 @@ from muster.edges.consul import ConsulError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.cluster_settings import ClusterSettings
 from tests.support.runs import Topics, settled_world
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
 from tests.support.sources import opener
 
 
@@ -39,7 +39,7 @@ BAD = f"{__name__}.Bad"
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     return settled_world()
 
 
@@ -62,12 +62,12 @@ def write(path: Path, cluster: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump({"clusters": {"c": dict(cluster)}}))
 
 
-def muster(world: World, *args: str) -> Result:
+def muster(world: SimulatedCluster, *args: str) -> Result:
     obj = opener(world.store, world, world.poll)
     return CliRunner().invoke(main, ["plan", "--cluster", "c", *args], obj=obj)
 
 
-def printed(world: World, *args: str) -> dict[str, Any]:
+def printed(world: SimulatedCluster, *args: str) -> dict[str, Any]:
     result = muster(world, *args, "--json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
@@ -77,7 +77,7 @@ def printed(world: World, *args: str) -> dict[str, Any]:
 pytestmark = pytest.mark.usefixtures("clusters")
 
 
-def test_nothing_to_move(world: World) -> None:
+def test_plan_of_a_balanced_cluster_has_nothing_to_move(world: SimulatedCluster) -> None:
     result = muster(world)
     assert result.exit_code == 0
     assert "plan: cluster c, assignor sticky\n" in result.stdout
@@ -85,7 +85,7 @@ def test_nothing_to_move(world: World) -> None:
     assert "balance before: 3 consumers, 4 partitions a consumer" in result.stdout
 
 
-def test_every_move_has_its_reason_without_a_consumer(world: World) -> None:
+def test_every_move_has_its_reason_without_a_consumer(world: SimulatedCluster) -> None:
     owned = sum(list(world.owners(t).values()).count("b") for t in ("t", "u"))
     result = muster(world, "--without", "b")
     rows = [line for line in result.stdout.splitlines() if line.endswith("consumer b left") and " b " in line]
@@ -95,7 +95,7 @@ def test_every_move_has_its_reason_without_a_consumer(world: World) -> None:
     assert "balance after:  2 consumers, 6 partitions a consumer" in result.stdout
 
 
-def test_json_has_what_the_table_has(world: World) -> None:
+def test_json_has_what_the_table_has(world: SimulatedCluster) -> None:
     found = printed(world, "--with", "d:weight=2,zone=z,priority=3,topics=t|u", "--partitions", "t=9")
     assert found["what_if"] == {
         "without": [],
@@ -112,19 +112,19 @@ def test_json_has_what_the_table_has(world: World) -> None:
     assert [c["consumer"] for c in found["consumers"]] == ["a", "b", "c", "d"]
 
 
-def test_nothing_is_written(world: World) -> None:
+def test_plan_writes_nothing(world: SimulatedCluster) -> None:
     before, writes = dict(world.store.nodes), world.store.writes
     muster(world, "--without", "a", "--assignor", "range")
     assert (world.store.nodes, world.store.writes) == (before, writes)
 
 
-def test_another_assignor_and_what_it_alone_moves(world: World) -> None:
+def test_another_assignor_and_what_it_alone_moves(world: SimulatedCluster) -> None:
     found = printed(world, "--assignor", "range")
     assert found["assignor"] == found["what_if"]["assignor"] == "range"
     assert {m["why"] for m in found["moves"]} == {"assignor range moves it, sticky would not"}
 
 
-def test_options_of_the_assignor(world: World) -> None:
+def test_options_of_the_assignor(world: SimulatedCluster) -> None:
     found = printed(world, "--assignor", BAD, "--assignor-option", "to=a")
     assert {m["to"] for m in found["moves"]} == {"a"}
     refused = muster(world, "--assignor-option", "limit=2")
@@ -132,13 +132,13 @@ def test_options_of_the_assignor(world: World) -> None:
     assert "assignor 'sticky': wrong options" in refused.stderr
 
 
-def test_a_live_consumer_with_other_attributes(world: World) -> None:
+def test_a_live_consumer_with_other_attributes(world: SimulatedCluster) -> None:
     found = printed(world, "--with", "b:weight=4")
     assert {m["to"] for m in found["moves"]} == {"b"}
     assert {m["why"] for m in found["moves"]} == {"attributes of b changed"}
 
 
-def test_long_tables_are_cut_and_say_how_to_see_all(world: World) -> None:
+def test_long_tables_are_cut_and_say_how_to_see_all(world: SimulatedCluster) -> None:
     cut = muster(world, "--partitions", "t=500")
     rows = [
         line for line in cut.stdout.splitlines() if line.endswith("new partition") and line.startswith("t ")
@@ -150,7 +150,7 @@ def test_long_tables_are_cut_and_say_how_to_see_all(world: World) -> None:
     assert len(printed(world, "--partitions", "t=500")["moves"]) == 493
 
 
-def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
+def test_unreadable_topics_are_left_alone_and_named(world: SimulatedCluster) -> None:
     world.store.nodes["u"] = Node(b"{not json", 9)
     result = muster(world, "--without", "b")
     assert (
@@ -163,7 +163,7 @@ def test_unreadable_topics_are_left_alone_and_named(world: World) -> None:
     assert "topic 'u' cannot be read" in asked.stderr
 
 
-def test_pins_that_cannot_be_obeyed_and_what_is_unknown(world: World) -> None:
+def test_pins_that_cannot_be_obeyed_and_what_is_unknown(world: SimulatedCluster) -> None:
     pin = Pin(topic="t", partition=0, consumer="gone", by="ann", why="r", at=1.0)
     world.decided = Overrides({("t", 0): pin}, errors=("a key is unreadable",))
     result = muster(world)
@@ -172,7 +172,7 @@ def test_pins_that_cannot_be_obeyed_and_what_is_unknown(world: World) -> None:
     assert printed(world)["impossible_pins"]
 
 
-def test_a_topic_under_way_is_named(world: World) -> None:
+def test_a_topic_under_way_is_named(world: SimulatedCluster) -> None:
     world.join("d")
     for consumer in world.consumers.values():
         consumer.stuck = True
@@ -182,7 +182,7 @@ def test_a_topic_under_way_is_named(world: World) -> None:
     assert "under way: topic t is Closing: what is under way is finished first" in muster(world).stdout
 
 
-def test_the_shadow_is_shown(world: World, clusters: dict[str, Any], tmp_path: Path) -> None:
+def test_the_shadow_is_shown(world: SimulatedCluster, clusters: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "clusters.yaml", {**clusters, "shadow_assignor": "range"})
     result = muster(world, "--without", "b")
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("shadow: ")]
@@ -193,7 +193,7 @@ def test_the_shadow_is_shown(world: World, clusters: dict[str, Any], tmp_path: P
     assert "shadow: " + BAD + ": no plan to compare with" in muster(world).stdout
 
 
-def test_plan_without_live_consumers_is_held_not_wrong(world: World) -> None:
+def test_plan_without_live_consumers_is_held_not_wrong(world: SimulatedCluster) -> None:
     for consumer in world.consumers.values():
         consumer.alive = False
     result = muster(world)
@@ -222,7 +222,7 @@ def test_plan_without_live_consumers_is_held_not_wrong(world: World) -> None:
         (["--no-such-option"], "No such option"),
     ],
 )
-def test_a_wrong_question_is_refused(world: World, args: list[str], message: str) -> None:
+def test_a_wrong_question_is_refused(world: SimulatedCluster, args: list[str], message: str) -> None:
     result = muster(world, *args)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -243,14 +243,16 @@ def test_an_unknown_cluster_names_those_there_are() -> None:
         (BAD, "assignor 'bad' returned no valid assignment: topic 't', partition 0, 1"),
     ],
 )
-def test_an_assignor_that_has_no_plan_ends_with_4(world: World, assignor: str, message: str) -> None:
+def test_an_assignor_that_has_no_plan_ends_with_4(
+    world: SimulatedCluster, assignor: str, message: str
+) -> None:
     result = muster(world, "--assignor", assignor)
     assert result.exit_code == 4
     assert message in result.stderr
     assert "Traceback" not in result.output
 
 
-def test_out_of_reach_ends_with_3(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_reach_ends_with_3(world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     world.store.unreachable = True
     away = muster(world)
     assert (away.exit_code, away.stdout) == (3, "")

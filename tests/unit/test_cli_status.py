@@ -16,7 +16,7 @@ from muster.cli.main import main
 from muster.core.overrides import IsolationEntry, Overrides
 from muster.edges.consul import Members, Registration
 from tests.support.runs import Topics, coordinator, settled_world
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
 from tests.support.sources import opener
 
 KAFKA = Topics(t=7, u=5)
@@ -26,7 +26,7 @@ KAFKA = Topics(t=7, u=5)
 class Consul:
     """The world's consumers, registered, and who isolated them."""
 
-    world: World
+    world: SimulatedCluster
 
     @property
     def catalog(self) -> Consul:
@@ -47,7 +47,7 @@ class Consul:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     path = tmp_path / "clusters.yaml"
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": {"handler": "a.b"}}
@@ -55,19 +55,19 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return settled_world()
 
 
-def muster(world: World, *args: str) -> Result:
+def muster(world: SimulatedCluster, *args: str) -> Result:
     obj = opener(world.store, Consul(world), world.poll)
     return CliRunner().invoke(main, ["status", "--cluster", "c", *args], obj=obj)
 
 
-def printed(world: World) -> dict[str, Any]:
+def printed(world: SimulatedCluster) -> dict[str, Any]:
     result = muster(world, "--json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
-def test_all_is_well(world: World) -> None:
+def test_status_of_a_healthy_cluster_ends_with_0(world: SimulatedCluster) -> None:
     result = muster(world, "--check")
     assert result.exit_code == 0
     assert "status: cluster c, 2 of 2 topics Stable, 3 live consumers" in result.stdout
@@ -84,7 +84,7 @@ def test_all_is_well(world: World) -> None:
     ]
 
 
-def test_a_consumer_that_holds_things_up_is_named(world: World) -> None:
+def test_a_consumer_that_holds_things_up_is_named(world: SimulatedCluster) -> None:
     world.join("d")
     world.consumers["a"].answers = False
     coordinator(world, KAFKA).advance(5)
@@ -98,7 +98,7 @@ def test_a_consumer_that_holds_things_up_is_named(world: World) -> None:
     assert {w["consumer"] for w in found["waiting"] if w["phase"] == "close"} == {"a"}
 
 
-def test_isolated_and_gone_consumers_are_named(world: World) -> None:
+def test_isolated_and_gone_consumers_are_named(world: SimulatedCluster) -> None:
     world.isolated.add("a")
     world.consumers["b"].alive = False
     states = {c["consumer"]: c["state"] for c in printed(world)["consumers"]}
@@ -108,7 +108,7 @@ def test_isolated_and_gone_consumers_are_named(world: World) -> None:
     assert result.exit_code == 5
 
 
-def test_an_unreadable_topic_and_a_doubtful_consul(world: World) -> None:
+def test_an_unreadable_topic_and_a_doubtful_consul(world: SimulatedCluster) -> None:
     world.store.nodes["u"] = Node(b"{not json", 9)
     world.doubt = "Consul says there are none"
     result = muster(world, "--check")
@@ -120,7 +120,7 @@ def test_an_unreadable_topic_and_a_doubtful_consul(world: World) -> None:
     assert {c["state"] for c in printed(world)["consumers"]} == {"unknown"}
 
 
-def test_long_tables_are_cut(world: World) -> None:
+def test_long_tables_are_cut(world: SimulatedCluster) -> None:
     topics = Topics(**{f"t{n:03}": 1 for n in range(40)})
     settings = {"topics": {"patterns": ["t.*"]}}
     coordinator(world, topics, settings=settings).fetch_partitions()
@@ -129,7 +129,7 @@ def test_long_tables_are_cut(world: World) -> None:
     assert len(printed(world)["topics"]) == 42
 
 
-def test_out_of_reach_ends_with_3(world: World) -> None:
+def test_out_of_reach_ends_with_3(world: SimulatedCluster) -> None:
     world.store.unreachable = True
     assert muster(world).exit_code == 3
 

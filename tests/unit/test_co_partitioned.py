@@ -34,11 +34,11 @@ def assign(
     racks: Mapping[str, Mapping[int, str]] | None = None,
     **options: Any,
 ) -> Assignment:
-    circumstances = PlanningContext(
+    context = PlanningContext(
         pins=pins or {}, standbys=standing or {}, unsettled=unsettled, racks=racks or {}
     )
     assignor = load_assignor("co-partitioned", options)
-    return run_assignor(assignor, of, consumers, previous or {}, circumstances)
+    return run_assignor(assignor, of, consumers, previous or {}, context)
 
 
 def standbys(
@@ -116,7 +116,7 @@ class TestTasks:
         found = assign(topics(t=2, u=2, v=2, w=6), live("a b"))
         assert Counter(c for owners in found.values() for c in owners.values()) == {"a": 6, "b": 6}
 
-    def test_weight(self) -> None:
+    def test_tasks_are_shared_by_weight(self) -> None:
         consumers = live("a b") | {"c": Consumer("c", weight=2.0)}
         found = assign(topics(t=8, u=8), consumers)
         assert Counter(found["t"].values()) == {"a": 2, "b": 2, "c": 4}
@@ -130,7 +130,7 @@ class TestTasks:
         before = {"t": {0: "b", 1: "a"}}
         assert assign(topics(t=2, u=2), live("a b"), before)["u"] == {0: "b", 1: "a"}
 
-    def test_nothing_is_balanced_in_a_group_that_is_in_mid_rebalance(self) -> None:
+    def test_group_in_mid_rebalance_is_not_balanced(self) -> None:
         before = {topic: dict.fromkeys(range(4), "a") for topic in "tu"}
         three = topics(t=4, u=4, v=3)
         found = assign(three, live("a b"), before, unsettled=frozenset({"u"}))
@@ -147,7 +147,7 @@ class TestPins:
         assert found["t"][0] == "b"
         assert Counter(found["t"].values()) == {"a": 2, "b": 2}
 
-    def test_of_conflicting_pins_the_first_in_order_of_topic_takes_the_rest(self) -> None:
+    def test_conflicting_pins_leave_the_rest_to_the_first_in_order_of_topic(self) -> None:
         pins = {"v": {0: "c"}, "t": {0: "b"}}
         found = assign(topics(t=1, u=1, v=1), live("a b c"), pins=pins)
         assert found == {"t": {0: "b"}, "u": {0: "b"}, "v": {0: "c"}}
@@ -179,11 +179,11 @@ class TestPins:
 
 
 class TestStandbys:
-    def test_none_unless_wanted(self) -> None:
+    def test_standbys_are_named_only_where_the_options_ask_for_them(self) -> None:
         owners = assign(topics(t=4), live("a b"))
         assert standbys(topics(t=4), live("a b"), owners) == {}
 
-    def test_of_a_task_are_the_same_in_every_topic_and_never_the_owner(self) -> None:
+    def test_standbys_of_a_task_are_the_same_in_every_topic_and_never_the_owner(self) -> None:
         both = topics(t=6, u=6)
         owners = assign(both, live("a b c"), standbys=1)
         found = standbys(both, live("a b c"), owners, standbys=1)
@@ -191,13 +191,13 @@ class TestStandbys:
         assert all(owners["t"][p] not in found["t"][p] for p in range(6))
         assert Counter(c for standing in found["t"].values() for c in standing) == {"a": 2, "b": 2, "c": 2}
 
-    def test_those_of_one_owner_are_spread_over_the_others(self) -> None:
+    def test_standbys_of_one_owner_are_spread_over_the_others(self) -> None:
         owners = assign(topics(t=12), live("a b c"), standbys=1)
         found = standbys(topics(t=12), live("a b c"), owners, standbys=1)
         of_a = Counter(found["t"][p][0] for p in range(12) if owners["t"][p] == "a")
         assert of_a == {"b": 2, "c": 2}
 
-    def test_are_those_who_read_least_so_that_a_death_needs_one_plan(self) -> None:
+    def test_standbys_are_the_consumers_that_read_least_so_that_a_death_needs_one_plan(self) -> None:
         consumers, before = live("a b c d e f"), {"t": {0: "a", 1: "b", 2: "c"}}
         found = standbys(topics(t=3), consumers, before, standbys=1)
         assert {standing[0] for standing in found["t"].values()} == {"d", "e", "f"}
@@ -316,12 +316,10 @@ class TestWhatAssignorsSay:
         "u-only": Consumer("u-only", topics=frozenset({"u"}))
     }
 
-    def run(self, found: object, circumstances: PlanningContext | None = None) -> Standbys:
+    def run(self, found: object, context: PlanningContext | None = None) -> Standbys:
         assignor = Wrong(found)
         assignment = run_assignor(assignor, topics(t=2), self.CONSUMERS, {})
-        return run_standbys(
-            assignor, topics(t=2), self.CONSUMERS, assignment, circumstances or PlanningContext()
-        )
+        return run_standbys(assignor, topics(t=2), self.CONSUMERS, assignment, context or PlanningContext())
 
     @pytest.mark.parametrize(
         ("found", "message"),
@@ -385,7 +383,7 @@ class TestZones:
         assert [found["orders"][p] for p in (1, 2, 3)] == ["b", "b", "a"]
         assert Counter(found["orders"].values()) == {"a": 2, "b": 2}
 
-    def test_nothing_moves_for_a_zone_and_balance_comes_first(self) -> None:
+    def test_zone_moves_nothing_and_balance_comes_first(self) -> None:
         abroad = {p: {"a": "b", "b": "a"}[owner] for p, owner in self.HOME.items()}
         before = dict.fromkeys(self.OF, abroad)
         assert assign(self.OF, self.CONSUMERS, before, racks=self.RACKS) == before

@@ -16,11 +16,11 @@ from muster.edges.kafka import KafkaError
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.connections import KafkaSettings
 from tests.support.runs import Topics, coordinator, run, settle, settled_world, state_of
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     world = settled_world()
     world.store.writes = 0
     return world
@@ -29,13 +29,13 @@ def world() -> World:
 KAFKA = Topics(t=7, u=5)
 
 
-def test_quiet_run_writes_nothing(world: World) -> None:
+def test_quiet_run_writes_nothing(world: SimulatedCluster) -> None:
     run(world, KAFKA)
     assert world.store.writes == 0
     assert coordinator(world, KAFKA).compute_assignment().needed is False
 
 
-def test_rebalance_is_reported_step_by_step(world: World) -> None:
+def test_rebalance_is_reported_step_by_step(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     one = coordinator(world, KAFKA)
     plan = one.compute_assignment()
@@ -56,7 +56,7 @@ def test_rebalance_is_reported_step_by_step(world: World) -> None:
     assert all(move["from"] == "b" and move["to"] in {"a", "c"} for move in first["moves"])
 
 
-def test_zookeeper_out_of_reach_writes_nothing(world: World) -> None:
+def test_zookeeper_out_of_reach_writes_nothing(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     world.store.unreachable = True
     with pytest.raises(ZooKeeperError):
@@ -65,7 +65,7 @@ def test_zookeeper_out_of_reach_writes_nothing(world: World) -> None:
     assert world.store.writes == 0
 
 
-def test_zookeeper_lost_in_mid_rebalance_what_is_closed_waits(world: World) -> None:
+def test_zookeeper_lost_in_mid_rebalance_what_is_closed_waits(world: SimulatedCluster) -> None:
     world.join("d")
     coordinator(world, KAFKA).advance(0)
     world.store.unreachable = True
@@ -77,7 +77,7 @@ def test_zookeeper_lost_in_mid_rebalance_what_is_closed_waits(world: World) -> N
     settle(world, KAFKA, "sticky")
 
 
-def test_doubtful_membership_is_the_status_quo(world: World) -> None:
+def test_doubtful_membership_is_the_status_quo(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     world.doubt = "Consul says there are none"
     one = coordinator(world, KAFKA)
@@ -88,7 +88,7 @@ def test_doubtful_membership_is_the_status_quo(world: World) -> None:
     assert world.store.writes == 0
 
 
-def test_all_gone_is_the_status_quo(world: World) -> None:
+def test_assignment_stays_when_all_consumers_are_gone(world: SimulatedCluster) -> None:
     before = world.owners()
     for consumer in world.consumers.values():
         consumer.alive = False
@@ -96,7 +96,7 @@ def test_all_gone_is_the_status_quo(world: World) -> None:
     assert world.owners() == before
 
 
-def test_kafka_out_of_reach_keeps_the_last_known_partitions(world: World) -> None:
+def test_kafka_out_of_reach_keeps_the_last_known_partitions(world: SimulatedCluster) -> None:
     class Away:
         def list_partitions(self) -> dict[str, frozenset[int]]:
             raise KafkaError("Kafka at k:9092 does not answer")
@@ -109,19 +109,21 @@ def test_kafka_out_of_reach_keeps_the_last_known_partitions(world: World) -> Non
     assert world.store.writes == 0
 
 
-def test_topic_gone_from_kafka_is_named_and_stands(world: World) -> None:
+def test_topic_gone_from_kafka_is_named_and_stands(world: SimulatedCluster) -> None:
     report = coordinator(world, Topics(t=7)).fetch_partitions()
     assert "topic u is not in Kafka at k:9092" in report.errors["u"]
     assert world.store.partitions["u"] == set(range(5))
 
 
-def test_new_partitions_wake_the_long_poll(world: World) -> None:
+def test_new_partitions_wake_the_long_poll(world: SimulatedCluster) -> None:
     report = coordinator(world, Topics(t=9, u=5)).fetch_partitions()
     assert report.added == {"t": [7, 8]}
     assert world.store.touched == 2, "once for the first topics, once for the new partitions"
 
 
-def test_exception_of_the_wait_for_consul_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_of_the_wait_for_consul_is_raised(
+    world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = coordinator(world, KAFKA)
     real = one.catalog.wait
 
@@ -136,13 +138,13 @@ def test_exception_of_the_wait_for_consul_is_raised(world: World, monkeypatch: p
 
 
 def test_topics_by_pattern_leave_out_internal_ones() -> None:
-    world = World()
+    world = SimulatedCluster()
     topics = Topics(flights=2, trains=2, __consumer_offsets=50)
     one = coordinator(world, topics, settings={"topics": {"patterns": [".*s"]}})
     assert one.fetch_partitions().new_topics == ["flights", "trains"]
 
 
-def test_malformed_node_leaves_that_topic_alone(world: World) -> None:
+def test_malformed_node_leaves_that_topic_alone(world: SimulatedCluster) -> None:
     world.store.nodes["t"] = Node(b"{not json", 99)
     world.consumers["b"].alive = False
     report = coordinator(world, KAFKA).advance(60)
@@ -151,7 +153,7 @@ def test_malformed_node_leaves_that_topic_alone(world: World) -> None:
     assert world.store.nodes["t"].data == b"{not json"
 
 
-def test_unreachable_status_is_asked_again_and_never_given_away(world: World) -> None:
+def test_unreachable_status_is_asked_again_and_never_given_away(world: SimulatedCluster) -> None:
     world.join("d")
     world.consumers["a"].answers = False
     report = coordinator(world, KAFKA, settings={"stuck_after": 10}).advance(60)
@@ -165,7 +167,7 @@ def test_unreachable_status_is_asked_again_and_never_given_away(world: World) ->
     settle(world, KAFKA, "sticky")
 
 
-def test_answer_of_an_older_process_is_none(world: World) -> None:
+def test_answer_of_an_older_process_is_none(world: SimulatedCluster) -> None:
     world.join("d")
     world.attributes["a"] = Consumer("a", incarnation="two")
     before = {p for p, owner in world.owners().items() if owner == "a"}
@@ -177,7 +179,7 @@ def test_answer_of_an_older_process_is_none(world: World) -> None:
     settle(world, KAFKA, "sticky")
 
 
-def test_one_stuck_consumer_holds_up_only_its_own_partitions(world: World) -> None:
+def test_stuck_consumer_holds_up_only_its_own_partitions(world: SimulatedCluster) -> None:
     world.join("d", "e", "f")
     world.consumers["a"].stuck = True
     mine = {p for p, owner in world.owners().items() if owner == "a"}
@@ -190,7 +192,7 @@ def test_one_stuck_consumer_holds_up_only_its_own_partitions(world: World) -> No
     settle(world, KAFKA, "sticky")
 
 
-def test_long_poll_ends_when_a_delay_runs_out(world: World) -> None:
+def test_long_poll_ends_when_a_delay_runs_out(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     one = coordinator(world, KAFKA, settings={"rebalance_delay": 8})
     one.advance(1)
@@ -207,13 +209,13 @@ class Bad:
         return {"t": {0: "unknown"}}
 
 
-def bad_coordinator(world: World) -> Coordinator:
+def bad_coordinator(world: SimulatedCluster) -> Coordinator:
     one = coordinator(world, KAFKA, settings={"planning_error_delay": 60})
     one.assignor = Bad()  # type: ignore[assignment]
     return one
 
 
-def test_bad_assignor_fails_the_run_and_moves_nothing(world: World) -> None:
+def test_bad_assignor_fails_the_run_and_moves_nothing(world: SimulatedCluster) -> None:
     before = world.owners()
     world.join("d")
     plan = bad_coordinator(world).compute_assignment()
@@ -225,7 +227,7 @@ def test_bad_assignor_fails_the_run_and_moves_nothing(world: World) -> None:
     assert any("my.bad.Assignor" in line for line in report.trouble)
 
 
-def test_bad_assignor_keeps_no_hand_over_from_ending(world: World) -> None:
+def test_bad_assignor_keeps_no_hand_over_from_ending(world: SimulatedCluster) -> None:
     world.join("d")
     coordinator(world, KAFKA).advance(0)
     assert state_of(world, "t") is State.CLOSING
@@ -234,7 +236,7 @@ def test_bad_assignor_keeps_no_hand_over_from_ending(world: World) -> None:
     assert "d" in world.owners("t").values()
 
 
-def test_bad_assignor_gives_a_leaving_consumer_nothing_that_is_on_its_way(world: World) -> None:
+def test_bad_assignor_gives_a_leaving_consumer_nothing_that_is_on_its_way(world: SimulatedCluster) -> None:
     before = world.owners()
     world.join("d")
     coordinator(world, KAFKA).advance(0)
@@ -247,7 +249,7 @@ def test_bad_assignor_gives_a_leaving_consumer_nothing_that_is_on_its_way(world:
     assert "d" not in after.values()
 
 
-def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: World) -> None:
+def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: SimulatedCluster) -> None:
     before = world.owners()
     world.consumers["b"].alive = False
     bad_coordinator(world).advance(10)
@@ -261,7 +263,7 @@ def test_bad_assignor_has_the_dead_replaced_after_a_delay(world: World) -> None:
     }
 
 
-def test_advance_ends_at_its_budget_though_each_round_writes(world: World) -> None:
+def test_advance_ends_at_its_budget_though_each_round_writes(world: SimulatedCluster) -> None:
     """A topic whose consumers never come to rest must not hold up the other topics' runs."""
     began = world.now
     one = coordinator(world, KAFKA)
@@ -276,7 +278,7 @@ def test_advance_ends_at_its_budget_though_each_round_writes(world: World) -> No
     assert world.now - began < 12
 
 
-def test_other_order_of_the_same_brokers_is_no_difference(world: World) -> None:
+def test_other_order_of_the_same_brokers_is_no_difference(world: SimulatedCluster) -> None:
     topics = Topics(t=7, u=5, new=1)
     settings = {"topics": ["t", "u", "new"]}
     for servers in ("k1:9092,k2:9092", "k2:9092, k1:9092,"):
@@ -290,7 +292,7 @@ def test_other_order_of_the_same_brokers_is_no_difference(world: World) -> None:
 
 @pytest.mark.parametrize("difference", [{"group_id": "other"}, {"kafka": "other:9092"}])
 def test_changed_source_in_settings_is_named_and_changes_nothing(
-    world: World, difference: dict[str, str]
+    world: SimulatedCluster, difference: dict[str, str]
 ) -> None:
     before = dict(world.store.nodes)
     one = coordinator(
@@ -307,7 +309,7 @@ def test_changed_source_in_settings_is_named_and_changes_nothing(
     assert report.added == {}, "the partitions there are another Kafka's"
 
 
-def test_recreated_topic_is_started_again_by_the_same_owners(world: World) -> None:
+def test_recreated_topic_is_started_again_by_the_same_owners(world: SimulatedCluster) -> None:
     owners = world.owners("t")
     again = Topics(t=4, u=5)
     again.ids = {"t": "second", "u": "first"}
@@ -324,7 +326,7 @@ def test_recreated_topic_is_started_again_by_the_same_owners(world: World) -> No
     assert {p: owners[p] for p in range(4)} == world.owners("t")
 
 
-def test_owner_that_fails_its_check_and_answers_keeps_its_partitions(world: World) -> None:
+def test_owner_that_fails_its_check_and_answers_keeps_its_partitions(world: SimulatedCluster) -> None:
     """An agent that restarts reports all its consumers as failing at first."""
     before = world.owners()
     world.failing = {"b", "c"}
@@ -336,7 +338,7 @@ def test_owner_that_fails_its_check_and_answers_keeps_its_partitions(world: Worl
     assert world.owners() == before
 
 
-def test_owner_that_refuses_connections_is_replaced_at_once(world: World) -> None:
+def test_owner_that_refuses_connections_is_replaced_at_once(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     world.failing = {"b"}
     began = world.now
@@ -345,7 +347,7 @@ def test_owner_that_refuses_connections_is_replaced_at_once(world: World) -> Non
     assert world.now - began < 5
 
 
-def test_most_owners_away_without_a_sign_are_doubted(world: World) -> None:
+def test_most_owners_away_without_a_sign_are_doubted(world: SimulatedCluster) -> None:
     before = world.owners()
     for consumer in ("b", "c"):
         world.consumers[consumer].alive = False  # and Consul does not list them
@@ -357,7 +359,7 @@ def test_most_owners_away_without_a_sign_are_doubted(world: World) -> None:
     assert set(world.owners().values()) == {"a"}
 
 
-def test_isolated_consumer_that_answers_closes_before_others_start(world: World) -> None:
+def test_isolated_consumer_that_answers_closes_before_others_start(world: SimulatedCluster) -> None:
     world.consumers["b"].stuck = True
     held = {p for p, owner in world.owners().items() if owner == "b"}
     world.isolated = {"b"}
@@ -369,7 +371,7 @@ def test_isolated_consumer_that_answers_closes_before_others_start(world: World)
     assert held <= world.owners().keys()
 
 
-def test_deleted_nodes_lead_to_no_double_owner(world: World) -> None:
+def test_deleted_nodes_lead_to_no_double_owner(world: SimulatedCluster) -> None:
     for nodes in (world.store.nodes, world.store.states, world.store.partitions):
         nodes.pop("t")
     slow = world.consumers["a"]
@@ -381,7 +383,7 @@ def test_deleted_nodes_lead_to_no_double_owner(world: World) -> None:
     settle(world, KAFKA, "sticky")
 
 
-def test_owner_that_stops_running_is_seen_in_stable(world: World) -> None:
+def test_owner_that_stops_running_is_seen_in_stable(world: SimulatedCluster) -> None:
     stopped = ("t", next(p for p, owner in world.owners().items() if owner == "a"))
     world.consumers["a"].stuck = True
     world.consumers["a"].running.discard(stopped)
@@ -395,7 +397,7 @@ def test_owner_that_stops_running_is_seen_in_stable(world: World) -> None:
 
 
 @pytest.mark.parametrize("ahead", [-3_600, 3_600])
-def test_stuck_after_and_since_go_by_the_clock_of_zookeeper(world: World, ahead: float) -> None:
+def test_stuck_after_and_since_go_by_the_clock_of_zookeeper(world: SimulatedCluster, ahead: float) -> None:
     def other_worker() -> Coordinator:
         one = coordinator(world, KAFKA, settings={"stuck_after": 300, "advance_budget": 1})
         return replace(one, clock=lambda: world.now + ahead)
@@ -412,13 +414,13 @@ def test_stuck_after_and_since_go_by_the_clock_of_zookeeper(world: World, ahead:
     assert "longer than stuck_after" in " ".join(other_worker().advance(1).stuck)
 
 
-def test_first_epoch_of_a_topic_is_by_the_clock_of_zookeeper(world: World) -> None:
+def test_first_epoch_of_a_topic_is_by_the_clock_of_zookeeper(world: SimulatedCluster) -> None:
     one = coordinator(world, Topics(t=7, u=5, new=1), settings={"topics": ["t", "u", "new"]})
     replace(one, clock=lambda: 0.0).fetch_partitions()
     assert wire.parse_assignment(world.store.nodes["new"].data, "new").epoch == int(world.now)
 
 
-def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:
+def test_stalled_owner_is_stuck_with_its_own_errors(world: SimulatedCluster) -> None:
     partition = next(p for p, owner in world.owners().items() if owner == "a")
     world.consumers["a"].stalled = {("t", partition): 400.0}
     world.consumers["a"].errors = ("query: partition 3 has no leader",)
@@ -432,7 +434,7 @@ def test_stalled_owner_is_stuck_with_its_own_errors(world: World) -> None:
     assert [each.consumer for each in one.stuck()] == ["a"]
 
 
-def test_subscriptions_are_honoured(world: World) -> None:
+def test_subscriptions_are_honoured(world: SimulatedCluster) -> None:
     world.attributes["a"] = Consumer("a", topics=frozenset({"u"}))
     settle(world, KAFKA, "sticky")
     assert "a" not in world.owners("t").values()

@@ -10,7 +10,7 @@ import pytest
 
 from devstack import debian
 from devstack.errors import DevstackError
-from tests.debian_programs import needed
+from tests.support.debian_programs import needed
 
 APT_GET = """#!/bin/sh
 echo "$DEBIAN_FRONTEND $@" >> {record}
@@ -135,7 +135,7 @@ def test_error_without_root_names_the_command(machine: Machine, monkeypatch: pyt
     assert machine.asked == []
 
 
-def test_nothing_is_tried_without_apt(machine: Machine) -> None:
+def test_installation_is_not_tried_without_apt(machine: Machine) -> None:
     with pytest.raises(
         DevstackError, match=r"'prometheus' and 'promtool' not found .*-recommends prometheus$"
     ):
@@ -150,7 +150,7 @@ def test_a_test_is_skipped_with_the_reason(machine: Machine) -> None:
     assert machine.asked == []
 
 
-def test_in_ci_it_is_installed_first_and_what_cannot_be_is_the_reason(
+def test_program_is_installed_first_in_ci_and_what_cannot_be_is_the_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", "true")

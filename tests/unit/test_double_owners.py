@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.batches import GRACE, Away, Batches, gaps
+from tests.support.noted_batches import GRACE, Away, Batches, gaps
 
 KEY = ("c", "numbers", 0, 0)
 
@@ -68,7 +68,7 @@ def test_partition_taken_up_again_after_a_successor_without_records_has_one_owne
     assert Batches(tmp_path).double_owners() == []
 
 
-def test_same_offsets_of_the_next_topic_of_that_name_are_another_partition(tmp_path: Path) -> None:
+def test_offsets_of_the_next_topic_of_that_name_are_another_partition(tmp_path: Path) -> None:
     note(tmp_path, "P", 1.0, 5.0, 0, 10, generation=0)
     note(tmp_path, "Q", 3.0, 4.0, 0, 10, generation=1)
     batches = Batches(tmp_path)

@@ -23,7 +23,7 @@ def assign(
     return dict(assignment["t"])
 
 
-def test_everything_goes_to_the_highest_priority() -> None:
+def test_highest_priority_gets_everything() -> None:
     assert assign(live(a=1, b=5, c=3)) == dict.fromkeys(range(4), "b")
 
 
@@ -38,7 +38,7 @@ def test_equals_share_by_weight_and_the_next_level_gets_nothing() -> None:
     assert sorted(assign(consumers).values()) == ["a", "a", "a", "b"]
 
 
-def test_one_of_the_level_is_enough() -> None:
+def test_level_is_served_by_any_one_of_its_consumers() -> None:
     before = assign(live(a=2, b=2, c=1))
     after = assign(live(b=2, c=1), {"t": before})
     assert set(after.values()) == {"b"}
@@ -50,7 +50,7 @@ def test_next_level_takes_over_and_gives_back() -> None:
     assert set(assign(live(a=2, b=1, c=0), {"t": without}).values()) == {"a"}
 
 
-def test_gives_back_no_more_than_it_has_to() -> None:
+def test_returning_consumer_gets_back_no_more_than_it_has_to() -> None:
     """Who was in the level all the time keeps what it had."""
     before = {"t": {0: "a", 1: "a", 2: "b", 3: "low"}}
     assert assign(live(a=1, b=1, low=0), before) == {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -90,9 +90,9 @@ def test_unknown_option_is_refused() -> None:
         load_assignor("failover", {"giveback": True})
 
 
-def test_takes_no_notice_of_what_it_does_not_know() -> None:
-    circumstances = PlanningContext(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
-    assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, circumstances)
+def test_failover_ignores_what_it_does_not_know() -> None:
+    context = PlanningContext(standbys={"t": {0: ("b",)}}, unsettled=frozenset({"t"}))
+    assignment = run_assignor(load_assignor("failover"), FOUR, live(a=1, b=0), {}, context)
     assert set(assignment["t"].values()) == {"a"}
 
 

@@ -24,7 +24,7 @@ from muster.core.model import (
 from muster.core.overrides import ConsumptionPause, Overrides, Pause
 from muster.core.wire import WireError, format_assignment, parse_assignment, parse_status
 from tests.support.runs import Topics, coordinator, run, settled_world
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 SAID: dict[str, Any] = {"by": "ann", "at": 1_700_000_000.0, "why": "release"}
@@ -89,11 +89,11 @@ def test_flow_that_stands_already_needs_no_step() -> None:
 # Runs of the coordinator
 
 
-def paused(world: World, *pauses: ConsumptionPause) -> None:
+def paused(world: SimulatedCluster, *pauses: ConsumptionPause) -> None:
     world.decided = replace(world.decided, consumption=pauses)
 
 
-def nodes(world: World) -> dict[str, set[int]]:
+def nodes(world: SimulatedCluster) -> dict[str, set[int]]:
     found = {t: parse_assignment(node.data, t) for t, node in world.store.nodes.items()}
     return {topic: set(node.paused) for topic, node in found.items() if node is not None}
 

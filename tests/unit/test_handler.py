@@ -56,7 +56,7 @@ class NoMethod(Made):
 number = 3
 
 
-def test_a_function() -> None:
+def test_function_is_loaded_as_a_handler() -> None:
     assert load_handler(f"{HERE}.function", {}) is function
 
 

@@ -131,7 +131,7 @@ def test_a_step_that_leaves_a_topic_stable_does_not_repeat_the_reason_of_the_las
     assert step_of(transition(stable, stable), NOW).reason == "topic id noted"
 
 
-def test_names() -> None:
+def test_names_of_entries_carry_their_number() -> None:
     assert history_path("c") == "/consumers/c/history"
     with pytest.raises(WireError):
         history_path("a/b")

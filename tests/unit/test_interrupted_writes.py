@@ -13,7 +13,7 @@ from tests.support.simulated import SimulatedStore
 
 @pytest.mark.parametrize("assignor", ["range", "round-robin", "sticky", "failover"])
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
-def test_same_end_from_every_interrupted_write(changes: list[Change], assignor: str) -> None:
+def test_interrupted_write_leads_to_the_same_end(changes: list[Change], assignor: str) -> None:
     """Of a first assignment the end is only as even: topics that were made in two runs are given one after the other,
     each when all consumers have seen it."""
     first = len(changes) == 1

@@ -19,8 +19,19 @@ def test_layers_hold() -> None:
 
 def test_layers_exempt_no_module() -> None:
     contracts = tomllib.loads(PROJECT.read_text())["tool"]["importlinter"]["contracts"]
-    assert [contract["id"] for contract in contracts] == ["layers", "pure", "frameworks"]
+    assert [contract["id"] for contract in contracts] == ["layers", "pure", "frameworks", "product"]
     assert not any({"ignore_imports", "exhaustive_ignores"} & contract.keys() for contract in contracts)
+
+
+def test_airflow_stays_out_of_every_part_but_its_own_and_the_look_up_of_connections() -> None:
+    contracts = tomllib.loads(PROJECT.read_text())["tool"]["importlinter"]["contracts"]
+    sources = {
+        m.removeprefix("muster.") for c in contracts if c["id"] == "frameworks" for m in c["source_modules"]
+    }
+    muster = ROOT / "include" / "muster"
+    packages = {file.parent.name for file in muster.glob("*/__init__.py")} - {"airflow", "core", "settings"}
+    settings = {f"settings.{file.stem}" for file in (muster / "settings").glob("[a-z]*.py")}
+    assert sources == packages | settings - {"settings.connection_lookup"}
 
 
 def test_layers_the_other_way_round_are_refused(tmp_path: Path) -> None:

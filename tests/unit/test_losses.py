@@ -12,7 +12,7 @@ from muster.core.model import Loss
 from muster.core.positions import Jump, Why
 from muster.core.wire import parse_status
 from tests.support.runs import Topics, coordinator, settled_world
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 TP = ("t", 1)
 KAFKA = Topics(t=7, u=5)
@@ -53,16 +53,16 @@ def test_consumer_reports_a_bounded_number_of_losses() -> None:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     return settled_world()
 
 
-def lost(world: World) -> list[CommandEntry]:
+def lost(world: SimulatedCluster) -> list[CommandEntry]:
     entries = [record.entry for record in world.store.history(limit=100).records]
     return [one for one in entries if isinstance(one, CommandEntry) and one.what == WHAT]
 
 
-def test_coordinator_writes_each_loss_into_the_history_once(world: World) -> None:
+def test_coordinator_writes_each_loss_into_the_history_once(world: SimulatedCluster) -> None:
     assert not coordinator(world, KAFKA).compute_assignment().needed
     world.consumers["a"].losses["t", 1] = (LOST,)
     one = coordinator(world, KAFKA)

@@ -13,7 +13,7 @@ from muster.core.assignors import Outcome
 from muster.core.assignors.sticky import Sticky
 from muster.core.model import State
 from tests.support.runs import Topics, begin, coordinator, state_of
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 
 class Observing(Sticky):
@@ -27,8 +27,8 @@ class Observing(Sticky):
         self.then()
 
 
-def rebalance(assignor: Sticky) -> World:
-    world, topics = World(), Topics()
+def rebalance(assignor: Sticky) -> SimulatedCluster:
+    world, topics = SimulatedCluster(), Topics()
     begin(world, topics)
     one = coordinator(world, topics)
     one.assignor = assignor

@@ -24,7 +24,7 @@ from tests.support.runs import (
     subscribe,
     unsubscribe,
 )
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 SAID: dict[str, Any] = {"by": "ann", "at": 1_700_000_000.0, "why": "release"}
@@ -32,25 +32,25 @@ PAUSED = "paused by ann since 2023-11-14T22:13:20+00:00: release; resume the clu
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     world = settled_world()
     world.store.writes = 0
     return world
 
 
-def decided(world: World, **what: Any) -> None:
+def decided(world: SimulatedCluster, **what: Any) -> None:
     world.decided = replace(world.decided, **what)
 
 
 # Pause and resume
 
 
-def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: World) -> None:
+def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: SimulatedCluster) -> None:
     decided(world, paused=Pause(**SAID))
     world.consumers["b"].alive = False
     one = coordinator(world, Topics(t=9, u=5, v=3))
     assert one.fetch_partitions().held == PAUSED
-    assert one.compute_assignment(5).woke == "tick"
+    assert one.compute_assignment(5).woke == "end of the long poll"
     plan = one.compute_assignment()
     assert (plan.needed, plan.held) == (False, PAUSED)
     assert one.advance(60).held == PAUSED
@@ -61,7 +61,9 @@ def test_paused_nothing_is_planned_or_written_and_every_part_says_why(world: Wor
     assert world.owners().keys() == set(range(9))
 
 
-def test_a_pause_takes_effect_in_the_middle_of_a_rebalance_and_a_resume_ends_it(world: World) -> None:
+def test_a_pause_takes_effect_in_the_middle_of_a_rebalance_and_a_resume_ends_it(
+    world: SimulatedCluster,
+) -> None:
     world.join("d")
     coordinator(world, KAFKA).advance(0)
     assert state_of(world, "t") is State.CLOSING
@@ -78,7 +80,7 @@ def test_a_pause_takes_effect_in_the_middle_of_a_rebalance_and_a_resume_ends_it(
 # Rebalance now
 
 
-def test_absent_consumer_is_waited_for_until_a_rebalance_is_requested(world: World) -> None:
+def test_absent_consumer_is_waited_for_until_a_rebalance_is_requested(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     patient = {"rebalance_delay": 600}
     coordinator(world, KAFKA, settings=patient).advance(10)
@@ -94,7 +96,7 @@ def test_absent_consumer_is_waited_for_until_a_rebalance_is_requested(world: Wor
     assert world.decided.rebalance is None, "a request that was carried out is over"
 
 
-def test_a_request_that_is_not_carried_out_yet_stands(world: World) -> None:
+def test_a_request_that_is_not_carried_out_yet_stands(world: SimulatedCluster) -> None:
     world.join("d")
     world.consumers["a"].answers = False
     decided(world, rebalance=RebalanceRequest(**SAID))
@@ -106,7 +108,9 @@ def test_a_request_that_is_not_carried_out_yet_stands(world: World) -> None:
     assert world.decided.rebalance is None
 
 
-def test_where_all_is_balanced_a_request_moves_nothing_and_is_over(world: World) -> None:
+def test_request_for_a_rebalance_moves_nothing_where_all_is_balanced_and_is_over(
+    world: SimulatedCluster,
+) -> None:
     decided(world, rebalance=RebalanceRequest(**SAID))
     one = coordinator(world, KAFKA)
     assert one.compute_assignment().needed
@@ -118,7 +122,7 @@ def test_where_all_is_balanced_a_request_moves_nothing_and_is_over(world: World)
 
 
 def test_failover_without_give_back_gives_back_on_request() -> None:
-    world, topics = World(), Topics(t=4)
+    world, topics = SimulatedCluster(), Topics(t=4)
     world.join("a", "b")
     world.attributes = {"a": Consumer("a", priority=9), "b": Consumer("b", priority=1)}
     settings = {"topics": ["t"], "assignor": {"name": "failover", "options": {"give_back": False}}}
@@ -149,7 +153,7 @@ FAILOVER = AssignorChoice(**SAID, name="failover", options={"give_back": False})
 # Another assignor
 
 
-def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: World) -> None:
+def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: SimulatedCluster) -> None:
     sticky = world.owners()
     decided(world, assignor=AssignorChoice(**SAID, name="range"))
     plan = coordinator(world, KAFKA).compute_assignment()
@@ -174,7 +178,7 @@ def test_a_chosen_assignor_overrides_the_settings_until_it_is_taken_back(world: 
     ],
 )
 def test_a_choice_that_cannot_be_had_leaves_the_topics_as_they_are(
-    world: World, what: dict[str, Any], held: str
+    world: SimulatedCluster, what: dict[str, Any], held: str
 ) -> None:
     decided(world, **what)
     before = world.owners()
@@ -188,7 +192,7 @@ def test_a_choice_that_cannot_be_had_leaves_the_topics_as_they_are(
 # Topics that nobody subscribes to any more
 
 
-def test_an_unsubscribed_topic_is_closed_by_its_owners_before_its_nodes_go(world: World) -> None:
+def test_an_unsubscribed_topic_is_closed_by_its_owners_before_its_nodes_go(world: SimulatedCluster) -> None:
     world.consumers["a"].answers = False
     before = world.owners("t")
     unsubscribe(world, KAFKA)
@@ -214,7 +218,7 @@ def test_an_unsubscribed_topic_is_closed_by_its_owners_before_its_nodes_go(world
     )
 
 
-def test_a_topic_whose_epoch_is_ahead_of_the_clock_goes_and_comes_again(world: World) -> None:
+def test_a_topic_whose_epoch_is_ahead_of_the_clock_goes_and_comes_again(world: SimulatedCluster) -> None:
     node = world.store.nodes["u"]
     old = wire.parse_assignment(node.data, "u")
     assert old is not None
@@ -227,7 +231,7 @@ def test_a_topic_whose_epoch_is_ahead_of_the_clock_goes_and_comes_again(world: W
     settle(world, KAFKA, "sticky")
 
 
-def test_topic_subscribed_again_while_closing_is_assigned_again(world: World) -> None:
+def test_topic_subscribed_again_while_closing_is_assigned_again(world: SimulatedCluster) -> None:
     unsubscribe(world, KAFKA)
     coordinator(world, KAFKA).advance(0)
     assert state_of(world, "u") is State.CLOSING
@@ -236,13 +240,13 @@ def test_topic_subscribed_again_while_closing_is_assigned_again(world: World) ->
     assert world.owners("u").keys() == set(range(5))
 
 
-def test_a_topic_taken_out_of_the_settings_goes_the_same_way(world: World) -> None:
+def test_a_topic_taken_out_of_the_settings_goes_the_same_way(world: SimulatedCluster) -> None:
     changes = coordinator(world, KAFKA, settings={"topics": ["t"]}).advance(60).changes
     assert {change.reason for change in changes} == {"no longer subscribed by name or pattern"}
     assert set(world.store.nodes) == {"t"}
 
 
-def test_a_subscribed_topic_that_kafka_is_silent_about_stands(world: World) -> None:
+def test_a_subscribed_topic_that_kafka_is_silent_about_stands(world: SimulatedCluster) -> None:
     by_pattern = {"topics": {"names": ["t"], "patterns": ["u.*"]}}
     report = coordinator(world, Topics(t=7), settings=by_pattern).fetch_partitions()
     [warning] = report.warnings
@@ -257,7 +261,9 @@ def test_a_subscribed_topic_that_kafka_is_silent_about_stands(world: World) -> N
     assert gone.fetch_partitions().warnings == []
 
 
-def test_a_pattern_picks_up_new_topics_and_what_is_unsubscribed_is_not_taken_up(world: World) -> None:
+def test_a_pattern_picks_up_new_topics_and_what_is_unsubscribed_is_not_taken_up(
+    world: SimulatedCluster,
+) -> None:
     pattern = TopicOverride(by="ann", at=1.0, why="r", selector="x-.*", pattern=True, subscribed=True)
     decided(world, subscriptions=(pattern,))
     decide(world, "x-3", subscribed=False)
@@ -267,7 +273,7 @@ def test_a_pattern_picks_up_new_topics_and_what_is_unsubscribed_is_not_taken_up(
     assert (again.new_topics, again.added) == (["x-2"], {"x-1": [2], "x-2": [0]})
 
 
-def test_the_long_poll_ends_when_topics_are_subscribed(world: World) -> None:
+def test_the_long_poll_ends_when_topics_are_subscribed(world: SimulatedCluster) -> None:
     one = coordinator(world, KAFKA)
     waits = iter(range(3))
 
@@ -281,7 +287,7 @@ def test_the_long_poll_ends_when_topics_are_subscribed(world: World) -> None:
     assert one.compute_assignment(20).woke == "topics were subscribed or unsubscribed"
 
 
-def test_a_decision_on_topics_that_cannot_be_read_leaves_them_as_they_are(world: World) -> None:
+def test_a_decision_on_topics_that_cannot_be_read_leaves_them_as_they_are(world: SimulatedCluster) -> None:
     decided(world, topics_in_doubt=True, errors=("Consul key k: rubbish",))
     one = coordinator(world, Topics(t=8, u=5, v=3), settings={"topics": {"patterns": ["t", "v"]}})
     report = one.fetch_partitions()
@@ -291,7 +297,7 @@ def test_a_decision_on_topics_that_cannot_be_read_leaves_them_as_they_are(world:
     assert "Consul key k: rubbish" in after.warnings
 
 
-def test_topics_stay_while_no_consumer_is_live(world: World) -> None:
+def test_topics_stay_while_no_consumer_is_live(world: SimulatedCluster) -> None:
     unsubscribe(world, KAFKA)
     for consumer in world.consumers.values():
         consumer.alive = False
@@ -299,13 +305,13 @@ def test_topics_stay_while_no_consumer_is_live(world: World) -> None:
     assert "u" in world.store.nodes
 
 
-def test_a_pin_on_a_topic_that_leaves_is_no_impossible_one(world: World) -> None:
+def test_a_pin_on_a_topic_that_leaves_is_no_impossible_one(world: SimulatedCluster) -> None:
     decided(world, pins={("u", 0): Pin("u", 0, "a", by="ann", at=1.0, why="r")})
     unsubscribe(world, KAFKA)
     assert coordinator(world, KAFKA).compute_assignment().warnings == []
 
 
-def test_a_pin_to_a_consumer_that_is_leaving_is_a_warning_of_the_run(world: World) -> None:
+def test_a_pin_to_a_consumer_that_is_leaving_is_a_warning_of_the_run(world: SimulatedCluster) -> None:
     pinned = next(p for p, owner in world.owners().items() if owner == "b")
     decided(world, pins={("t", pinned): Pin("t", pinned, "b", by="ann", at=1.0, why="r")})
     assert coordinator(world, KAFKA).compute_assignment().warnings == []
@@ -320,11 +326,11 @@ def test_a_pin_to_a_consumer_that_is_leaving_is_a_warning_of_the_run(world: Worl
 # Two deployments with the same keys in Consul
 
 
-def at(world: World, zookeeper: str) -> Coordinator:
+def at(world: SimulatedCluster, zookeeper: str) -> Coordinator:
     return replace(coordinator(world, KAFKA), deployment=Deployment.of(zookeeper, "c"))
 
 
-def test_deployment_is_noted_once_a_minute_and_by_another_list_of_its_hosts(world: World) -> None:
+def test_deployment_is_noted_once_a_minute_and_by_another_list_of_its_hosts(world: SimulatedCluster) -> None:
     at(world, "zk1:2181,zk2:2181").fetch_partitions()
     first = world.decided.deployment
     assert first == Deployment("zk1:2181,zk2:2181", "/consumers/c", at=world.now)
@@ -338,7 +344,7 @@ def test_deployment_is_noted_once_a_minute_and_by_another_list_of_its_hosts(worl
 
 @pytest.mark.parametrize("other", ["zk1:2181/dev", "zk9:2181"])
 def test_run_fails_naming_both_while_another_deployment_coordinates_the_cluster(
-    world: World, other: str
+    world: SimulatedCluster, other: str
 ) -> None:
     at(world, "zk1:2181").fetch_partitions()
     world.store.writes = 0
@@ -358,6 +364,6 @@ def test_run_fails_naming_both_while_another_deployment_coordinates_the_cluster(
         at(world, "zk1:2181").compute_assignment()
 
 
-def test_note_from_the_far_future_does_not_hold_a_deployment_up(world: World) -> None:
+def test_note_from_the_far_future_does_not_hold_a_deployment_up(world: SimulatedCluster) -> None:
     decided(world, deployment=Deployment("zk9:2181", "/consumers/c", at=world.now + 10_000))
     assert not at(world, "zk1:2181").fetch_partitions().held

@@ -93,7 +93,7 @@ def consumer() -> Consumer:
     return Consumer()
 
 
-def test_takes_up_what_names_it_and_nothing_else(consumer: Consumer) -> None:
+def test_consumer_takes_up_what_names_it_and_nothing_else(consumer: Consumer) -> None:
     consumer.assign({0, 1}, others={2})
     assert consumer.lists() == (set(), {0, 1}, set())
     consumer.plan({0: (0, 5)})
@@ -106,7 +106,7 @@ def test_a_topic_of_others_is_reported_with_its_epoch(consumer: Consumer) -> Non
     assert consumer.epoch == 4
 
 
-def test_closes_only_after_a_later_plan_and_the_acknowledged_commit(consumer: Consumer) -> None:
+def test_partition_closes_only_after_a_later_plan_and_the_acknowledged_commit(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5), 1: (0, 7)})
     consumer.assign({0}, epoch=2)
@@ -119,7 +119,7 @@ def test_closes_only_after_a_later_plan_and_the_acknowledged_commit(consumer: Co
     assert consumer.lists() == ({0}, set(), set())
 
 
-def test_closes_only_after_the_commit_even_if_planned_without(consumer: Consumer) -> None:
+def test_partition_closes_only_after_the_commit_even_if_planned_without(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5), 1: (0, 7)})
     consumer.assign({0}, epoch=2)
@@ -189,7 +189,7 @@ def test_a_failed_query_turns_running_to_starting_and_closes_what_was_closing(co
     assert consumer.due() == {}
 
 
-def test_after_a_failure_what_was_processed_is_committed_before_it_is_read_again(consumer: Consumer) -> None:
+def test_failure_commits_what_was_processed_before_it_is_read_again(consumer: Consumer) -> None:
     consumer.assign({0, 1})
     consumer.plan({0: (0, 5), 1: (0, 5)})
     consumer.process()

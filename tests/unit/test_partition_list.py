@@ -21,7 +21,7 @@ def test_numbers_and_ranges(text: str, partitions: set[int]) -> None:
 
 
 @given(st.frozensets(st.integers(0, 500), min_size=1))
-def test_there_and_back(partitions: frozenset[int]) -> None:
+def test_partition_list_is_read_as_it_was_written(partitions: frozenset[int]) -> None:
     text = format_partitions(partitions)
     assert re.fullmatch(PARTITION_LIST, text)
     assert parse_partitions(text) == partitions

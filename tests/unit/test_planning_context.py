@@ -14,7 +14,7 @@ from muster.core.model import Assignment, Consumer, State
 from muster.core.overrides import Drain, Exclusion, Overrides, Pin
 from muster.edges.kafka import KafkaError
 from tests.support.runs import Topics, coordinator, run, settled_world, state_of
-from tests.support.simulated import Node, World
+from tests.support.simulated import Node, SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 
@@ -57,7 +57,7 @@ class Obedient:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     return settled_world()
 
 
@@ -67,13 +67,13 @@ def assignor() -> Obedient:
 
 
 @pytest.fixture
-def one(world: World, assignor: Obedient) -> Coordinator:
+def one(world: SimulatedCluster, assignor: Obedient) -> Coordinator:
     made = coordinator(world, KAFKA)
     made.assignor = assignor
     return made
 
 
-def elsewhere(world: World, topic: str, partition: int) -> str:
+def elsewhere(world: SimulatedCluster, topic: str, partition: int) -> str:
     """A live consumer that does not have this partition."""
     return next(c for c in sorted(world.consumers) if c != world.owners(topic)[partition])
 
@@ -95,7 +95,7 @@ def drained(*consumers: str) -> Overrides:
 
 
 def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
-    world: World, one: Coordinator, assignor: Obedient
+    world: SimulatedCluster, one: Coordinator, assignor: Obedient
 ) -> None:
     target = elsewhere(world, "t", 0)
     before = world.owners("t")
@@ -113,7 +113,7 @@ def test_a_pin_is_planned_carried_out_and_named_as_the_reason(
     assert not one.compute_assignment().needed, "what was pinned stays where it is"
 
 
-def test_an_exclusion_moves_what_it_is_about_and_says_so(world: World, one: Coordinator) -> None:
+def test_an_exclusion_moves_what_it_is_about_and_says_so(world: SimulatedCluster, one: Coordinator) -> None:
     consumer = world.owners("t")[0]
     others = world.owners("u")
     world.decided = excluded(consumer, "t")
@@ -124,7 +124,9 @@ def test_an_exclusion_moves_what_it_is_about_and_says_so(world: World, one: Coor
     assert world.owners("u") == others
 
 
-def test_a_drained_consumer_hands_over_in_order_and_gets_nothing(world: World, one: Coordinator) -> None:
+def test_a_drained_consumer_hands_over_in_order_and_gets_nothing(
+    world: SimulatedCluster, one: Coordinator
+) -> None:
     consumer = world.owners("t")[0]
     kept = {topic: {p: c for p, c in world.owners(topic).items() if c != consumer} for topic in ("t", "u")}
     mine = {p for p, c in world.owners("t").items() if c == consumer}
@@ -150,7 +152,9 @@ def test_a_drained_consumer_hands_over_in_order_and_gets_nothing(world: World, o
     assert consumer in world.owners("t").values(), "it has its share again"
 
 
-def test_a_drain_where_no_other_consumer_takes_over_is_a_warning(world: World, one: Coordinator) -> None:
+def test_a_drain_where_no_other_consumer_takes_over_is_a_warning(
+    world: SimulatedCluster, one: Coordinator
+) -> None:
     owners = world.owners("t")
     world.decided = drained(*world.consumers)
     plan = one.compute_assignment()
@@ -160,7 +164,7 @@ def test_a_drain_where_no_other_consumer_takes_over_is_a_warning(world: World, o
     assert world.owners("t") == owners
 
 
-def test_a_pin_to_a_drained_consumer_waits(world: World, one: Coordinator) -> None:
+def test_a_pin_to_a_drained_consumer_waits(world: SimulatedCluster, one: Coordinator) -> None:
     target = elsewhere(world, "t", 0)
     world.decided = Overrides(pinned(target).pins, drained=drained(target).drained)
     plan = one.compute_assignment()
@@ -173,7 +177,7 @@ def test_a_pin_to_a_drained_consumer_waits(world: World, one: Coordinator) -> No
 
 
 def test_decisions_wait_while_the_topic_is_in_the_middle_of_a_rebalance(
-    world: World, one: Coordinator
+    world: SimulatedCluster, one: Coordinator
 ) -> None:
     first, second = world.owners("t")[0], elsewhere(world, "t", 0)
     world.decided = pinned(second)
@@ -189,7 +193,7 @@ def test_decisions_wait_while_the_topic_is_in_the_middle_of_a_rebalance(
 
 
 def test_pins_that_cannot_be_obeyed_and_keys_that_cannot_be_read_are_warnings(
-    world: World, one: Coordinator
+    world: SimulatedCluster, one: Coordinator
 ) -> None:
     world.decided = Overrides(
         pins={
@@ -209,7 +213,7 @@ def test_pins_that_cannot_be_obeyed_and_keys_that_cannot_be_read_are_warnings(
     assert one.advance(0).warnings == plan.warnings == one.advance(0).as_dict()["warnings"]
 
 
-def test_exclusion_without_a_replacement_is_a_warning(world: World, one: Coordinator) -> None:
+def test_exclusion_without_a_replacement_is_a_warning(world: SimulatedCluster, one: Coordinator) -> None:
     for consumer in world.consumers:
         world.attributes[consumer] = Consumer(consumer, topics=frozenset({"u"}))
     world.decided = excluded("a", "t")
@@ -223,7 +227,7 @@ def test_exclusion_without_a_replacement_is_a_warning(world: World, one: Coordin
 
 
 def test_loads_are_asked_of_all_consumers_once_and_used_again_for_a_while(
-    world: World, one: Coordinator, assignor: Obedient
+    world: SimulatedCluster, one: Coordinator, assignor: Obedient
 ) -> None:
     asked: list[list[str]] = []
     poll = world.poll
@@ -247,7 +251,7 @@ def test_loads_are_asked_of_all_consumers_once_and_used_again_for_a_while(
     assert len(asked) == 2
 
 
-def test_an_unknown_load_stays_unknown(world: World, one: Coordinator, assignor: Obedient) -> None:
+def test_an_unknown_load_stays_unknown(world: SimulatedCluster, one: Coordinator, assignor: Obedient) -> None:
     owner = world.owners("t")[0]
     for consumer in world.consumers.values():
         consumer.rates = dict.fromkeys(consumer.running, 1.0)
@@ -259,7 +263,7 @@ def test_an_unknown_load_stays_unknown(world: World, one: Coordinator, assignor:
 
 
 def test_the_measure_that_the_assignor_names_counts(
-    world: World, one: Coordinator, assignor: Obedient
+    world: SimulatedCluster, one: Coordinator, assignor: Obedient
 ) -> None:
     for consumer in world.consumers.values():
         consumer.rates = dict.fromkeys(consumer.running, 1.0)
@@ -268,13 +272,13 @@ def test_the_measure_that_the_assignor_names_counts(
     assert assignor.told["loads"] == {}, "nobody reports any lag"
 
 
-def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: World) -> None:
+def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: SimulatedCluster) -> None:
     sticky = coordinator(world, KAFKA)
     sticky.contexts._poll = lambda consumers, timeout: pytest.fail("asked")
     assert not sticky.compute_assignment().needed
 
 
-def test_loads_that_differ_between_two_looks_do_no_harm(world: World, one: Coordinator) -> None:
+def test_loads_that_differ_between_two_looks_do_no_harm(world: SimulatedCluster, one: Coordinator) -> None:
     """`compute_assignment` sees a need, `advance` measures anew and finds none: nothing is written."""
 
     class ByLoad(Obedient):
@@ -299,7 +303,7 @@ def test_loads_that_differ_between_two_looks_do_no_harm(world: World, one: Coord
 
 
 def test_racks_go_from_kafka_through_zookeeper_into_the_plan(
-    world: World, one: Coordinator, assignor: Obedient
+    world: SimulatedCluster, one: Coordinator, assignor: Obedient
 ) -> None:
     topics = Topics(t=7, u=5)
     topics.racks = {"t": {0: "r1", 1: "r2"}, "other": {0: "r1"}}
@@ -321,7 +325,7 @@ def test_racks_go_from_kafka_through_zookeeper_into_the_plan(
 
 
 def test_malformed_racks_node_is_a_warning_and_written_over(
-    world: World, one: Coordinator, assignor: Obedient
+    world: SimulatedCluster, one: Coordinator, assignor: Obedient
 ) -> None:
     world.attributes["a"] = Consumer("a", zone="r1")
     world.store.rack_nodes.update(t=Node(b"rubbish"), u=Node(b'{"racks":{"r1":[0]}}'))
@@ -339,7 +343,9 @@ def test_malformed_racks_node_is_a_warning_and_written_over(
     assert racks == {"u": b'{"racks":{"r1":[0]}}'}
 
 
-def test_racks_that_cannot_be_had_leave_the_last_known_ones(world: World, one: Coordinator) -> None:
+def test_racks_that_cannot_be_had_leave_the_last_known_ones(
+    world: SimulatedCluster, one: Coordinator
+) -> None:
     class Reluctant(Topics):
         def leader_racks(self) -> dict[str, dict[int, str]]:
             raise KafkaError("Kafka at k:9092: no")
@@ -352,7 +358,7 @@ def test_racks_that_cannot_be_had_leave_the_last_known_ones(world: World, one: C
     assert world.store.rack_nodes
 
 
-def test_a_run_with_everything_known_settles(world: World) -> None:
+def test_a_run_with_everything_known_settles(world: SimulatedCluster) -> None:
     world.decided = pinned("a", "u", 3)
     for _ in range(3):
         run(world, KAFKA)

@@ -122,7 +122,7 @@ def test_a_pin_and_what_makes_room_for_it() -> None:
     ]
 
 
-def test_an_exclusion() -> None:
+def test_move_names_the_exclusion() -> None:
     move = only_move(
         topic({0: "a"}),
         live("a", "b"),
@@ -132,7 +132,7 @@ def test_an_exclusion() -> None:
     assert (move.cause, move.reason) == (Cause.EXCLUSION, "consumer a is excluded from topic t")
 
 
-def test_a_leaders_zone() -> None:
+def test_move_names_the_zone_of_the_leader() -> None:
     move = only_move(
         topic({0: "a", 1: "b"}),
         live(Consumer("a", zone="x"), Consumer("b", zone="y")),
@@ -142,7 +142,7 @@ def test_a_leaders_zone() -> None:
     assert (move.cause, move.reason) == (Cause.ZONE, "its leader is in zone y, as is b")
 
 
-def test_measured_load() -> None:
+def test_move_names_the_measured_load() -> None:
     move = only_move(
         topic({0: "a", 1: "b"}),
         live("a", "b"),
@@ -152,7 +152,7 @@ def test_measured_load() -> None:
     assert move.cause is Cause.LOAD
 
 
-def test_priority() -> None:
+def test_move_names_the_priority() -> None:
     def highest(t: str, p: int, consumers: Mapping[str, Consumer], before: str | None, known: object) -> str:
         return max(sorted(consumers), key=lambda c: (consumers[c].priority, c == before))
 
@@ -162,7 +162,7 @@ def test_priority() -> None:
     assert (move.cause, move.reason) == (Cause.PRIORITY, "consumer b has priority 2, a has 1")
 
 
-def test_another_assignor() -> None:
+def test_move_names_the_change_of_assignor() -> None:
     move = only_move(
         topic({0: "a", 1: "a", 2: "b"}),
         live("a", "b"),
@@ -185,7 +185,7 @@ def test_move_that_the_usual_assignor_makes_too_is_not_attributed_to_another() -
     assert move.cause is Cause.BALANCE
 
 
-def test_changed_attributes() -> None:
+def test_move_names_changed_attributes() -> None:
     move = only_move(
         topic({0: "a", 1: "a", 2: "b", 3: "b"}),
         live("a", "b"),
@@ -195,7 +195,7 @@ def test_changed_attributes() -> None:
     assert move.reason == "attributes of b changed"
 
 
-def test_an_assignor_that_fails_without_a_circumstance_explains_nothing_and_harms_nothing() -> None:
+def test_an_assignor_that_fails_without_part_of_the_context_explains_nothing_and_harms_nothing() -> None:
     def rule(p: int, known: PlanningContext) -> str | None:
         if not known.loads:
             raise AssignorError("it needs loads")

@@ -15,7 +15,7 @@ from muster.cli.main import main
 from muster.core.history import CommandEntry, Record, Step, Transitions, Unreadable
 from muster.core.model import Move, State
 from muster.core.rebalances import Phase, Quiet, Rebalance, events
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 from tests.support.sources import opener
 
 INITIAL, STARTING, STABLE, CLOSING = State.INITIAL, State.STARTING, State.STABLE, State.CLOSING
@@ -60,7 +60,7 @@ def test_unfinished_rebalance_goes_on_until_now() -> None:
     assert found.seconds == 10.0
 
 
-def test_one_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
+def test_rebalance_whose_beginning_was_pruned_says_so_and_knows_when_it_was() -> None:
     [found] = events(log(*A_REBALANCE)[2:], 20.0)
     assert isinstance(found, Rebalance)
     assert (found.whole, found.began, found.ended) == (False, 10.0, 14.5)
@@ -86,19 +86,19 @@ def test_a_step_that_leaves_the_topic_stable_is_no_rebalance_unless_something_mo
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     path = tmp_path / "clusters.yaml"
     monkeypatch.setenv("MUSTER_CLUSTERS", str(path))
     cluster = {"consul_service": "c", "group_id": "g", "topics": ["t", "u"], "consumers": {"handler": "a.b"}}
     path.write_text(yaml.safe_dump({"clusters": {"c": cluster}}))
-    return World()
+    return SimulatedCluster()
 
 
-def muster_history(world: World, *args: str) -> Result:
+def muster_history(world: SimulatedCluster, *args: str) -> Result:
     return CliRunner().invoke(main, ["history", "--cluster", "c", *args], obj=opener(world.store, world))
 
 
-def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> None:
+def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: SimulatedCluster) -> None:
     lever = CommandEntry(
         9.0, "ann", "pin", "has the cache", "command line", {"topic": "t", "partitions": "3"}
     )
@@ -110,7 +110,7 @@ def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> 
         "(Closing 3.0 s, Starting 1.5 s)\n"
         "    a -> b: 3 (consumer b joined)\n"
         "    by dag run\n"
-        "1970-01-01 00:00:09Z  lever pin  partitions 3, topic t\n"
+        "1970-01-01 00:00:09Z  command pin  partitions 3, topic t\n"
         "    by ann: has the cache (via command line)\n"
         "history: cluster c, 2 event(s)\n"
     )
@@ -126,7 +126,9 @@ def test_the_command_shows_what_moved_why_how_long_and_by_whom(world: World) -> 
     assert (pulled["kind"], pulled["who"], pulled["what"]) == ("lever", "ann", "pin")
 
 
-def test_limit_reads_on_until_a_rebalance_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_reads_on_until_a_rebalance_is_whole(
+    world: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(command, "PAGE", 2)
     later = [(at + 100, each) for at, each in A_REBALANCE]
     world.store.record(log(*A_REBALANCE, *later))
@@ -137,7 +139,7 @@ def test_limit_reads_on_until_a_rebalance_is_whole(world: World, monkeypatch: py
     assert len(json.loads(muster_history(world, "--json").output)["events"]) == 2
 
 
-def test_since_and_topic_choose(world: World) -> None:
+def test_since_and_topic_choose(world: SimulatedCluster) -> None:
     now = time.time()
     old = [(now - 7200 + at, each) for at, each in A_REBALANCE]
     other = [
@@ -159,5 +161,5 @@ def test_since_and_topic_choose(world: World) -> None:
     assert "not a duration" in wrong.output
 
 
-def test_nothing_recorded_is_said(world: World) -> None:
+def test_empty_history_says_that_nothing_is_recorded(world: SimulatedCluster) -> None:
     assert muster_history(world).output == "history: cluster c, 0 event(s); nothing is recorded\n"

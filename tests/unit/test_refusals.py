@@ -11,7 +11,7 @@ KEY = ("t", 0)
 PLACE = Place("k:1", "g")
 
 
-def test_both_facts_have_to_be_younger_than_the_refusal() -> None:
+def test_refusal_is_outlived_only_by_two_younger_facts() -> None:
     refusals = Refusals()
     refusals.was_read(1, ())
     refusals.registered(9.0)
@@ -76,7 +76,7 @@ class Consumer:
         return set(self.ownership.offer().topics["t"].partitions)
 
 
-def test_nothing_is_offered_before_it_is_claimed_for_this_very_take_up() -> None:
+def test_partition_is_offered_only_after_it_is_claimed_for_this_very_take_up() -> None:
     me = Consumer(fencing=True)
     me.assign({0: "me"})
     first = me.ownership.unclaimed()[PLACE]

@@ -251,7 +251,7 @@ def test_each_handler_knows_of_its_own_topics() -> None:
     assert ("batch", [0]) not in here.calls
 
 
-def test_nothing_is_called_after_close(consumer: Consumer, eventually: Eventually) -> None:
+def test_closed_handler_is_not_called(consumer: Consumer, eventually: Eventually) -> None:
     consumer.assign(0, standby=(1,))
     eventually(lambda: ("standby", [1]) in consumer.noting.calls, 10, "stands by")
     with consumer.handler._turn:

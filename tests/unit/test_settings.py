@@ -178,7 +178,7 @@ def test_consul_prefix_begins_the_keys_of_a_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("500ms", 0.5), ("20s", 20), ("5m", 300), ("2h", 7200), (7, 7), (0.5, 0.5)]
 )
-def test_durations(text: object, seconds: float) -> None:
+def test_durations_are_read(text: object, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 

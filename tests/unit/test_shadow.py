@@ -15,13 +15,13 @@ from muster.core.model import Consumer
 from muster.settings.cluster_settings import AssignorSettings
 from tests.support.plans import topic
 from tests.support.runs import Topics, coordinator, settled_world
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     return settled_world()
 
 
@@ -128,7 +128,7 @@ def test_hanging_assignor_is_left_alone() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_unreadable_circumstances_are_reported() -> None:
+def test_unreadable_planning_context_is_reported() -> None:
     def fail(_: Assignor) -> PlanningContext:
         raise RuntimeError("Consul is away")
 
@@ -137,7 +137,7 @@ def test_unreadable_circumstances_are_reported() -> None:
 
 
 @pytest.mark.parametrize("kind", [Raising, Exiting, Wrecking, Everything])
-def test_the_live_plan_is_the_same_with_and_without_it(world: World, kind: type) -> None:
+def test_the_live_plan_is_the_same_with_and_without_it(world: SimulatedCluster, kind: type) -> None:
     world.consumers["b"].alive = False
     alone = coordinator(world, KAFKA).compute_assignment()
     beside = coordinator(world, KAFKA, settings={"shadow_assignor": named(kind)}).compute_assignment()
@@ -146,7 +146,7 @@ def test_the_live_plan_is_the_same_with_and_without_it(world: World, kind: type)
     assert {**beside.as_dict(), "shadow": None} == alone.as_dict()
 
 
-def test_shadow_plan_is_recorded_in_every_planning_tick_and_never_applied(world: World) -> None:
+def test_shadow_plan_is_recorded_in_every_planning_tick_and_never_applied(world: SimulatedCluster) -> None:
     before, writes = (world.owners("t"), world.owners("u")), world.store.writes
     one = coordinator(world, KAFKA, settings={"shadow_assignor": named(Everything)})
     quiet = one.compute_assignment()
@@ -163,7 +163,7 @@ def test_shadow_plan_is_recorded_in_every_planning_tick_and_never_applied(world:
     assert world.store.writes == writes
 
 
-def test_a_name_of_nothing_leaves_the_run_as_it_is(world: World) -> None:
+def test_a_name_of_nothing_leaves_the_run_as_it_is(world: SimulatedCluster) -> None:
     world.consumers["b"].alive = False
     one = coordinator(world, KAFKA, settings={"shadow_assignor": "nope"})
     found = one.compute_assignment()

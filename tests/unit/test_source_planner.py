@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from muster.consumer.source.batch_size import Bounds
-from muster.consumer.source.offsets import TopicPartition
 from muster.consumer.source.planner import Planner
 from muster.consumer.source.protocol import GoneRange
-from muster.core.model import Seek
+from muster.core.model import Seek, TopicPartition
 from muster.core.ownership import Offer, Range, Source, TopicOffer
 from muster.core.parking import Parked
 from muster.core.positions import Committed, Jump, Why
@@ -236,7 +235,7 @@ def test_first_batch_reads_a_record_of_each_kafka_while_nothing_may_be_taken_up(
     assert plan(planner, {}) == {T: {"0": [0, 100]}}
 
 
-def test_nothing_is_read_to_warm_up_where_something_may_be_taken_up(
+def test_warm_up_reads_nothing_where_something_may_be_taken_up(
     planner: Planner, agent: SimulatedAgent, logs: dict[str, Log]
 ) -> None:
     agent.near = {T: TopicOffer(Source(SERVERS, "g"), frozenset({1}), 4)}

@@ -22,7 +22,7 @@ from muster.core.patience import Patience, Policy, Replies
 from muster.core.planner import plan
 from muster.core.state_machine import advance
 from tests.support.runs import CHANGES, Change, Topics, begin, coordinator, play, settle
-from tests.support.simulated import SimulatedStore, World
+from tests.support.simulated import SimulatedCluster, SimulatedStore
 from tests.support.snapshots import HALVES, NOW, expect, members, status, topic
 from tests.support.standing_by import ONE_STANDBY
 
@@ -53,7 +53,7 @@ def written(done: Transition) -> TopicSnapshot:
 
 
 class TestStateMachine:
-    def test_written_with_the_first_owners(self) -> None:
+    def test_standbys_are_written_with_the_first_owners(self) -> None:
         nothing = {c: s for name in "abc" for c, s in status(name, epoch=0).items()}
         done = expect(
             step(topic({}, None, epoch=0), members("a", "b", "c"), HALVES, STANDBYS, statuses=nothing)
@@ -70,17 +70,17 @@ class TestStateMachine:
         assert done.moves == ()
         assert done.reason == "standbys changed"
 
-    def test_nothing_is_written_when_they_stay(self) -> None:
+    def test_standbys_that_stay_are_not_written_again(self) -> None:
         before = standing(topic(HALVES), STANDBYS)
         assert step(before, members("a", "b", "c"), HALVES, STANDBYS) is None
 
-    def test_taken_out_when_none_are_planned(self) -> None:
+    def test_standbys_are_taken_out_when_none_are_planned(self) -> None:
         done = expect(step(standing(topic(HALVES), STANDBYS), members("a", "b", "c"), HALVES, {}))
         assert done.assignment.standbys == {}
         assert done.reason == "standbys changed"
 
     @pytest.mark.parametrize("state", [State.STARTING, State.CLOSING])
-    def test_written_in_mid_rebalance_without_touching_it(self, state: State) -> None:
+    def test_standbys_are_written_in_mid_rebalance_without_touching_it(self, state: State) -> None:
         before = topic(
             {0: "a", 1: "a", 2: "b"},
             state,
@@ -152,7 +152,7 @@ class TestStateMachine:
         assert over.assignment.standbys == planned
         assert over.state.missing == {}
 
-    def test_of_two_missing_standbys_each_is_waited_for_once(self) -> None:
+    def test_missing_standbys_are_each_waited_for_once(self) -> None:
         """One that was given up does not come back into force because another one is still waited for."""
         snapshot = standing(topic(HALVES, missing={"x": NOW - 31, "y": NOW}), {0: ("x", "y")})
         done = expect(step(snapshot, members("a", "b"), HALVES, {}, delay=30.0))
@@ -176,7 +176,7 @@ class TestStateMachine:
 class TestPlan:
     CONSUMERS: ClassVar[Mapping[str, Consumer]] = {name: Consumer(name) for name in "abc"}
 
-    def test_has_owners_of_each_topic_and_no_standbys_without_an_assignor_that_names_them(self) -> None:
+    def test_plan_has_no_standbys_without_an_assignor_that_names_them(self) -> None:
         made = plan([topic(HALVES)], self.CONSUMERS, load_assignor("sticky"))
         assert made.owners.keys() == {"t"}
         assert made.owners["t"].keys() == HALVES.keys()
@@ -209,7 +209,7 @@ def standbys(store: SimulatedStore, name: str) -> dict[int, tuple[str, ...]]:
 
 class TestCoordinator:
     def test_standby_is_promoted_and_others_stand_by_again(self) -> None:
-        world, topics = World(), Topics()
+        world, topics = SimulatedCluster(), Topics()
         begin(world, topics)
         settle(world, topics, ONE_STANDBY)
         before, ready = world.owners("t"), standbys(world.store, "t")
@@ -226,7 +226,7 @@ class TestCoordinator:
             assert set(names) <= {"a", "c"} - {world.owners("t")[number]}
 
     def test_change_of_standbys_alone_is_reported_as_such_and_written_once(self) -> None:
-        world, topics = World(), Topics()
+        world, topics = SimulatedCluster(), Topics()
         begin(world, topics)
         settle(world, topics, "sticky")
         epochs = {name: wire.parse_state(node.data, name).epoch for name, node in world.store.states.items()}
@@ -256,7 +256,7 @@ class TestCoordinator:
 
 
 def play_with_standbys(
-    changes: list[Change], kill: Callable[[World], None] | None
+    changes: list[Change], kill: Callable[[SimulatedCluster], None] | None
 ) -> tuple[dict[str, object], int, int]:
     store = SimulatedStore()
     owners, writes, died = play(changes, ONE_STANDBY, kill, store)
@@ -268,7 +268,7 @@ def play_with_standbys(
 
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
-def test_same_owners_and_standbys_from_every_interrupted_write(changes: list[Change]) -> None:
+def test_interrupted_write_leads_to_the_same_owners_and_standbys(changes: list[Change]) -> None:
     expected, writes, _ = play_with_standbys(changes, None)
     assert writes > 0
     for number in range(1, writes + 1):

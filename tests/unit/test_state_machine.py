@@ -90,7 +90,7 @@ class TestInitial:
             pytest.param(status("a", {0, 1}) | status("b", epoch=None), id="one has not seen the topic"),
         ],
     )
-    def test_nothing_is_given_before_all_live_consumers_have_answered(
+    def test_partition_is_given_only_after_all_live_consumers_have_answered(
         self, answers: dict[str, ConsumerStatus]
     ) -> None:
         assert step(topic({0: "a", 1: "a"}, None), members("a", "b"), HALVES, answers) is None
@@ -108,7 +108,7 @@ class TestInitial:
         assert done.state.to_close == {"a": {1}}
         assert done.state.to_start == {"a": {0}, "b": {1}}
 
-    def test_both_nodes_deleted_gives_nothing_that_is_still_being_closed(self) -> None:
+    def test_topic_whose_nodes_are_deleted_gives_nothing_that_is_still_being_closed(self) -> None:
         answers = status("a", closing={0, 1}, epoch=2000) | status("b", epoch=2000)
         fresh = topic({}, None, partitions=3, epoch=2000)
         done = expect(step(fresh, members("a", "b"), {0: "b", 1: "a", 2: "b"}, answers))
@@ -122,7 +122,7 @@ class TestInitial:
         assert done.assignment.owners == {}
         assert done.state.to_close == {"b": {0}}
 
-    def test_of_two_that_run_a_partition_one_closes_it_before_the_other_goes_on(self) -> None:
+    def test_partition_run_by_two_is_closed_by_one_before_the_other_goes_on(self) -> None:
         answers = status("a", {0}) | status("b", {0})
         done = expect(step(topic({0: "b"}, None, partitions=1), members("a", "b"), {0: "b"}, answers))
         assert done.assignment.owners == {}
@@ -133,7 +133,7 @@ class TestInitial:
         answers = status("a", {0}) | status("b", {0}) | status("c", closing={0})
         assert step(topic({0: "b"}, None, partitions=1), members("a", "b", "c"), {0: "b"}, answers) is None
 
-    def test_all_are_asked(self) -> None:
+    def test_topic_without_a_node_asks_every_consumer(self) -> None:
         there = members("a", "b", failing=("c",), outside=("d",), older=("a",))
         assert consumers_to_ask([topic({}, None)], there) == {c: {"t"} for c in "abcd"}
 
@@ -162,7 +162,7 @@ class TestRestored:
         assert done.assignment.owners == {0: "a", 1: "a", 2: "c", 3: "c"}
         assert done.state.to_close == {}
 
-    def test_waits_for_all_answers(self) -> None:
+    def test_topic_without_a_node_waits_for_all_answers(self) -> None:
         assert step(topic(HALVES), members("a", "b", "c"), HALVES, self.answers()) is None
 
 
@@ -257,7 +257,7 @@ class TestAway:
         first = expect(step(ahead, members("a"), self.ALL_TO_A, delay=30))
         assert first.state.missing == {"b": NOW}
 
-    def test_is_asked(self) -> None:
+    def test_failing_owner_is_asked(self) -> None:
         there = members("a", "c", failing=("b",), older=("a",))
         assert consumers_to_ask([topic(HALVES)], there) == {"b": {"t"}}
 
@@ -293,7 +293,7 @@ class TestRecreated:
             "closed by the old epoch is not closed"
         )
 
-    def test_same_topic_changes_nothing(self) -> None:
+    def test_topic_with_its_old_id_is_left_as_it_is(self) -> None:
         assert recreated(self.before(), "old", NOW) is None
 
     def test_id_that_was_unknown_is_noted_and_restarts_nothing(self) -> None:
@@ -307,7 +307,7 @@ class TestStarting:
     def start(self, owners: Mapping[int, str] = HALVES) -> TopicSnapshot:
         return topic(owners, State.STARTING, to_start={"a": {0, 1}, "b": {2, 3}})
 
-    def test_all_running_is_stable(self) -> None:
+    def test_topic_is_stable_once_all_runs(self) -> None:
         done = expect(
             step(self.start(), members("a", "b"), HALVES, status("a", {0, 1}) | status("b", {2, 3}))
         )
@@ -329,7 +329,7 @@ class TestStarting:
         ],
         ids=["no answer", "still starting", "not begun", "old epoch", "no epoch yet", "nobody answers"],
     )
-    def test_waits(self, statuses: Mapping[str, ConsumerStatus]) -> None:
+    def test_topic_is_starting_until_all_runs(self, statuses: Mapping[str, ConsumerStatus]) -> None:
         assert step(self.start(), members("a", "b"), HALVES, statuses) is None
 
     def test_foreign_consumer_without_epochs_is_believed(self) -> None:
@@ -392,7 +392,7 @@ class TestStable:
         monkeypatch.setattr(state_machine._Inputs, "at_rest", False)
         assert quickly == step(snapshot, members("a", "b"), targets)
 
-    def test_nothing_to_do(self) -> None:
+    def test_balanced_topic_needs_no_step(self) -> None:
         assert step(topic(HALVES), members("a", "b"), HALVES) is None
 
     def test_leave_is_taken_off_then_given(self) -> None:
@@ -420,7 +420,7 @@ class TestStable:
         done = expect(step(after(first), there, targets, status("b", closing={3}, epoch=4)))
         assert done.assignment.owners == {0: "a", 1: "a", 2: "a"}
 
-    def test_nothing_moves_if_all_leave(self) -> None:
+    def test_partitions_stay_if_all_consumers_leave(self) -> None:
         there = Membership({c: Consumer(c, leaving=True) for c in ("a", "b")})
         targets = plan([topic(HALVES)], there.live, load_assignor("sticky")).owners["t"]
         assert step(topic(HALVES), there, targets) is None
@@ -453,7 +453,7 @@ class TestStable:
         assert done.state.to_close == {"b": {1}}
         assert done.state.to_start == {"a": {1}, "b": {3}}
 
-    def test_new_partitions(self) -> None:
+    def test_new_partitions_start_at_their_planned_owner(self) -> None:
         done = expect(step(topic(HALVES, partitions=5), members("a", "b"), {**HALVES, 4: "b"}))
         assert done.state.state is State.STARTING
         assert done.state.to_start == {"b": {4}}
@@ -503,7 +503,7 @@ class TestClosing:
         assert done.state.to_close == {"a": {3}}
         assert done.state.to_start == {"b": {2, 3}}
 
-    def test_all_closed_is_starting(self) -> None:
+    def test_topic_is_starting_once_all_is_closed(self) -> None:
         done = expect(step(self.closing(), members("a", "b"), HALVES, status("a", {0, 1})))
         assert done.state.state is State.STARTING
         assert done.assignment.owners == HALVES
@@ -522,7 +522,9 @@ class TestClosing:
         ],
         ids=["no answer", "still running", "still starting", "answer from before", "topic not read yet"],
     )
-    def test_not_confirmed_is_not_given(self, statuses: Mapping[str, ConsumerStatus]) -> None:
+    def test_partition_that_is_not_confirmed_closed_is_not_given(
+        self, statuses: Mapping[str, ConsumerStatus]
+    ) -> None:
         assert step(self.closing(), members("a", "b"), HALVES, statuses) is None
 
     def test_foreign_consumer_that_reports_nothing_has_closed(self) -> None:
@@ -594,7 +596,7 @@ class TestHoldStill:
         assert step(snapshot, members(), {}) is None
         assert step(snapshot, members(isolated=("a", "b")), {}) is None
 
-    def test_asks_only_those_who_matter(self) -> None:
+    def test_step_asks_only_owners_and_those_that_close(self) -> None:
         snapshots = [topic(HALVES), TestClosing().closing()]
         assert consumers_to_ask(snapshots, members("a", "b", "c")) == {"a": {"t"}, "b": {"t"}}
         assert consumers_to_ask(snapshots, members("b", "c")) == {"b": {"t"}}
@@ -664,7 +666,7 @@ class TestRebalanceDelay:
         assert snapshot.state is not None
         return replace(snapshot, state=replace(snapshot.state, returned={"b": Return(NOW, 29)}))
 
-    def test_too_late_is_planned(self) -> None:
+    def test_owner_missing_for_longer_than_the_delay_is_planned_away(self) -> None:
         all_to_a = dict.fromkeys(range(4), "a")
         first = expect(
             step(topic(HALVES, missing={"b": NOW}), members("a"), all_to_a, delay=30, now=NOW + 30)
@@ -680,7 +682,7 @@ class TestRebalanceDelay:
         done = expect(step(after(first), there, all_to_a, delay=30))
         assert done.assignment.owners == dict.fromkeys(range(4), "a")
 
-    def test_nothing_else_moves_meanwhile_but_new_partitions_start(self) -> None:
+    def test_delay_lets_new_partitions_start_and_nothing_else_move(self) -> None:
         targets = {0: "a", 1: "c", 2: "c", 3: "c", 4: "c"}
         snapshot = topic(HALVES, partitions=5, missing={"b": NOW})
         done = expect(step(snapshot, members("a", "c"), targets, delay=30, now=NOW + 1))

@@ -9,18 +9,18 @@ import pytest
 from muster.coordinator.stuck import questions
 from muster.core.model import FailingRecord
 from tests.support.runs import Topics, coordinator, settled_world
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
 
 KAFKA = Topics(t=7, u=5)
 PATIENCE = {"stuck_after": 10}
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SimulatedCluster:
     return settled_world()
 
 
-def stuck(world: World) -> World:
+def stuck(world: SimulatedCluster) -> SimulatedCluster:
     """Consumer a does not let go of what d is to have, and its status page is silent."""
     world.join("d")
     world.consumers["a"].stuck = True
@@ -29,7 +29,7 @@ def stuck(world: World) -> World:
     return world
 
 
-def test_one_question_about_the_consumer_that_holds_things_up(world: World) -> None:
+def test_question_is_about_the_consumer_that_holds_things_up(world: SimulatedCluster) -> None:
     one = coordinator(stuck(world), KAFKA, settings=PATIENCE)
     [question] = questions(one)
     assert question.consumer == "a"
@@ -43,7 +43,7 @@ def test_one_question_about_the_consumer_that_holds_things_up(world: World) -> N
     assert one.compute_assignment().stuck
 
 
-def test_no_question_is_asked_before_the_time_or_when_all_is_well(world: World) -> None:
+def test_no_question_is_asked_before_the_time_or_when_all_is_well(world: SimulatedCluster) -> None:
     assert not questions(coordinator(world, KAFKA, settings=PATIENCE))
     stuck(world)
     patient = coordinator(world, KAFKA, settings={"stuck_after": 1000})
@@ -53,7 +53,7 @@ def test_no_question_is_asked_before_the_time_or_when_all_is_well(world: World) 
     assert not questions(coordinator(world, KAFKA, settings=PATIENCE))
 
 
-def test_a_question_is_obsolete_once_its_consumer_holds_up_nothing(world: World) -> None:
+def test_a_question_is_obsolete_once_its_consumer_holds_up_nothing(world: SimulatedCluster) -> None:
     def held_up_by(consumer: str) -> bool:
         return coordinator(world, KAFKA).waits_for(consumer)
 
@@ -66,7 +66,9 @@ def test_a_question_is_obsolete_once_its_consumer_holds_up_nothing(world: World)
     assert not held_up_by("a")
 
 
-def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isolated(world: World) -> None:
+def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isolated(
+    world: SimulatedCluster,
+) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     failing = world.consumers[owner].failing
     failing["t", partition] = FailingRecord(17, "ValueError: no date", 8, parked=True)
@@ -91,7 +93,9 @@ def test_parked_record_is_asked_about_at_once_and_its_consumer_is_not_to_be_isol
     assert not again.fails_with("t", partition, 17)
 
 
-def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(world: World) -> None:
+def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
+    world: SimulatedCluster,
+) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     why = "40 records from offset 30 on were deleted by retention"
     world.consumers[owner].failing["t", partition] = FailingRecord(30, why, parked=True, lost=40)
@@ -107,7 +111,7 @@ def test_loss_that_parks_a_partition_is_asked_about_and_cannot_be_dead_lettered(
     assert "dead-lettered" not in stuck_
 
 
-def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World) -> None:
+def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: SimulatedCluster) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].failing["t", partition] = FailingRecord(17, "OSError: no sink", 3)
     assert questions(coordinator(world, KAFKA, settings=PATIENCE)) == []
@@ -129,7 +133,9 @@ def test_record_that_may_not_be_poison_is_asked_about_when_it_lasts(world: World
     assert "cannot be dead-lettered" in questions(without)[0].body
 
 
-def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_says_so(world: World) -> None:
+def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_says_so(
+    world: SimulatedCluster,
+) -> None:
     owner, partition = next((c.id, p) for c in world.consumers.values() for t, p in c.running if t == "t")
     world.consumers[owner].batch_seconds["t", partition] = 421.0
     one = coordinator(world, KAFKA, settings={"stuck_after": 10_000})
@@ -152,7 +158,9 @@ def test_batch_beyond_max_batch_time_is_asked_about_at_once_and_its_question_say
     assert not again.waits_for(owner)
 
 
-def test_batch_beyond_max_batch_time_is_asked_about_while_its_partition_is_to_be_closed(world: World) -> None:
+def test_batch_beyond_max_batch_time_is_asked_about_while_its_partition_is_to_be_closed(
+    world: SimulatedCluster,
+) -> None:
     world.join("d")
     world.consumers["a"].stuck = True
     world.consumers["a"].batch_seconds = {tp: 400.0 for tp in world.consumers["a"].running if tp[0] == "t"}

@@ -48,7 +48,7 @@ def test_the_nearest_word_counts(decided: list[TopicOverride], topic: str, inclu
     assert bool(subscription.lets_go(topic)) is not included
 
 
-def test_why_a_topic_is_let_go() -> None:
+def test_topic_that_is_let_go_has_its_reason() -> None:
     assert reads(said("t", False)).lets_go("t") == "unsubscribed by ann: cost, really"
     assert (
         reads(said("x-.*", False, True)).lets_go("x-1")

@@ -18,7 +18,7 @@ def test_consumer_that_has_processed_all_is_not_behind() -> None:
     assert watched((0, 100)).seconds_behind(100, 50.0) == 0.0
 
 
-def test_between_two_moments_records_arrive_evenly() -> None:
+def test_records_between_two_moments_are_taken_to_arrive_evenly() -> None:
     lags = watched((0, 0), (10, 100), (20, 300))
     assert lags.seconds_behind(50, 20.0) == pytest.approx(15.0)
     assert lags.seconds_behind(200, 26.0) == pytest.approx(11.0)
@@ -35,7 +35,7 @@ def test_a_record_after_a_quiet_time_has_not_waited_since_its_beginning() -> Non
     assert lags.seconds_behind(100, 310.0) == pytest.approx(10.0)
 
 
-def test_before_the_first_moment_the_pace_is_taken_to_have_been_the_same() -> None:
+def test_pace_before_the_first_moment_is_taken_to_have_been_the_same() -> None:
     lags = watched((100, 1000), (110, 1100))
     assert lags.seconds_behind(900, 110.0) == pytest.approx(20.0)
 

@@ -81,7 +81,7 @@ class Flow:
         self.records += records
 
 
-def test_all_have_a_turn_without_a_limit() -> None:
+def test_partitions_all_have_a_turn_without_a_limit() -> None:
     assert Turns().next(tps(0, 1, 2), 0.0) == dict.fromkeys(tps(0, 1, 2))
     assert Turns().next([], 0.0) == {}
 
@@ -94,7 +94,7 @@ def test_handlers_take_turns() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 12, 100])
-def test_one_poison_record_is_found_and_holds_up_only_its_partition(partitions: int) -> None:
+def test_poison_record_is_found_and_holds_up_only_its_partition(partitions: int) -> None:
     poison = (("t", partitions // 3), 70)
     flow = Flow(partitions, 100, {poison})
     for _ in range(400):
@@ -228,7 +228,7 @@ def test_poison_record_is_judged_after_its_attempts_while_others_go_on(partition
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 12])
-def test_nothing_is_poison_while_the_sink_is_down_for_all(partitions: int) -> None:
+def test_no_record_is_poison_while_the_sink_is_down_for_all(partitions: int) -> None:
     flow = Flow(partitions, 10, down=True, attempts=1).until(1200)
     assert max(suspect.failures for suspect in flow.turns.suspects.values()) >= 1
     assert flow.letters == []
@@ -238,7 +238,7 @@ def test_nothing_is_poison_while_the_sink_is_down_for_all(partitions: int) -> No
     assert flow.at == dict.fromkeys(flow.at, 10)
 
 
-def test_nothing_is_poison_while_a_sink_is_down_after_records_came_through() -> None:
+def test_no_record_is_poison_while_a_sink_is_down_after_records_came_through() -> None:
     """Down in the middle of the search for a record that failed, and with partitions that try in vain."""
     flow = Flow(4, 100, {(("t", 0), 70)}, attempts=3)
     while not any(suspect.proven for suspect in flow.turns.suspects.values()):
@@ -248,7 +248,7 @@ def test_nothing_is_poison_while_a_sink_is_down_after_records_came_through() -> 
     assert flow.letters == []
 
 
-def test_nothing_is_poison_while_some_partitions_fail_in_the_same_way() -> None:
+def test_no_record_is_poison_while_some_partitions_fail_in_the_same_way() -> None:
     """As where the sink of some is another one than that of the others, which go on."""
     flow = Flow(6, 50, down={("t", 0), ("t", 1)}, attempts=2)
     while flow.now < 600:
@@ -274,7 +274,7 @@ def test_topic_whose_sink_is_down_has_no_poison_beside_one_that_works() -> None:
     assert turns.is_poison(("t", 0), 2)
 
 
-def test_one_partition_has_poison_only_after_records_before_it_came_through() -> None:
+def test_partition_has_poison_only_after_records_before_it_came_through() -> None:
     first = Flow(1, 100, {(("t", 0), 0)}, attempts=3).until(600)
     assert first.letters == [], "no record came through, so it may be the sink"
     assert first.turns.suspects[("t", 0)].failures > 3

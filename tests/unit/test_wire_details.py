@@ -18,7 +18,7 @@ def details(**keys: object) -> ConsumerDetails:
     return status.details
 
 
-def test_as_musters_own_consumers_tell_it() -> None:
+def test_details_are_read_as_musters_own_consumers_write_them() -> None:
     found = details(
         host="h",
         version="0.1.0",
@@ -32,7 +32,7 @@ def test_as_musters_own_consumers_tell_it() -> None:
     assert found == ConsumerDetails("h", "0.1.0", "running", 100.0, ("topic t: no leader",), 7, 2, 120.0)
 
 
-def test_a_foreign_consumer_need_not() -> None:
+def test_details_may_be_left_out_by_a_foreign_consumer() -> None:
     assert details() == ConsumerDetails()
 
 

@@ -18,7 +18,7 @@ def test_the_node_is_short_and_in_order() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 300), st.sampled_from(["a", "b", "eu-west/1c", "ä"])))
-def test_there_and_back(racks: dict[int, str]) -> None:
+def test_racks_are_read_as_they_were_written(racks: dict[int, str]) -> None:
     assert parse_racks(format_racks(racks), PATH) == racks
 
 

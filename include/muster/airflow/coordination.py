@@ -3,8 +3,8 @@
 The outcome of a task is chosen for what a person sees in the grid of runs:
 
 - nothing to do: `advance_state` is skipped;
-- something may have to be done but must not be (the cluster is paused, no consumer is live, or Consul's word is not
-  to be trusted): `compute_assignment` is skipped, and its log says why; of a paused cluster `fetch_partitions` too;
+- something may have to be done but must not be (the cluster is paused, no consumer is live, or what Consul
+  answers is in doubt): `compute_assignment` is skipped, and its log says why; `fetch_partitions` too while paused;
 - a step of a rebalance was written: `advance_state` succeeds, with an Asset event;
 - ZooKeeper or Consul is out of reach: the tasks that noticed fail, and nothing is written;
 - Kafka is out of reach, or a topic is missing or unreadable: `fetch_partitions` fails, the run goes on with the

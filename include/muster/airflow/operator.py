@@ -69,8 +69,8 @@ CLEAR_TIMEOUT = 10.0
 """Seconds for each of asking and SIGTERM, when what is left of an older incarnation has to go."""
 
 DOUBT = 30.0
-"""Seconds that Consul's doubtful word about a consumer keeps it from being submitted. Submitting one that turns out
-to be alive does no harm but a rebalance: the newer incarnation wins."""
+"""Seconds that a doubtful answer of Consul about a consumer keeps it from being submitted. Submitting one that turns
+out to be alive does no harm but a rebalance: the newer incarnation wins."""
 
 GOES_ON = frozenset({"running", "queued", "scheduled", "up_for_retry", "up_for_reschedule", ""})
 """States of a task whose process is asked to end, in which the consumer is not to stop: a worker shuts down, or

@@ -2,7 +2,7 @@
 
 Runs go through Airflow's public REST API, which takes task instances, XComs and notes with them, beside a live
 scheduler, on any database; whose rights count is the connection's user's. `airflow db clean` would not do: it cannot
-tell a rebalance from a tick, takes runs that are still under way, and wants the database, which tasks do not have.
+tell a rebalance from a quiet run, takes runs that are still under way, and needs the database, which tasks lack.
 Asset events stay: the API has no way to delete them.
 """
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 TAG = "muster"
 """The tag of all of Muster's DAGs."""
 COORDINATORS = f"{OURS}coordinator__"
-"""How the ids of coordinators begin, the only ones that have ticks."""
+"""How the ids of coordinators begin, the only ones that have quiet runs."""
 AT_ONCE = 2_000
 """Runs of a kind that one run of the DAG deletes; a coordinator makes some 180 an hour, or 1,800 when it fails."""
 BUDGET = 300.0

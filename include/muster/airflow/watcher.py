@@ -56,7 +56,7 @@ class Watched:
 
 @dataclass
 class Watch:
-    """The latest word of Consul: who is there, and who was asked to stop.
+    """The latest answers of Consul: which consumers are there, and which were asked to stop.
 
     `members` is None before the first answer and while Consul is out of reach, with `error` saying why.
     """
@@ -72,7 +72,7 @@ class Watch:
     _task: asyncio.Task[None] | None = None
 
     async def changed(self, at_most: float) -> None:
-        """Return at the next word of Consul, after `at_most` seconds at the latest."""
+        """Return at the next answer of Consul, after `at_most` seconds at the latest."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), at_most)
 

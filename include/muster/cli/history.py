@@ -1,4 +1,4 @@
-"""`muster history`: the rebalances and levers of a cluster, newest first, from its history in ZooKeeper."""
+"""`muster history`: the rebalances and commands of a cluster, newest first, from its history in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def seconds(_context: click.Context, _parameter: click.Parameter, text: str | No
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many events."
 )
-@click.option("--topic", help="Only this topic (levers that name no topic are shown, too).")
+@click.option("--topic", help="Only this topic (commands that name no topic are shown, too).")
 @click.option("--json", "as_text", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def history(
     opener: Opener, cluster: str | None, since: float | None, limit: int, topic: str | None, as_text: bool
 ) -> None:
-    """Show what was rebalanced, when, how long each phase took, what moved and why; and who pulled which lever.
+    """Show what was rebalanced, when, how long each phase took, what moved and why; and who gave which command.
 
     Exit codes: 0 shown (also if there is nothing), 2 unknown cluster or unusable settings, 3 ZooKeeper out of reach.
     """
@@ -109,7 +109,7 @@ def _lines(event: Event) -> Iterator[str]:
     if isinstance(event, CommandEntry):
         details = ", ".join(f"{key} {value}" for key, value in sorted(event.details.items()))
         via = f" (via {event.via})" if event.via else ""
-        yield f"{_when(event.at)}  lever {event.what}  {details}"
+        yield f"{_when(event.at)}  command {event.what}  {details}"
         yield f"    by {event.who}: {event.why}{via}"
     elif isinstance(event, Unreadable):
         yield f"{_when(event.at)}  unreadable  {event.problem}"

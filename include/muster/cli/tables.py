@@ -19,7 +19,7 @@ _STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class _PlainConsole(Console):
-    """Writes what would steer the terminal as an escape, for anybody may have put it into ZooKeeper or Consul."""
+    """Writes what would steer the terminal as an escape, for it may come from any writer to ZooKeeper or Consul."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         """What rich makes of each text that it is given."""

@@ -643,7 +643,7 @@ class Agent:
             return (
                 f"{where} has it under id {topic.kafka_id}, but its assignment is for id {topic.source.topic_id}: it "
                 "was deleted and created again. It is neither read nor committed until the coordinator has put the "
-                "new id into the assignment; if that takes longer than some ticks, look at the coordinator's last run"
+                "new id into the assignment; if that takes longer than some runs, look at the coordinator's last run"
             )
         return None
 

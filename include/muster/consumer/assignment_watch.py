@@ -155,7 +155,7 @@ class AssignmentWatch:
             ).get(timeout=limit)
             zxid = stat.pzxid
         except NoNodeError:
-            # A server that lags behind may not know the node yet; after a sync its word counts.
+            # A server that lags behind may not know the node yet; after a sync its answer counts.
             client.sync_async("/").get(timeout=limit)
             if client.exists_async(self._root, watch=self._on_event).get(timeout=limit) is not None:
                 self._mark(self._root)

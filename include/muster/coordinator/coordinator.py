@@ -59,6 +59,8 @@ LOOK_BACK = 5_000
 """Entries of the history that are looked through for what consumers report to be lost."""
 FALLBACK = Sticky()
 """Replaces the dead while the cluster's own assignor fails."""
+LONG_POLL_OVER = "end of the long poll"
+"""What ends the wait of a run with nothing to do."""
 LOOK_AT_OWNERS = 120.0
 """Seconds within which every owner is asked how it stands, on average, while nothing moves."""
 OWNERS_AT_ONCE = 50
@@ -113,7 +115,7 @@ class Coordinator:
     def _await_need(self, long_poll: float) -> tuple[View, str, float]:
         """Look at everything until there is something to act on, or `long_poll` seconds are over.
 
-        Returns what was seen last, what ended the wait ('tick' if it is over), and how many seconds it
+        Returns what was seen last, what ended the wait (`LONG_POLL_OVER` if its time is up), and how many seconds it
         took, without the last look.
         """
         began = self.clock()
@@ -132,7 +134,7 @@ class Coordinator:
             if not woke and subscribed not in (None, view.overrides.subscriptions):
                 woke = "topics were subscribed or unsubscribed"  # the next fetch_partitions takes them up
             subscribed = view.overrides.subscriptions
-            woke = woke or ("tick" if left <= 0 else "")
+            woke = woke or (LONG_POLL_OVER if left <= 0 else "")
             if woke:
                 return view, woke, waited
             expiry = self._next_change(view)
@@ -143,7 +145,7 @@ class Coordinator:
             waited = self.clock() - began
             if unchanged and waited >= long_poll and expiry is None and view.trusted:
                 # Looking again would show the same; and nothing is written on the strength of it.
-                return view, "tick", waited
+                return view, LONG_POLL_OVER, waited
 
     def _wait(self, index: consul.WaitIndex, timeout: float, woken: threading.Event) -> consul.WaitIndex:
         """Wait for Consul in a thread of its own, so that a change in ZooKeeper (`woken`) ends the wait too.
@@ -211,7 +213,7 @@ class Coordinator:
             woke=woke,
             waited=round(waited, 3),
         )
-        if woke == "tick" and not view.held:
+        if woke == LONG_POLL_OVER and not view.held:
             view = self._ask(view, also=_some(view.live_owners(), self.cluster.long_poll_timeout))
         transitions = self._transitions(view)
         steps = {
@@ -573,9 +575,9 @@ def _assignments(snapshots: Mapping[str, TopicSnapshot]) -> dict[str, TopicAssig
     return {topic: s.assignment for topic, s in snapshots.items() if s.assignment is not None}
 
 
-def _some(owned: dict[str, set[str]], tick: float) -> dict[str, set[str]]:
-    """Return the owners to ask at a look, when one comes every `tick` seconds: of many a random part."""
-    many = max(OWNERS_AT_ONCE, round(min(1.0, tick / LOOK_AT_OWNERS) * len(owned)))
+def _some(owned: dict[str, set[str]], long_poll: float) -> dict[str, set[str]]:
+    """Return the owners to ask at a look, when one comes every `long_poll` seconds: of many a random part."""
+    many = max(OWNERS_AT_ONCE, round(min(1.0, long_poll / LOOK_AT_OWNERS) * len(owned)))
     if many >= len(owned):
         return owned
     return {c: owned[c] for c in random.sample(sorted(owned), many)}
@@ -586,7 +588,7 @@ def rare_collections() -> Iterator[None]:
     """Collect garbage only after `YOUNG_OBJECTS` objects, and none of those that exist now, in the whole process.
 
     A reading of a large cluster makes hundreds of thousands of objects, none of them in a cycle, and the collector
-    goes through them again and again as they become more: that was half of the time of a tick with nothing to do. A
+    goes through them again and again as they become more: that was half of the time of a run with nothing to do. A
     run makes few cycles, and its process ends with it.
     """
     before = gc.get_threshold()

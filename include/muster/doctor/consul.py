@@ -62,11 +62,11 @@ def check_consul(
         return
     yield leader
     yield check_version(part, "Consul", _version(api))
-    yield _told(part, "token", lambda: _token(part, api))
-    yield _told(part, "services", lambda: _services(part, ConsulCluster.of(settings, cluster).catalog))
+    yield _or_refused(part, "token", lambda: _token(part, api))
+    yield _or_refused(part, "services", lambda: _services(part, ConsulCluster.of(settings, cluster).catalog))
     prefix = key_prefix(cluster.name, cluster.consul_prefix)
-    yield _told(part, "read keys", lambda: _readable(part, api, prefix))
-    yield _told(part, "write keys", lambda: _writable(part, api, prefix, needed, overrides))
+    yield _or_refused(part, "read keys", lambda: _readable(part, api, prefix))
+    yield _or_refused(part, "write keys", lambda: _writable(part, api, prefix, needed, overrides))
     yield clock
 
 
@@ -77,7 +77,7 @@ def consul_answers(part: Part, settings: ConsulSettings) -> list[Check]:
         leader, _ = _leader(part, api)
     except ConsulError as error:
         return [part.refused("reachable", error)]
-    return [leader, _told(part, "token", lambda: _token(part, api))]
+    return [leader, _or_refused(part, "token", lambda: _token(part, api))]
 
 
 def _leader(part: Part, api: ConsulApi) -> tuple[Check, Check]:
@@ -97,7 +97,7 @@ def _leader(part: Part, api: ConsulApi) -> tuple[Check, Check]:
     return part.failed("reachable", found, step), clock
 
 
-def _told(part: Part, name: str, check: Callable[[], Check]) -> Check:
+def _or_refused(part: Part, name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except ConsulError as error:

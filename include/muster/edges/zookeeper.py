@@ -304,7 +304,7 @@ class TopicStore:
     # History
 
     def append_history(self, entry: Entry) -> int:
-        """Append an entry by itself, such as a lever; return its number. Transitions bring theirs with `apply`."""
+        """Append an entry by itself, such as a command; return its number. Transitions bring theirs with `apply`."""
         return append_entry(self._session.begin(), self.cluster, entry)
 
     def history(self, *, limit: int = 100, before: int | None = None, since: float = 0.0) -> HistoryPage:

@@ -1,8 +1,8 @@
 """The history of a cluster in ZooKeeper: append to it, read it newest first, prune it.
 
 Entries (`muster.core.history`) are never changed. Transitions bring theirs in the multi that writes them
-(`muster.edges.zookeeper_transitions`); levers append one by themselves. Ages are by ZooKeeper's own clock, so writers
-whose clocks differ do no harm.
+(`muster.edges.zookeeper_transitions`); commands append one by themselves. Ages are by ZooKeeper's own clock, so
+writers whose clocks differ do no harm.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ headers = st.one_of(odd_texts.map(lambda t: t.encode("latin-1", "replace")), st.
     st.sampled_from(("GET", "POST", "DELETE")),
     st.sampled_from((NEXT_PATH, "/status", "/x")),
 )
-def test_any_token(value: bytes, method: str, path: str) -> None:
+def test_local_api_answers_any_token(value: bytes, method: str, path: str) -> None:
     count("local API")
     driver = Driver()
     sent = {

@@ -253,7 +253,7 @@ def test_any_name_of_a_cluster(tmp_path: Path) -> None:
     play()
 
 
-def test_any_file(tmp_path: Path) -> None:
+def test_settings_file_of_any_content_is_read_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
 
     @examples(150)

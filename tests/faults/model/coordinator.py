@@ -24,14 +24,14 @@ from tests.faults.model.kafka import Lister
 from tests.faults.model.zookeeper import StoreClient
 
 if TYPE_CHECKING:
-    from tests.faults.model.world import World
+    from tests.faults.model.world import Model
 
 KAFKA = KafkaSettings(config={"bootstrap.servers": "k:9092"})
 BUDGET = 1.0
 
 
 class CoordinatorProcess:
-    def __init__(self, world: World, name: str, cluster: ClusterSettings, assignor: Assignor) -> None:
+    def __init__(self, world: Model, name: str, cluster: ClusterSettings, assignor: Assignor) -> None:
         self.world = world
         self.name = name
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Short histories, one event a line: a method of `World` and its arguments, separated by slashes.
+"""Short histories, one event a line: a method of `Model` and its arguments, separated by slashes.
 
 The first line may name the assignor, `rebalance_delay` in seconds, the consumer that subscribes to topic u only, and
 how commits are made; `SETTING` applies otherwise. Some lines stand for several events: `round` for one of everything,
@@ -7,7 +7,7 @@ how commits are made; `SETTING` applies otherwise. Some lines stand for several 
 
 from __future__ import annotations
 
-from tests.faults.model.world import ASSIGNORS, Event, World
+from tests.faults.model.world import ASSIGNORS, Event, Model
 
 SETTING = "sticky/0/"
 
@@ -17,7 +17,7 @@ def play(history: str) -> None:
     lines = history.strip().splitlines()
     setting = lines.pop(0) if lines[0].partition("/")[0] in ASSIGNORS else SETTING
     assignor, delay, only_u, *commits = setting.split("/")
-    world = World(assignor, float(delay), only_u, *commits)
+    world = Model(assignor, float(delay), only_u, *commits)
     try:
         for line in lines:
             for event in _events(*line.split("/")):

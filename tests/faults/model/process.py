@@ -34,7 +34,7 @@ from tests.faults.model.zookeeper import CLUSTER, Session
 from tests.support.consumer_settings import consumer_settings
 
 if TYPE_CHECKING:
-    from tests.faults.model.world import World
+    from tests.faults.model.world import Model
 
 SETTINGS = consumer_settings(
     cluster=CLUSTER, consumer="x", incarnation="x", consul_service="consumers", graceful_timeout=20.0
@@ -229,7 +229,7 @@ class _WaitingAgent:
 
 class Process:
     def __init__(
-        self, world: World, consumer: str, number: int, host: str, port: int, zk_view: int, topics: str = ""
+        self, world: Model, consumer: str, number: int, host: str, port: int, zk_view: int, topics: str = ""
     ) -> None:
         self.world = world
         self.id = consumer

@@ -41,7 +41,7 @@ from tests.faults.model.kafka import Record
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
     from tests.faults.model.process import Process
-    from tests.faults.model.world import World
+    from tests.faults.model.world import Model
 
 _CONFIRMED = {"assigned", "registered"}
 
@@ -53,7 +53,7 @@ WAITED = 30.0
 class ViolationError(AssertionError):
     """Something happened that is promised not to; the message tells the history."""
 
-    def __init__(self, what: str, world: World) -> None:
+    def __init__(self, what: str, world: Model) -> None:
         history = ["/".join(map(str, world.setting)), *("/".join(event) for event in world.history)]
         super().__init__("\n".join([what, *world.story, "As a history to be stored:", *history]))
         self.what = what
@@ -62,7 +62,7 @@ class ViolationError(AssertionError):
 
 
 class Watchman:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Model) -> None:
         self.world = world
         self.broken: ViolationError | None = None
         """What was raised, in case that the code that was judged has caught it."""

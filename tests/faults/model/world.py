@@ -1,6 +1,6 @@
 """Everything at once: servers, coordinators, consumers, faults and the clock. Each public method is one event.
 
-A history is a list of events with plain arguments. `World.do` plays one and looks whether all that is promised still
+A history is a list of events with plain arguments. `Model.do` plays one and looks whether all that is promised still
 holds; `story` tells it in words.
 """
 
@@ -86,7 +86,7 @@ def _unreliable(name: str, fails: Callable[[], bool]) -> Assignor:
     return found  # type: ignore[no-any-return]
 
 
-class World:
+class Model:
     def __init__(
         self,
         assignor: str = "sticky",

@@ -12,12 +12,12 @@ from devstack.demo.cluster_view import ClusterView
 from muster.edges.consul import ConsulCluster
 from muster.settings.clusters import load_clusters
 from muster.settings.connections import ConsulSettings, KafkaSettings, ZooKeeperSettings
-from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.deliveries import Journal
-from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, GROUP, PARTITIONS, SERVICE, TOPIC, FaultStack
 from tests.faults.real.world import CONSUMERS_DAG, COORDINATOR_DAG, World
 from tests.support.airflow_home import give_database
+from tests.support.commit_log import CommitLog
+from tests.support.timed_numbers import NumberProducer
 
 
 @pytest.fixture(scope="module")

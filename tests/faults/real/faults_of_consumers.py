@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 
-from tests.faults.real.jobs import frozen
 from tests.faults.real.world import CONSUMERS_DAG, World
+from tests.support.consumer_processes import frozen
 from tests.support.fault_world import Fault
 
 SOON = 20.0

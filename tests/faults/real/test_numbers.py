@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from muster.settings.connections import KafkaSettings
 from tests.conftest import Eventually
-from tests.faults.real.numbers import NumberProducer
+from tests.support.timed_numbers import NumberProducer
 
 pytestmark = pytest.mark.stack
 

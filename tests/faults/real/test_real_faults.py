@@ -25,7 +25,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_all_flows_again_after(world: World, fault: Fault[World]) -> None:
+def test_cluster_flows_again_after(world: World, fault: Fault[World]) -> None:
     world.play(fault)
 
 

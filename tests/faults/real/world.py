@@ -17,13 +17,13 @@ from devstack.demo.cluster_view import ClusterView
 from muster.core.model import State, TopicSnapshot
 from muster.edges.consul import ConsulCluster
 from muster.settings.cluster_settings import ClusterSettings
-from tests.faults.real.commit_log import CommitLog
 from tests.faults.real.deliveries import Journal
-from tests.faults.real.jobs import Job
-from tests.faults.real.numbers import NumberProducer
 from tests.faults.real.stack import CLUSTER, CONSUMERS, PARTITIONS, TOPIC, FaultStack
+from tests.support.commit_log import CommitLog
+from tests.support.consumer_processes import Job
 from tests.support.fault_score import Score
 from tests.support.fault_world import NOT_YET, FaultWorld
+from tests.support.timed_numbers import NumberProducer
 
 CONSUMERS_DAG, COORDINATOR_DAG = f"muster_consumers__{CLUSTER}", f"muster_coordinator__{CLUSTER}"
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
-from muster.consumer.source.offsets import TopicPartition
+from muster.core.model import TopicPartition
 from muster.core.positions import Committed
 from muster.edges.kafka import KafkaError, PartitionError
 from muster.settings.connections import KafkaSettings

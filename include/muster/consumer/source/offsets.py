@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from muster.consumer.source.protocol import Offsets
+from muster.core.model import TopicPartition
 
-TopicPartition = tuple[str, int]
 Range = tuple[int, int]
 Ranges = Mapping[TopicPartition, Range]
 

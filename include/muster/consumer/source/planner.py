@@ -24,11 +24,11 @@ from muster.consumer.source import offsets
 from muster.consumer.source.batch_size import BatchSize, Bounds
 from muster.consumer.source.cluster_offsets import Answer, ClusterOffsets, OpenOffsets, Question
 from muster.consumer.source.java_client import java_properties
-from muster.consumer.source.offsets import Range, Ranges, TopicPartition
+from muster.consumer.source.offsets import Range, Ranges
 from muster.consumer.source.protocol import GoneRange, NextBatch, Offsets
 from muster.consumer.source.rates import Rates
 from muster.core import positions
-from muster.core.model import Seek
+from muster.core.model import Seek, TopicPartition
 from muster.core.ownership import Offer, Source
 from muster.core.positions import Jump, Start, Why
 from muster.edges.kafka import GroupOffsets

@@ -26,9 +26,8 @@ from muster.core.assignors.quota import Quota
 from muster.core.assignors.sticky.pool import Pool
 from muster.core.assignors.subscriptions import Audience
 from muster.core.assignors.zones import Zones
-from muster.core.model import Assignment
+from muster.core.model import Assignment, TopicPartition
 
-_TopicPartition = tuple[str, int]
 _Room = dict[str, int]
 """How many partitions of a pool each consumer is to get, or to give where that is negative."""
 _PAIRS = 1_000_000
@@ -140,8 +139,8 @@ class ZoneDeal:
             pool.release(topic, partitions)
 
     def _given(
-        self, ranked: Sequence[_TopicPartition], zone: str | None, excess: int, missing: Counter[str | None]
-    ) -> Iterator[_TopicPartition]:
+        self, ranked: Sequence[TopicPartition], zone: str | None, excess: int, missing: Counter[str | None]
+    ) -> Iterator[TopicPartition]:
         """Yield the `excess` partitions that a consumer of `zone` gives; `missing` is kept up to date."""
         by_rack: dict[str | None, list[int]] = {}
         for number, place in enumerate(ranked):
@@ -181,7 +180,7 @@ class ZoneDeal:
 
     def _deal_in_zones(self, pool: Pool, room: _Room) -> dict[str, dict[int, str]]:
         """Take from the pool what consumers with room can have in their zone, and return its owners."""
-        free: dict[str, list[_TopicPartition]] = {}
+        free: dict[str, list[TopicPartition]] = {}
         for topic in sorted(pool.free):
             racks = self._zones.racks_of(topic)
             for partition in pool.free[topic]:
@@ -232,7 +231,7 @@ def swap_for_zones(
         for consumer in audience.consumers:
             takes.setdefault(consumer, []).append(number)
     taken = {consumer: frozenset(numbers) for consumer, numbers in takes.items()}
-    away: dict[_Kind, list[_TopicPartition]] = {}
+    away: dict[_Kind, list[TopicPartition]] = {}
     for number, audience in enumerate(audiences):
         for topic in audience.topics:
             for partition, consumer in sorted(owners[topic].items()):
@@ -264,8 +263,8 @@ def _pairs(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
 
 
 def _swap_pairs(
-    some: list[_TopicPartition],
-    others: list[_TopicPartition],
+    some: list[TopicPartition],
+    others: list[TopicPartition],
     owners: Mapping[str, MutableMapping[int, str]],
     previous: Assignment,
     moves: int,
@@ -286,7 +285,7 @@ def _swap_pairs(
     return spent
 
 
-def _ranked(pool: Pool, consumers: set[str]) -> dict[str, list[_TopicPartition]]:
+def _ranked(pool: Pool, consumers: set[str]) -> dict[str, list[TopicPartition]]:
     """Return what each of `consumers` holds, first what it has most of beyond an even share of the topic."""
     ranked: dict[str, list[tuple[float, str, int]]] = {c: [] for c in sorted(consumers)}
     for topic in pool.audience.topics if consumers else ():
@@ -300,7 +299,7 @@ def _ranked(pool: Pool, consumers: set[str]) -> dict[str, list[_TopicPartition]]
     return {c: [(topic, partition) for _, topic, partition in sorted(held)] for c, held in ranked.items()}
 
 
-def _spread(places: Sequence[_TopicPartition]) -> list[_TopicPartition]:
+def _spread(places: Sequence[TopicPartition]) -> list[TopicPartition]:
     """Return the same in an order in which any beginning has its part of every topic."""
     number: Counter[str] = Counter()
     total = Counter(topic for topic, _ in places)
@@ -311,7 +310,7 @@ def _spread(places: Sequence[_TopicPartition]) -> list[_TopicPartition]:
     return [(topic, partition) for _, topic, partition in sorted(keyed)]
 
 
-def _pool_of(consumers: Iterable[str], places: Iterable[_TopicPartition]) -> Pool:
+def _pool_of(consumers: Iterable[str], places: Iterable[TopicPartition]) -> Pool:
     """Return a pool of `places`, none of which has an owner."""
     free: dict[str, list[int]] = {}
     for topic, partition in sorted(places):

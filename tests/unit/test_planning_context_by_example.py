@@ -58,10 +58,10 @@ def assign(
     previous: Assignment | None = None,
     *,
     options: Mapping[str, Any] | None = None,
-    **circumstances: Any,
+    **context: Any,
 ) -> Assignment:
     assignor = load_assignor(name, options)
-    return run_assignor(assignor, topics, consumers, previous or {}, PlanningContext(**circumstances))
+    return run_assignor(assignor, topics, consumers, previous or {}, PlanningContext(**context))
 
 
 class TestPins:
@@ -148,7 +148,7 @@ class TestExclusions:
 
 
 class TestWeights:
-    def test_range_blocks(self) -> None:
+    def test_range_gives_blocks(self) -> None:
         assert in_row(assign("range", topics(t=7), weighted(a=1, b=2, c=1))["t"]) == "aabbbcc"
 
     def test_round_robin_turns(self) -> None:
@@ -222,11 +222,11 @@ class TestLoadAware:
     def loads(self, *of_t: float) -> dict[str, dict[int, float]]:
         return {"t": dict(enumerate(of_t))}
 
-    def test_one_busy_partition_weighs_as_much_as_the_others_together(self) -> None:
+    def test_busy_partition_weighs_as_much_as_the_others_together(self) -> None:
         after = assign("load-aware", topics(t=4), self.LIVE, loads=self.loads(300, 100, 100, 100))
         assert in_row(after["t"]) == "abbb"
 
-    def test_within_the_tolerance_nothing_moves(self) -> None:
+    def test_loads_within_the_tolerance_move_nothing(self) -> None:
         before = {"t": dict(enumerate("aabb"))}
         loads = self.loads(110, 110, 90, 90)
         assert assign("load-aware", topics(t=4), self.LIVE, before, loads=loads) == before
@@ -236,7 +236,7 @@ class TestLoadAware:
         after = assign("load-aware", topics(t=5), self.LIVE, before, loads=self.loads(90, 50, 20, 20, 20))
         assert in_row(after["t"]) == "ababb"
 
-    def test_two_are_swapped_where_no_single_move_helps(self) -> None:
+    def test_partitions_are_swapped_where_no_single_move_helps(self) -> None:
         before = {"t": dict(enumerate("aabb"))}
         loads = self.loads(70, 50, 30, 10)
         after = assign("load-aware", topics(t=4), self.LIVE, before, loads=loads, options={"tolerance": 0.1})

@@ -20,7 +20,7 @@ import pytest
 from devstack.certificates import Authority
 from devstack.secured import SecureConsul, SecureKafka, SecureZooKeeper
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "security.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 _EXAMPLE = re.compile(r"<!-- example: ([\w-]+) -->\n+```\w*\n(.*?)```", re.DOTALL)
 
 CLUSTER, SERVICE, GROUP, TOPIC = "flights", "flights", "flights", "flights"

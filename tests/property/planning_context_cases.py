@@ -1,4 +1,4 @@
-"""Cases with circumstances: pins, exclusions, racks and loads, sensible and nonsensical, grown from a seed."""
+"""Cases with a planning context: pins, exclusions, racks and loads, sensible and nonsensical, grown from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.core.assignors import PlanningContext
 from muster.core.assignors.api import Racks
 from muster.core.assignors.balance import weight_of
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, shuffled
+from tests.support.assignor_cases import Case, shuffled
 
 RACKS = ("r1", "r2", "r3", "nobody's")
 ZONES = ("r1", "r1", "r2", "r3", None, "elsewhere")
@@ -24,11 +24,11 @@ class Situation:
     """What `run_assignor` is called with."""
 
     case: Case
-    circumstances: PlanningContext
+    context: PlanningContext
 
     def may_take(self, consumer: str, topic: str) -> bool:
         """Whether a live consumer subscribes to the topic and is not excluded from it."""
-        excluded = self.circumstances.exclusions.get(consumer, frozenset())
+        excluded = self.context.exclusions.get(consumer, frozenset())
         return self.case.consumers[consumer].subscribes(topic) and topic not in excluded
 
     def takers(self, topic: str) -> set[str]:
@@ -37,7 +37,7 @@ class Situation:
     def obeyable_pins(self) -> dict[tuple[str, int], str]:
         return {
             (topic, partition): consumer
-            for topic, owners in self.circumstances.pins.items()
+            for topic, owners in self.context.pins.items()
             for partition, consumer in owners.items()
             if topic in self.case.topics
             and partition in self.case.topics[topic]
@@ -56,7 +56,7 @@ def situations(
     racks: bool = True,
     loads: bool = True,
 ) -> Situation:
-    """`cases` with as much of each circumstance as asked for; each may be absent all the same."""
+    """`cases` with as much of each part of the context as asked for; each may also be absent."""
     case = draw(cases)
     random_ = random.Random(draw(st.integers(0, 2**32)))
     some = st.sampled_from([0.0, 0.1, 0.5, 1.0])
@@ -107,7 +107,7 @@ def reordered(situation: Situation, seed: int) -> Situation:
         random_.shuffle(items)
         return dict(items)
 
-    old = situation.circumstances
+    old = situation.context
     return Situation(
         shuffled(situation.case, seed),
         PlanningContext(

@@ -18,8 +18,8 @@ from muster.core.assignors import (
     run_assignor,
 )
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import Case, large_cases, small_cases, tangled_cases
-from tests.property.circumstance_cases import Situation, reordered, situations
+from tests.property.planning_context_cases import Situation, reordered, situations
+from tests.support.assignor_cases import Case, large_cases, small_cases, tangled_cases
 
 EVERY = pytest.mark.parametrize("name", sorted(BUILT_IN))
 CASES = small_cases() | tangled_cases() | large_cases()
@@ -28,7 +28,7 @@ some = settings(max_examples=60, deadline=None)
 
 
 class FirstCome:
-    """An assignor of somebody's own, which knows nothing of circumstances."""
+    """An assignor of a user, which knows no planning context."""
 
     name = "first-come"
 
@@ -40,7 +40,7 @@ class FirstCome:
 def assign(name: str, situation: Situation) -> Assignment:
     case = situation.case
     assignor = FirstCome() if name == "first-come" else load_assignor(name)
-    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.circumstances)
+    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.context)
 
 
 def plain(case: Case) -> Situation:
@@ -80,7 +80,7 @@ def test_a_second_look_changes_nothing(name: str, situation: Situation) -> None:
 @EVERY
 @some
 @given(case=CASES)
-def test_irrelevant_circumstances_change_nothing(name: str, case: Case) -> None:
+def test_irrelevant_planning_context_changes_nothing(name: str, case: Case) -> None:
     consumers = {c: replace(v, zone="r1") for c, v in case.consumers.items()}
     case = replace(case, consumers=consumers)
     nothing = PlanningContext(
@@ -110,12 +110,12 @@ def test_exclusion_equals_no_subscription(name: str, case: Case, exclude: int) -
 @some
 @given(situation=situations(CASES))
 def test_each_pin_is_obeyed_or_reported(situation: Situation) -> None:
-    case, circumstances = situation.case, situation.circumstances
-    told = impossible_pins(circumstances.pins, case.topics, case.consumers, circumstances.exclusions)
+    case, context = situation.case, situation.context
+    told = impossible_pins(context.pins, case.topics, case.consumers, context.exclusions)
     places = [(pin.topic, pin.partition) for pin in told]
     assert places == sorted(places)
-    assert all(pin.consumer == circumstances.pins[pin.topic][pin.partition] for pin in told)
-    every = {(t, p) for t, owners in circumstances.pins.items() for p in owners}
+    assert all(pin.consumer == context.pins[pin.topic][pin.partition] for pin in told)
+    every = {(t, p) for t, owners in context.pins.items() for p in owners}
     assert set(places) == every - situation.obeyable_pins().keys()
 
 
@@ -137,13 +137,13 @@ def test_1024_consumers_and_256_partitions_under_everything_at_once(name: str) -
     zones = ("r1", "r2", "r3")
     names = [f"c{i:04}" for i in range(1024)]
     consumers = {c: Consumer(c, zone=zones[i % 3], weight=1 + i % 2) for i, c in enumerate(names)}
-    circumstances = PlanningContext(
+    context = PlanningContext(
         pins={"t0": {p: names[p * 3] for p in range(0, 256, 5)}},
         exclusions={names[1]: frozenset({"t1"}), names[2]: frozenset(topics)},
         racks={t: {p: zones[p % 3] for p in range(256)} for t in topics},
         loads={t: {p: float(p % 7) for p in range(256)} for t in topics},
     )
-    situation = Situation(Case(topics, consumers, {}), circumstances)
+    situation = Situation(Case(topics, consumers, {}), context)
     assignment = assign(name, situation)
     owners = Counter(owner for of_topic in assignment.values() for owner in of_topic.values())
     assert owners.total() == 1024

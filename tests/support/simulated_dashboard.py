@@ -1,10 +1,10 @@
-"""A dashboard over a simulated world: the application with readings that a test controls, and users by a header."""
+"""A dashboard over a simulated cluster: the application with readings that a test controls, and users by a header."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,24 +22,25 @@ from muster.dashboard.app import create_app
 from muster.dashboard.commands import OpenTarget, open_target
 from muster.edges.consul import ConsulError, Members, Registration
 from muster.edges.kafka import KafkaError
-from muster.edges.status import StatusFailure
+from muster.edges.status import StatusFailure, StatusResult
 from muster.edges.zookeeper import ZooKeeperError
 from muster.settings.clusters import Clusters
 from tests.support.runs import cluster
-from tests.support.simulated import World
+from tests.support.simulated import SimulatedCluster
+from tests.support.sources import StandIns
 
 
-@dataclass
-class SimulatedSources:
-    """The world's servers; `down` names those that are out of reach, `reads` counts the calls."""
+class SimulatedSources(StandIns):
+    """The simulated servers; `down` names those that are out of reach, `reads` counts the calls."""
 
-    world: World
-    offsets_now: Offsets = field(default_factory=Offsets)
-    down: set[str] = field(default_factory=set)
-    reads: Counter[str] = field(default_factory=Counter)
-    history_page: HistoryPage = field(default_factory=HistoryPage)
-    closed: int = 0
-    version: str = "0.1.0"
+    def __init__(self, world: SimulatedCluster) -> None:
+        super().__init__(world.store, world, world.poll)
+        self.world = world
+        self.down: set[str] = set()
+        self.reads: Counter[str] = Counter()
+        self.history_page = HistoryPage()
+        self.closed = 0
+        self.version = "0.1.0"
 
     def _read(self, what: str, server: str, error: type[Exception]) -> None:
         self.reads[what] += 1
@@ -48,15 +49,15 @@ class SimulatedSources:
 
     def snapshots(self) -> Mapping[str, TopicSnapshot | WireError]:
         self.reads["snapshots"] += 1
-        return self.world.store.snapshots()
+        return super().snapshots()
 
     def racks(self, topics: Iterable[str]) -> Mapping[str, Racks | WireError]:
         self.reads["racks"] += 1
-        return self.world.store.racks(topics)
+        return super().racks(topics)
 
     def members(self) -> Members:
         self._read("members", "consul", ConsulError)
-        found = self.world.members()
+        found = super().members()
         live = found.membership.live if found.membership is not None else {}
         registered = {
             c: Registration(c, "10.0.0.1", 80, passing=c in live, incarnation="one")
@@ -70,7 +71,7 @@ class SimulatedSources:
         isolated = {
             c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
         }
-        return replace(self.world.decisions(), isolated=isolated)
+        return replace(super().decisions(), isolated=isolated)
 
     def poll(
         self,
@@ -78,7 +79,7 @@ class SimulatedSources:
         timeout: float,
         *,
         topics: Mapping[str, Collection[str]] | None = None,
-    ) -> Mapping[str, ConsumerStatus | StatusFailure]:
+    ) -> Mapping[str, StatusResult]:
         self.reads["poll"] += 1
         asked = list(consumers)
         if "consumers" in self.down:
@@ -86,14 +87,14 @@ class SimulatedSources:
         details = ConsumerDetails(host="h1", version=self.version, doing="running", started_at=100.0)
         return {
             c: replace(answer, details=details) if isinstance(answer, ConsumerStatus) else answer
-            for c, answer in self.world.poll(asked, timeout).items()
+            for c, answer in super().poll(asked, timeout).items()
         }
 
     def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
         self._read("offsets", "kafka", KafkaError)
         there = {
             topic: found.partitions
-            for topic, found in self.world.store.snapshots().items()
+            for topic, found in super().snapshots().items()
             if isinstance(found, TopicSnapshot) and reads(topic)
         }
         return replace(self.offsets_now, partitions=self.offsets_now.partitions or there)
@@ -134,11 +135,11 @@ OURS = {"X-Muster-Request": "1", "Content-Type": "application/json"}
 
 
 class Dashboard:
-    """The application over one world, which is cluster `c`."""
+    """The application over one simulated cluster, `c`."""
 
     def __init__(
         self,
-        world: World,
+        world: SimulatedCluster,
         settings: Mapping[str, object] | None = None,
         target: OpenTarget = open_target,
         static: str | None = None,

@@ -1,4 +1,4 @@
-"""A notifier for tests: writes what it is told into a file."""
+"""A notifier for tests: writes what it is given into a file."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ import org.apache.kafka.common.TopicPartition;
  *   <li>{@code case JSON}: the input of all that follows, {@code {"topics": {"t": 3}, "consumers": {"c": {"topics":
  *       ["t"], "owned": {"t": [0, 2]}}}}}. No answer.
  *   <li>{@code assign NAME}: answered by what the group has when it has settled, as JSON: topic to partition to consumer.
- *       With cooperative-sticky a partition that moves is first given to nobody, and a second rebalance follows.
+ *       With cooperative-sticky a partition that moves is first given to no consumer, and a second rebalance follows.
  *   <li>{@code first NAME}: the same, but what the first call answers.
  *   <li>{@code time NAME}: answered by the nanoseconds of one call.
  * </ul>
@@ -97,7 +97,7 @@ public class KafkaAssignors {
   private Map<String, List<TopicPartition>> settled(String name) {
     Map<String, List<TopicPartition>> assigned = first(name);
     if (name.equals("cooperative-sticky")) {
-      // Whoever had to give up a partition joins again without it.
+      // A consumer that had to give up a partition joins again without it.
       int wanted = counts.values().stream().mapToInt(Integer::intValue).sum();
       while (assigned.values().stream().mapToInt(List::size).sum() < wanted)
         assigned = assignor(name).assign(counts, subscriptions(name, assigned));

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from muster.core.assignors import PlanningContext, load_assignor, run_assignor
 from muster.core.assignors.balance import cost_of_next, shares_above
 from muster.core.model import Assignment, Consumer
-from tests.property.assignor_cases import (
+from tests.property.assignor_optimum import optimum, optimum_by_trying, value
+from tests.property.planning_context_cases import Situation, matches, situations
+from tests.support.assignor_cases import (
     Case,
     changed,
     equally_weighted,
@@ -25,8 +27,6 @@ from tests.property.assignor_cases import (
     small_cases,
     tangled_cases,
 )
-from tests.property.assignor_optimum import optimum, optimum_by_trying, value
-from tests.property.circumstance_cases import Situation, matches, situations
 
 some = settings(max_examples=60, deadline=None)
 many = settings(max_examples=150, deadline=None)
@@ -37,15 +37,15 @@ EVEN = small_cases(mixed=False, weighted=False) | large_cases(mixed=False, weigh
 def sticky(situation: Situation, **options: float) -> Assignment:
     case = situation.case
     assignor = load_assignor("sticky", options)
-    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.circumstances)
+    return run_assignor(assignor, case.topics, case.consumers, case.previous, situation.context)
 
 
 def without_racks(situation: Situation) -> Situation:
-    return replace(situation, circumstances=replace(situation.circumstances, racks={}))
+    return replace(situation, context=replace(situation.context, racks={}))
 
 
 def in_zone(situation: Situation, assignment: Assignment) -> int:
-    return matches(assignment, situation.circumstances.racks, situation.case.consumers)
+    return matches(assignment, situation.context.racks, situation.case.consumers)
 
 
 def pinned(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Situation]:
@@ -171,7 +171,7 @@ def test_first_plan_has_as_many_in_their_zone_as_balance_allows(situation: Situa
     situation = replace(situation, case=replace(situation.case, previous={}))
     case = situation.case
     least, extra = divmod(sum(map(len, case.topics.values())), len(case.consumers))
-    of_rack = Counter(rack for owners in situation.circumstances.racks.values() for rack in owners.values())
+    of_rack = Counter(rack for owners in situation.context.racks.values() for rack in owners.values())
     members = Counter(c.zone for c in case.consumers.values())
     wished = {z: min(n, max(0, of_rack[str(z)] - least * n)) for z, n in members.items() if z is not None}
     best = sum(min(of_rack[str(z)], least * n) for z, n in members.items() if z is not None)
@@ -205,7 +205,7 @@ def test_leader_change_moves_nothing(situation: Situation, data: st.DataObject) 
         t: {p: data.draw(st.sampled_from(["r1", "r2"])) for p in sorted(ps)[:9]}
         for t, ps in situation.case.topics.items()
     }
-    changed_ = replace(settled, circumstances=replace(settled.circumstances, racks=racks))
+    changed_ = replace(settled, context=replace(settled.context, racks=racks))
     assert not changed(settled.case.previous, sticky(changed_))
 
 
@@ -247,7 +247,7 @@ def test_moves_for_zones_alone_are_bounded_and_worth_it(situation: Situation, bu
 @many
 @given(situation=zoned(small_cases() | tangled_cases()))
 def test_sticky_rests_where_no_swap_brings_more_home(situation: Situation) -> None:
-    case, racks = situation.case, situation.circumstances.racks
+    case, racks = situation.case, situation.context.racks
     after = sticky(situation, rack_moves=10**6)
     while (
         again := sticky(now := replace(situation, case=replace(case, previous=after)), rack_moves=10**6)

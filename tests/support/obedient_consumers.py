@@ -17,7 +17,7 @@ from muster.edges.status import poll_statuses
 from muster.edges.zookeeper import TopicStore
 from muster.settings.cluster_settings import ClusterSettings
 from muster.settings.connections import KafkaSettings
-from tests.integration.http_pages import Page, Pages, Request
+from tests.support.http_pages import Page, Pages, Request
 from tests.support.runs import Topics
 
 
