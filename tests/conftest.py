@@ -134,7 +134,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> InTurn:
 
 
 def pytest_unconfigure() -> None:
-    """librdkafka's threads may still log when pytest has closed the streams; that is nobody's business any more."""
+    """librdkafka's threads may still log when pytest has closed the streams; that is no error any more."""
     logging.raiseExceptions = False
 
 

@@ -24,7 +24,7 @@ POISON = "the record failed 8 times alone: ValueError: could not convert string 
 
 
 def said(who: str, why: str, ago: float) -> Said:
-    """Somebody decided it `ago` seconds before now."""
+    """A person decided it `ago` seconds before now."""
     return Said(by=who, at=time.time() - ago, why=why)
 
 
@@ -213,7 +213,7 @@ def story(now: float) -> list[TimelineEntry]:
 
 
 def billing() -> Cluster:
-    """Paused by somebody, and otherwise well."""
+    """Paused by a person, and otherwise well."""
     consumers = [f"billing-{n}" for n in range(1, 3)]
     return Cluster(
         name="billing",
@@ -225,7 +225,7 @@ def billing() -> Cluster:
 
 
 def empty() -> Cluster:
-    """Nobody has started a consumer yet."""
+    """No consumer has been started yet."""
     return Cluster(
         name="audit", topics={}, consumers=[], health=Health.WARNING,
         problems=[Problem(level="warning", what="no consumer is live: start muster_consumers__audit")],

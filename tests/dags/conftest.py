@@ -106,7 +106,7 @@ def connections(
 
 @pytest.fixture
 def light_connections(monkeypatch: pytest.MonkeyPatch, consul: ConsulSettings) -> None:
-    """Connections for tests that only need Consul; nobody listens at the other two."""
+    """Connections for tests that only need Consul; no server listens at the other two."""
     nowhere = {"bootstrap.servers": "127.0.0.1:9"}
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_KAFKA", connection(conn_type="kafka", extra=nowhere))
     monkeypatch.setenv("AIRFLOW_CONN_MUSTER_ZOOKEEPER", connection(conn_type="generic", host="127.0.0.1:9"))

@@ -1,4 +1,4 @@
-"""The tests' end of `run_dag.py`: starts it when it is first needed, and anew when a run does not end."""
+"""The tests' end of `run_dag.py`: starts it when it is first needed, and again when a run does not end."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TellingHandler(ParquetHandler):
-    """With the first batch it asks an executor for the file that it has `muster` from, and writes that to `told`."""
+    """With the first batch it asks an executor for the file that it has `muster` from, and writes that to a file."""
 
     def __init__(self, path: str, told: str) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Airflow connections to settings, and what people are told when one is wrong."""
+"""Airflow connections to settings, and the message when one is wrong."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ def test_watch_serves_all_triggers_of_a_cluster(make):
 
 
 async def event_after_stop(trigger: ConsumerTrigger, life: Task, who: str, why: str) -> dict[str, Any]:
-    """What the trigger tells when somebody asks its consumer to stop."""
+    """What the trigger tells when its consumer is asked to stop."""
     waiting = asyncio.create_task(first_event(trigger))
     await until(lambda: [w for w in watcher._watches.values() if w.members])
     await asyncio.to_thread(life.discovery.jobs.request_stop, life.consumer, trigger.incarnation, who, why)

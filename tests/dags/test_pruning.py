@@ -1,4 +1,4 @@
-"""Log files that nobody wants any more; deleting runs takes a running Airflow (`test_running_airflow.py`)."""
+"""Log files that are not needed any more; deleting runs takes a running Airflow (`test_running_airflow.py`)."""
 
 from __future__ import annotations
 

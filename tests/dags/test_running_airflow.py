@@ -313,7 +313,7 @@ def note(world: RunningAirflow, part: str) -> dict[str, Any]:
 def question(world: RunningAirflow, consumer: str, other_than: str = "") -> dict[str, Any]:
     """Wait until a run other than that one asks a person about a consumer; the question.
 
-    On a busy machine others are asked about as well: whoever takes longer than `stuck_after` is.
+    On a busy machine others are asked about as well: each that takes longer than `stuck_after`.
     """
     subject = f"Isolate {consumer} of cluster {AUDITED}?"
 

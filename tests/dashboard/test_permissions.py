@@ -1,7 +1,7 @@
 """The dashboard in a real Airflow API server: no route is open, viewers look, admins command, other sites do not.
 
 Consul is real, so that a command given over HTTP can be seen to have the user's name; ZooKeeper and Kafka are out of
-reach, so that reading is seen to answer all the same.
+reach, so that reading is seen to answer without them.
 """
 
 from __future__ import annotations

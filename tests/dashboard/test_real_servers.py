@@ -35,7 +35,7 @@ class Looking:
         self.http = TestClient(create_app(self.answers, access))
 
     def get(self, path: str = "") -> dict[str, Any]:
-        """Read anew, and answer."""
+        """Read again, and answer."""
         self.answers.shared.watched(self.answers.settings()[self.site.name]).expire()
         answer = self.http.get(f"/api/clusters/{self.site.name}{path}", headers={"X-User": "ann"})
         assert answer.status_code == 200, answer.text

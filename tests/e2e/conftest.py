@@ -50,7 +50,7 @@ SHARES = [2, 4]
 
 @dataclass
 class RunningStack:
-    """Everything the steps of the test look at and act upon."""
+    """Everything the steps of the test look at and act on."""
 
     stack: Stack
     api: AirflowApi

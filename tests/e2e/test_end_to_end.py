@@ -1,4 +1,4 @@
-"""One story through a running Airflow, told in order: every step begins where the one before it ended.
+"""One story through a running Airflow, in order: every step begins where the one before it ended.
 
 Records flow all the while. At the end every one of them is accounted for.
 """

@@ -1,6 +1,6 @@
 """A first visit to the dashboard, in a real Chromium, on the running stack: look, isolate, restore, read the audit.
 
-Told in order, as the other story of this folder: every step begins where the one before it ended.
+In order, as the other story of this folder: every step begins where the one before it ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def browser(world: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module", autouse=True)
 def records(world: RunningStack) -> Iterator[None]:
-    """Records flow while somebody looks."""
+    """Records flow while a person looks."""
     producer = NumberProducer(world.stack.kafka.address, TOPIC)
     yield
     producer.stop()

@@ -1,4 +1,4 @@
-"""What was played and injected, told when all tests have run: hooks of pytest, which `tests/conftest.py` takes over.
+"""What was played and injected, printed after all tests: hooks of pytest, which `tests/conftest.py` takes over.
 
 With several processes each sends what it did to the one that tells it.
 """
@@ -19,7 +19,7 @@ OURS = "faults"
 
 
 def pytest_report_header() -> str:
-    """Told first, too: a run that is broken off has no summary."""
+    """Printed first, too: a run that is broken off has no summary."""
     return f"seed of the model's histories: {model.VARIABLE}={model.SEED}"
 
 

@@ -179,7 +179,7 @@ class World(FaultWorld):
         return any(all(word in line for word in words) for line in said)
 
     def names(self, consumer: str, since: float) -> bool:
-        """Whether a person was told since then that `consumer` holds up something."""
+        """Whether it was reported to a person since then that `consumer` holds up something."""
         return self.said(consumer.rpartition("-")[0], since, consumer, "stuck_after")
 
     def planned_by(self, cluster: str, assignor: str, since: float) -> bool:

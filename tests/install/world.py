@@ -126,7 +126,7 @@ class Installation:
         return done.stdout
 
     def page(self, path: str) -> Any:
-        """What the dashboard's API answers to the person whom `api` is."""
+        """What the dashboard's API answers to the user of `api`."""
         login = {"username": "admin", "password": self.airflow.passwords()["admin"]}
         with httpx.Client(base_url=self.airflow.url, timeout=60, trust_env=False) as client:
             token = client.post("/auth/token", json=login).json()["access_token"]

@@ -34,7 +34,7 @@ now = time.monotonic
 
 @dataclass
 class Topic:
-    """An assignment node that was acted upon. `place` is bootstrap servers, group and topic id."""
+    """An assignment node that was acted on. `place` is bootstrap servers, group and topic id."""
 
     zxid: int
     epoch: int

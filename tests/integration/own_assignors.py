@@ -1,4 +1,4 @@
-"""Assignors of somebody's own, as a dotted path names them."""
+"""Assignors of a user, as a dotted path names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins and exclusions in a real Consul: there and back, rubbish beside them, and who wakes when they change."""
+"""Pins and exclusions in a real Consul: as they were written, malformed ones too, and which waits they end."""
 
 from __future__ import annotations
 

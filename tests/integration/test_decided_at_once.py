@@ -1,4 +1,4 @@
-"""A pin ends the coordinator's long poll: real Consul and ZooKeeper, nobody to carry it out."""
+"""A pin ends the coordinator's long poll: real Consul and ZooKeeper, no consumer to carry it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer that is to stop tells Consul before it closes anything, if somebody is there to take over."""
+"""A consumer that is to stop tells Consul before it closes anything, if another consumer is there to take over."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.conftest import Eventually
 
 
 class ByRack:
-    """An assignor that only wants to be told."""
+    """An assignor that only keeps what it is given."""
 
     name = "by-rack"
 

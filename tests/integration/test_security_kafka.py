@@ -1,4 +1,4 @@
-"""Kafka with SASL over TLS and ACLs: the rights of `docs/security.md` are enough, and who has others is told so."""
+"""Kafka with SASL over TLS and ACLs: the rights of `docs/security.md` are enough, and a lack of them is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES = [b"a", b"b", b"c"]
 IMPATIENT = 4.0
 """Seconds: long enough to be refused."""
 HIDDEN = "hidden"
-"""A topic that nobody was given."""
+"""A topic to which no user has rights."""
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def as_viewer(as_consumer: dict[str, Any], passwords: Passwords) -> dict[str, An
 
 @pytest.fixture
 def as_stranger(as_consumer: dict[str, Any], passwords: Passwords) -> dict[str, Any]:
-    """Somebody who may log in, and has no business with Muster."""
+    """A user who may log in, and has no rights to Muster's nodes."""
     return as_consumer | {"username": STRANGER, "password": passwords.stranger}
 
 

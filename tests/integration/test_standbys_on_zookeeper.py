@@ -84,7 +84,7 @@ def test_first_standby_is_promoted_when_the_owner_leaves(cluster: Cluster) -> No
 
 
 def test_a_change_of_standbys_alone_leaves_the_state_node_alone(cluster: Cluster) -> None:
-    """The one that leaves owns nothing, so nothing moves, and nobody is woken by the state node."""
+    """The one that leaves owns nothing, so nothing moves, and the state node wakes no consumer."""
     cluster.world.join("a", "b", "c")
     cluster.topics.topics = {"t": 1}
     settle(cluster.world, cluster.topics, ONE_STANDBY)

@@ -1,4 +1,4 @@
-"""`TopicStore` against a real ZooKeeper: versions, rubbish, deadlines, credentials."""
+"""`TopicStore` against a real ZooKeeper: versions, malformed data, deadlines, credentials."""
 
 from __future__ import annotations
 

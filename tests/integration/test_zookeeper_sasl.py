@@ -16,7 +16,7 @@ pytest.importorskip("puresasl", reason="kazoo's SASL needs pure-sasl")
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper]:
-    """Lets in nobody but the user `muster`."""
+    """Lets in only the user `muster`."""
     server = SecureZooKeeper(tmp_path_factory.mktemp("sasl") / "zookeeper", {"muster": "secret"})
     server.start()
     yield server

@@ -42,7 +42,7 @@ PARTITIONS = 4
 
 @dataclass
 class Stack:
-    """`topic` has consumers, `lonely` nobody subscribes to."""
+    """`topic` has consumers, `lonely` has no subscriber."""
 
     cluster: ClusterSettings
     topic: str

@@ -1,7 +1,7 @@
 """A whole consumer but for Spark: agent, registration, assignments, commits and pages are the real ones.
 
 In Spark's place is a loop that plans as the source does, from the real offsets, and hands over batches whose records
-nobody looks at.
+are not looked at.
 """
 
 from __future__ import annotations

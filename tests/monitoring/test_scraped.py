@@ -26,7 +26,7 @@ MAY_BE_EMPTY = {
 
 
 def test_the_tasks_send_what_they_did_along_airflows_own_path(stack: Stack, eventually: Eventually) -> None:
-    """The stack's first run has given the partitions of one topic away; nobody takes those of the other."""
+    """The stack's first run has given the partitions of one topic away; no consumer takes those of the other."""
     prefix = f"airflow.muster.{stack.cluster.name}"
     eventually(lambda: f"{prefix}.stuck_topics" in stack.statsd.seen, 10)
     assert stack.statsd.total(f"{prefix}.rebalances") == 1

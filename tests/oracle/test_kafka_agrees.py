@@ -1,6 +1,6 @@
 """Kafka's Java assignors as the oracle, on thousands of cases.
 
-What is meant to differ is told in `docs/assignors.md`, 'Differences from Kafka', and shown at the end of this file.
+What is meant to differ stands in `docs/assignors.md`, 'Differences from Kafka', and shown at the end of this file.
 """
 
 from __future__ import annotations

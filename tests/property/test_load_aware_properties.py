@@ -75,7 +75,7 @@ def carried(situation: Situation, assignment: Assignment) -> tuple[dict[str, flo
 
 
 def known(situation: Situation) -> bool:
-    """Whether there is load on something that somebody may take; every partition is measured."""
+    """Whether there is load on a partition that a consumer may take; every partition is measured."""
     loads = situation.context.loads
     return any(any(of_topic.values()) for topic, of_topic in loads.items() if situation.takers(topic))
 
@@ -190,8 +190,8 @@ def test_no_more_moves_than_the_budget(situation: Situation, budget: int) -> Non
 
 
 def helpful(situation: Situation, assignment: Assignment, tolerance: float) -> list[tuple[str, int, str]]:
-    """The partitions, and to whom, whose move would make somebody out of tolerance and a consumer that differs from
-    it by more than the tolerance more even."""
+    """The partitions, and to which consumer, whose move would make one out of tolerance and a consumer that differs
+    from it by more than the tolerance more even."""
     load, mean = carried(situation, assignment)
     counts, weights = counts_of(situation), with_any_weight(situation.case)
     pins, beyond = situation.obeyable_pins(), tolerance * mean * (1 + 1e-6)

@@ -231,7 +231,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(topic=topics, partition=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
     def other_consumer_reads(self, topic: str, partition: int, count: int) -> None:
-        """Somebody else reads a partition that is closed here, which must not be noticed."""
+        """Another consumer reads a partition that is closed here, which must not be noticed."""
         if (topic, partition) in self.ownership.held:
             return
         if self.commit is not None and (topic, partition) in self.commit[1]:

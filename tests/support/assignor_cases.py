@@ -38,7 +38,7 @@ def loads(assignment: Assignment, consumers: Mapping[str, Consumer]) -> Counter[
 
 
 def changed(before: Assignment, after: Assignment) -> dict[tuple[str, int], tuple[str, str | None]]:
-    """The partitions that had an owner before and have another one now, or none: from whom to whom."""
+    """The partitions that had an owner before and have another one now, or none: from which consumer to which."""
     return {
         (topic, partition): (owner, after.get(topic, {}).get(partition))
         for topic, owners in before.items()

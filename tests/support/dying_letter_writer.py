@@ -1,8 +1,8 @@
 """A consumer that is killed when it has written a dead letter, or when it has committed the letter's transaction.
 
-    python -m tests.support.dying_letter_writer TOLD written|committed SAID
+    python -m tests.support.dying_letter_writer GIVEN written|committed SAID
 
-`TOLD` and `SAID` are JSON: where the record and its letter are, and what the letter says. It ends with 9.
+`GIVEN` and `SAID` are JSON: where the record and its letter are, and what the letter says. It ends with 9.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class KafkaAssignors:
         return self._assignment(f"assign {name}")
 
     def first(self, name: str) -> dict[str, dict[int, str]]:
-        """What the first call answers: cooperative-sticky gives a partition that moves to nobody yet."""
+        """What the first call answers: cooperative-sticky gives a partition that moves to no consumer yet."""
         return self._assignment(f"first {name}")
 
     def seconds(self, name: str) -> float:

@@ -82,7 +82,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def stranger_ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The CA of somebody else."""
+    """Another CA."""
     return Authority(tmp_path_factory.mktemp("authority") / "theirs").ca
 
 

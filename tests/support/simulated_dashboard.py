@@ -156,7 +156,7 @@ class Dashboard:
         self.http = TestClient(self.app)
 
     def look_again(self) -> None:
-        """Have the next request read everything anew, Kafka too."""
+        """Have the next request read everything again, Kafka too."""
         self.world.now += 10
         self.answers.shared.watched(self.settings).expire()
 

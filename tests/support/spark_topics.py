@@ -123,7 +123,7 @@ def numbered(prefix: str, count: int, first: int = 0) -> list[str]:
 
 
 def commit(kafka: KafkaSettings, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Commit offsets for a group that nobody is in."""
+    """Commit offsets for a group without members."""
     consumer = Consumer({**kafka.config, "group.id": group, "enable.auto.commit": "false"})
     consumer.commit(offsets=[TopicPartition(*tp, at) for tp, at in offsets.items()], asynchronous=False)
     consumer.close()

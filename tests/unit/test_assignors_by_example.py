@@ -173,7 +173,7 @@ class TestSticky:
         assert by_consumer(after) == {"a": "tp0 tp1 vp0", "b": "tp2 tp3 up0"}
 
     def test_another_process_comes_to_the_same_plan(self) -> None:
-        """Python shuffles sets of text anew in each process, which no test within one process can see."""
+        """Python shuffles sets of text in each process, which no test within one process can see."""
         program = (
             "import json\n"
             "from muster.core.assignors import load_assignor\n"

@@ -92,7 +92,7 @@ def test_partition_in_two_lists_is_an_error_rather_than_forgotten_in_one() -> No
 def test_nodes_that_contradict_each_other_become_stable(
     to_start: dict[str, list[int]], to_close: dict[str, list[int]]
 ) -> None:
-    """Partition 0 is assigned to a, and the state node says something else. It was Starting or Closing for ever."""
+    """Partition 0 is assigned to a, and the state node says something else. It stayed Starting or Closing."""
     as_sets = [{c: frozenset(p) for c, p in lists.items()} for lists in (to_start, to_close)]
     snapshot = TopicSnapshot(
         "t",

@@ -150,7 +150,7 @@ class Consumer:
         self.agent.batch_done(self.agent.batch_started(), None)
 
     def confirm(self) -> None:
-        """Have ZooKeeper, as it was told last, and Consul say once more who owns what."""
+        """Have ZooKeeper, as it was written last, and Consul say once more who owns what."""
         number = self.agent.reading_wanted()
         assert number is not None
         self.agent.has_read(number)

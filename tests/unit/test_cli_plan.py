@@ -24,7 +24,7 @@ from tests.support.sources import opener
 
 
 class Bad:
-    """An assignor of somebody's own that is wrong."""
+    """An assignor of a user that is wrong."""
 
     name = "bad"
 

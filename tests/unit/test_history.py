@@ -1,4 +1,4 @@
-"""What the history says of a transition, and what a reader makes of it, and of rubbish."""
+"""What the history says of a transition, and what a reader makes of it, and of malformed entries."""
 
 from __future__ import annotations
 

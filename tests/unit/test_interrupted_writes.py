@@ -1,4 +1,4 @@
-"""Stop the coordinator before and after each single write, begin anew from what stands, arrive at the same end."""
+"""Stop the coordinator before and after each single write, begin again from what stands, arrive at the same end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_interrupted_write_leads_to_the_same_end(changes: list[Change], assignor
 
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
 def test_equally_good_end_where_a_step_does_not_fit_into_one_write(changes: list[Change]) -> None:
-    """Between two writes of one step, sticky plans anew from a part of its plan: other partitions may move, but
+    """Between two writes of one step, sticky plans again from a part of its plan: other partitions may move, but
     the load is as even, and no topic that was written is touched again."""
     expected, writes, _ = play(changes, "sticky", None, SimulatedStore(group=1))
     for number in range(1, writes + 1):

@@ -1,4 +1,4 @@
-"""An assignor of one's own is told how its plans ended; whatever it does then harms nothing."""
+"""A user's assignor is notified of how its plans ended; whatever it does then harms nothing."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -114,6 +115,16 @@ def test_code_uses_plain_words(package: Path) -> None:
     for code in CODE:
         if code.parent == package:
             assert not [match[0] for match in LITERARY.finditer(_words_of(code))], code
+
+
+def test_docstrings_of_tests_use_plain_words() -> None:
+    """Of all but the model of faults, whose text is still to be mended."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        if (ROOT / "tests" / "faults" / "model") in file.parents:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                assert not [match[0] for match in LITERARY.finditer(str(node.value.value))], file
 
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:

@@ -1,4 +1,4 @@
-"""A partition's folder in a file sink: whoever writes, dies or comes late, each offset stands there once."""
+"""A partition's folder in a file sink: whichever writer dies or comes late, each offset stands there once."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_later_pieces_leave_out_records_found_while_an_earlier_one_was_written(
 
 
 def test_a_file_that_was_tidied_away_is_not_claimed(tmp_path: Path) -> None:
-    """Its writer stood still for more than a day; nobody would find what it claimed."""
+    """Its writer stood still for more than a day; no reader would find what it claimed."""
     writer = Writer(tmp_path)
     late = incoming_file(tmp_path)
     with pytest.raises(FileNotFoundError, match=late.name):

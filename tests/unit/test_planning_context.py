@@ -20,7 +20,7 @@ KAFKA = Topics(t=7, u=5)
 
 
 class Obedient:
-    """Leaves everything where it is but what a person decided. Keeps what it was told."""
+    """Leaves everything where it is but what a person decided. Keeps what it was given."""
 
     name = "obedient"
     measure = "rate"
@@ -279,7 +279,7 @@ def test_no_consumer_is_asked_for_loads_that_no_assignor_wants(world: SimulatedC
 
 
 def test_loads_that_differ_between_two_looks_do_no_harm(world: SimulatedCluster, one: Coordinator) -> None:
-    """`compute_assignment` sees a need, `advance` measures anew and finds none: nothing is written."""
+    """`compute_assignment` sees a need, `advance` measures again and finds none: nothing is written."""
 
     class ByLoad(Obedient):
         def assign(self, topics, consumers, previous, *, loads):  # type: ignore[no-untyped-def,override]

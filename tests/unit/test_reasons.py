@@ -20,7 +20,7 @@ from tests.support.plans import live, topic
 
 
 class Steered:
-    """Gives each partition where `rule` says, by what it is told."""
+    """Gives each partition where `rule` says, by what it is given."""
 
     name = "steered"
 

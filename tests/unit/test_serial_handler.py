@@ -1,4 +1,4 @@
-"""What a handler is told, when, and what its being told holds up: with the real agent and the thread that tells."""
+"""What a handler is notified of, when, and what that holds up: with the real agent and the thread that notifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shadow assignor: what it would do is told, and nothing it does can harm the plan that counts."""
+"""The shadow assignor: what it would do is reported, and nothing it does can harm the plan that counts."""
 
 from __future__ import annotations
 

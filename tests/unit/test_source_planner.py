@@ -372,7 +372,7 @@ def test_a_partition_that_comes_back_begins_at_the_committed_offset(
 def test_a_new_planner_on_an_old_checkpoint_trusts_the_group(
     planner: Planner, agent: SimulatedAgent, logs: dict[str, Log], clock: Clock
 ) -> None:
-    """Its own commits may lag behind the checkpoint; an offset ahead of it is somebody else's work."""
+    """Its own commits may lag behind the checkpoint; an offset ahead of it is another consumer's work."""
     agent.hold(T, [0, 1])
     first = plan(planner, {})
     logs[SERVERS].bounds |= {(T, 0): (0, 500), (T, 1): (0, 500)}

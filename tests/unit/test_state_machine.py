@@ -139,7 +139,7 @@ class TestInitial:
 
 
 class TestRestored:
-    """ZooKeeper holds an older state than consumers have acted upon."""
+    """ZooKeeper holds an older state than consumers have acted on."""
 
     def answers(self) -> dict[str, ConsumerStatus]:
         """In the state that was lost, 1 had moved to b."""

@@ -1,4 +1,4 @@
-"""Whom a person is asked about, and what the question says would happen."""
+"""Which consumers a person is asked about, and what the question says would happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: no log, because thousands of errors are told."""
+"""What the fuzz tests share: no log, because thousands of errors are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may come in from outside though nobody meant it: as bytes, as text, as one wrong place in a right document.
+"""What may come in from outside by mistake: as bytes, as text, as one wrong place in a right document.
 
 A document is mangled at one place: there a value is replaced by an odd one, a key is renamed, doubled or gone; or its
 bytes are cut short, in another encoding, or have a bit turned. So what comes out is near enough to the real thing to

@@ -1,6 +1,6 @@
 """Whatever stands in a cluster's history: each entry is read as it says, or shown as one that cannot be read.
 
-`muster history` and the dashboard's timeline go on with the others, and so does whoever appends and prunes.
+`muster history` and the dashboard's timeline go on with the others, and so do writers that append and prune.
 """
 
 from __future__ import annotations

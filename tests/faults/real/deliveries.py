@@ -1,4 +1,4 @@
-"""What was delivered to handlers, from their notes: which records twice, and whom a batch passed over."""
+"""What was delivered to handlers, from their notes: which records twice, and which partitions a batch passed over."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def freeze_until_replaced(world: World) -> int:
 
 
 def freeze_for_a_while(world: World) -> int:
-    """The JVM of one and the workers of another: they still answer, so nobody replaces them. Their partitions wait,
+    """The JVM of one and the workers of another: they still answer, so they are not replaced. Their partitions wait,
     and the third's flow."""
     with frozen([world.job(1).jvm(), *world.eventually("the workers", world.job(2).forked)]):
         world.flows_on(4.0, world.held(3))

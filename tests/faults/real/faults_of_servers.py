@@ -72,7 +72,7 @@ def kill_kafka(world: World) -> None:
 
 
 def kill_scheduler(world: World) -> None:
-    """In mid-rebalance. Until it is back nobody plans; then the next run goes on where the dead one stopped."""
+    """In mid-rebalance. Until it is back nothing is planned; then the next run goes on where the dead one stopped."""
     world.isolate(3)
     world.eventually("the rebalance has begun", lambda: world.state() is not State.STABLE)
     world.stack.airflow.scheduler.kill()
@@ -82,7 +82,7 @@ def kill_scheduler(world: World) -> None:
 
 
 def kill_at_writes(world: World) -> int:
-    """Whoever writes dies before each write of one rebalance, and after it, which the next one goes on from.
+    """The writer dies before each write of one rebalance, and after it, which the next one goes on from.
 
     Returns how often one was killed.
     """

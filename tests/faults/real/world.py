@@ -58,7 +58,7 @@ class World(FaultWorld):
         return found
 
     def held(self, number: int) -> set[int]:
-        """The partitions that consumer `number` has; none for 0, which nobody is."""
+        """The partitions that consumer `number` has; none for 0, which is no consumer."""
         owners = self.view.owners(TOPIC)
         return {partition for partition, consumer in owners.items() if consumer == f"{CLUSTER}-{number}"}
 

@@ -38,7 +38,7 @@ class Trap:
     victim: str = ""
 
     def kill(self, port: int) -> None:
-        """Kill whoever is connected from `port`. Blocks for a moment."""
+        """Kill the process that is connected from `port`. Blocks for a moment."""
         process = process_at(port)
         assert process is not None, f"nobody is connected from port {port}"
         self.victim = f"{process.pid} {' '.join(process.cmdline())}"
