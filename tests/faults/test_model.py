@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
     def empty_list(self, times: str) -> None:
         self.do("empty_list", times)
 
-    @rule(topic=topics, which=st.sampled_from(("state", "both")))
+    @rule(topic=topics, which=st.sampled_from(("state", "assignment", "both")))
     def delete_node(self, topic: str, which: str) -> None:
         self.do("delete_node", topic, which)
 

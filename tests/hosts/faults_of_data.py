@@ -66,5 +66,5 @@ FAULTS = (
     Fault("assignment and state node deleted", delete_both_at_rest, long=True),
     Fault("assignment and state node deleted in mid-rebalance", delete_both_in_mid_rebalance),
     Fault("a topic deleted and created again, smaller", recreated_smaller),
-    Fault("a topic deleted and created again, outgrown", recreated_outgrown, long=True),
+    Fault("a topic deleted and created again, outgrown", recreated_outgrown),
 )

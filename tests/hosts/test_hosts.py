@@ -22,6 +22,8 @@ if LONG:
 
 ASSIGNORS = 6
 """All that there are have to plan a rebalance."""
+LEAST = 30
+"""Faults that the long form injects, at least."""
 FAULTS = [
     fault
     for faults in (faults_of_consumers, faults_of_data, faults_of_hosts, faults_of_servers)
@@ -74,4 +76,5 @@ def test_every_record_is_accounted_for(world: World) -> None:
     assert not back, "\n".join(back)
     assert not world.missing()
     assert len(score.assignors) == ASSIGNORS
+    assert not LONG or sum(row.injected for row in score.rows) >= LEAST
     assert score.good, score.last_line()

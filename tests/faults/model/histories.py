@@ -507,7 +507,7 @@ start/b/current/new/A
 everybody
 fault/a/slow
 delete_node/t/both
-delete_node/u/both
+delete_node/u/assignment
 coordinate/first/end
 round
 everybody

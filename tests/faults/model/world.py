@@ -362,10 +362,16 @@ class Model:
                     self.watchman.accepted.add(process.read[key])
 
     def delete_node(self, topic: str, which: str) -> None:
-        """A person deletes a topic's 'state' node, or 'both' nodes."""
+        """A person deletes a topic's 'state' node, its 'assignment' node, or 'both' nodes."""
         self.now += BY_HAND
-        if self.zookeeper.snapshot(topic) is not None:
-            self.zookeeper.delete(topic) if which == "both" else self.zookeeper.delete_state(topic)
+        zookeeper = self.zookeeper
+        delete = {
+            "state": zookeeper.delete_state,
+            "assignment": zookeeper.delete_assignment,
+            "both": zookeeper.delete,
+        }
+        if zookeeper.snapshot(topic) is not None:
+            delete[which](topic)
 
     def restore(self, writes: str) -> None:
         """ZooKeeper is restored as it was so many writes ago. Coordinators lose their sessions."""

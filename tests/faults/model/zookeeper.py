@@ -104,9 +104,16 @@ class Ensemble(MemoryZooKeeper):
 
     def delete(self, topic: str) -> None:
         """A person deletes both nodes of a topic."""
-        path, state = _paths(topic)
+        self._delete(topic, _paths(topic)[1])
+
+    def delete_assignment(self, topic: str) -> None:
+        """A person deletes the assignment node of a topic, and its children."""
+        self._delete(topic)
+
+    def _delete(self, topic: str, *further: str) -> None:
+        path = _paths(topic)[0]
         paths = [f"{path}/{child}" for child in self.tree[path].children]
-        self.write(*(Operation("delete", p) for p in (*paths, path, state) if p in self.tree))
+        self.write(*(Operation("delete", p) for p in (*paths, path, *further) if p in self.tree))
 
     def delete_state(self, topic: str) -> None:
         """A person deletes the state node of a topic."""
