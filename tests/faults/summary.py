@@ -28,6 +28,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput[OURS] = {
             "fuzz": dict(fuzz.PLAYED),
             "model": dict(model.PLAYED),
+            "model_saw": dict(model.SAW),
             "scores": [asdict(score) for score in fault_score.SCORES],
         }
 
@@ -38,14 +39,19 @@ def pytest_testnodedown(node: Any) -> None:
     did = getattr(node, "workeroutput", {}).get(OURS, {})
     fuzz.PLAYED.update(did.get("fuzz", {}))
     model.PLAYED.update(did.get("model", {}))
+    model.SAW.update(did.get("model_saw", {}))
     fault_score.SCORES.extend(map(Score.from_dict, did.get("scores", ())))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for label, played in (("fuzz: inputs", fuzz.PLAYED), ("model: histories", model.PLAYED)):
+    for label, played, saw in (
+        ("fuzz: inputs", fuzz.PLAYED, {}),
+        ("model: histories", model.PLAYED, model.SAW),
+    ):
         if played:
             kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(played.items()))
-            terminalreporter.write_line(f"{label}={played.total()} ({kinds})")
+            with_these = "".join(f", with {what} {number}" for what, number in sorted(saw.items()))
+            terminalreporter.write_line(f"{label}={played.total()} ({kinds}{with_these})")
     if model.PLAYED:
         terminalreporter.write_line(f"the model's histories can be played again: {model.REPLAY}")
     for score in fault_score.SCORES:

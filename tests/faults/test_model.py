@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.faults.model.consul import HOSTS
-from tests.faults.model.tally import PLAYED, REPLAY, SEED
+from tests.faults.model.tally import CONFLICTS, MOVES, PLAYED, REPLAY, SAW, SEED
 from tests.faults.model.world import ASSIGNORS, COORDINATORS, IDS, TOPICS, Model
 from tests.support.only_long import HOURS
 
 EXAMPLES, PARTS = (1000, 50) if HOURS else (300, 1)
 """Each part plays `EXAMPLES` histories of its own: 50,000 in the long version, which take two hours of one core."""
 STEPS = 22
+LEAST = {MOVES: EXAMPLES // 5, CONFLICTS: EXAMPLES // 10}
+"""So many histories of a part have each of these: half as many as usual, or fewer, so chance cannot miss it."""
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -265,6 +267,7 @@ class Machine(RuleBasedStateMachine):
             try:
                 self.world.calm()
                 PLAYED[self.commits] += 1
+                SAW.update(self.world.saw)
             finally:
                 self.world.close()
 
@@ -285,8 +288,15 @@ def test_promises_hold_under_random_faults(part: int) -> None:
     class Part(Machine):
         pass
 
+    before = SAW.copy()
     try:
         run_state_machine_as_test(Part, settings=SETTINGS)
     except BaseException as error:
         error.add_note(f"the same histories again: {REPLAY}")
         raise
+    rare = {
+        what: SAW[what] - before[what] for what, least in LEAST.items() if SAW[what] - before[what] < least
+    }
+    assert not rare, (
+        f"too few histories have what their promises are about: {rare}; give the rules other weights"
+    )

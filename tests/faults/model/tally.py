@@ -14,5 +14,11 @@ SEED = int(os.environ.setdefault(VARIABLE, str(secrets.randbelow(2**32))))
 
 REPLAY = f"{VARIABLE}={SEED} pytest tests/faults/test_model.py"
 
+MOVES, CONFLICTS = "planned moves", "conflicts of writers"
+"""What a history has to have for the promises on hand-overs and on two coordinators to be in question."""
+
+SAW: Counter[str] = Counter()
+"""How many histories had each of these."""
+
 PLAYED: Counter[str] = Counter()
 """By the kind of commits that the history was played with."""

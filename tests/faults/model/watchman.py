@@ -37,6 +37,7 @@ from muster.core.ownership import Source
 from muster.core.positions import Committed, of_another_topic
 from tests.faults.model.consul import HostAgent, Service
 from tests.faults.model.kafka import Record
+from tests.faults.model.tally import MOVES
 
 if TYPE_CHECKING:
     from tests.faults.model.coordinator import CoordinatorProcess
@@ -494,6 +495,7 @@ class Watchman:
             self.fail(f"{key} is taken from {old} only to be given back")
         if transition.before.name in {State.STARTING, State.CLOSING}:
             self.fail(f"{key} is taken from {old}, which is live, in the middle of a rebalance")
+        self.world.saw.add(MOVES)
 
 
 def _topics(process: Process) -> set[str]:

@@ -109,6 +109,8 @@ class Model:
         self.kafka.create("t", frozenset(range(3)))
         self.kafka.create("u", frozenset(range(2)))
         self.processes: list[Process] = []
+        self.saw: set[str] = set()
+        """What happened in this history that `tally` counts."""
         self.assignor_fails = self.faults_last = self.data_loss_fails = False
         self._started: dict[str, int] = dict.fromkeys((*IDS, RESERVE), 0)
         self._answers: dict[str, ConsumerStatus] = {}

@@ -23,6 +23,7 @@ from muster.core.history import history_path
 from muster.core.model import TopicSnapshot, Transition
 from muster.core.wire import Racks, WireError
 from muster.edges.zookeeper import TopicStore, ZooKeeperError
+from tests.faults.model.tally import CONFLICTS
 from tests.support.memory_zookeeper import (
     SETTINGS,
     MemoryClient,
@@ -219,6 +220,8 @@ class StoreClient(TopicStore):
         before = self.ensemble.zxid
         done = super().apply(transitions)
         written = [transition for transition, fits in zip(transitions, done, strict=True) if fits]
+        if not all(done):
+            self.writer.world.saw.add(CONFLICTS)
         self.ensemble.watchman.written(written, before, writer, read_at)
         return done
 
