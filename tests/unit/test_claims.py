@@ -6,6 +6,7 @@ The real agent, committer and fences with their threads, over producers whose in
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -141,11 +142,11 @@ class Consumer:
         return len(self.agent.view().held)
 
     def process(self, end: int) -> None:
-        """Process partition 0 up to `end`."""
+        """Process all that is held up to `end`."""
         offer = self.agent.offer(self.token)
         with self.agent.locked() as own:
             finished = dict(own.stands_at)
-        ranges = {0: (self.agent.view().held["t", 0].position or 0, end)}
+        ranges = {tp[1]: (held.position or 0, end) for tp, held in self.agent.view().held.items()}
         self.agent.planned(self.token, offer.asked, finished, {"t": ranges}, {}, [])
         self.agent.batch_done(self.agent.batch_started(), None)
 
@@ -292,25 +293,38 @@ def test_a_place_out_of_reach_is_tried_again_by_the_same_claim(
 
 
 @pytest.fixture
-def x_is_stuck(
+def make_x_stuck(
     broker: Broker,
     consumer: Callable[[str], Consumer],
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
-) -> Consumer:
-    """Consumer x, which has committed 10 and is stuck with 20."""
+) -> Callable[[int], Consumer]:
+    """Makes consumer x, which has committed 10 of each of its partitions and is stuck with 20."""
     monkeypatch.setattr(kafka_fencing, "ANSWER_WITHIN", 0.1)
     monkeypatch.setattr(kafka_fencing, "STUCK_AFTER", 0.2)
-    broker.gate.set()
-    x = consumer("x")
-    x.assign({0: "x"}, 1)
-    eventually(lambda: x.offered() == {0})
-    x.process(10)
-    eventually(lambda: broker.offsets.get(("t", 0)) == Committed(10, "muster:c:"), what="committed")
-    broker.stuck.update(broker.open)
-    x.process(20)
-    eventually(lambda: "ZooKeeper and Consul confirm" in str(x.agent.view().problems), what="it is shown")
-    return x
+
+    def make(count: int) -> Consumer:
+        broker.gate.set()
+        x, committed = (
+            consumer("x"),
+            dict.fromkeys((("t", p) for p in range(count)), Committed(10, "muster:c:")),
+        )
+        x.assign(dict.fromkeys(range(count), "x"), 1)
+        eventually(lambda: len(x.offered()) == count)
+        x.process(10)
+        eventually(lambda: broker.offsets == committed, what="committed")
+        broker.stuck.update(broker.open)
+        x.process(20)
+        eventually(lambda: "ZooKeeper and Consul confirm" in str(x.agent.view().problems), what="it is shown")
+        return x
+
+    return make
+
+
+@pytest.fixture
+def x_is_stuck(make_x_stuck: Callable[[int], Consumer]) -> Consumer:
+    """Consumer x with one partition."""
+    return make_x_stuck(1)
 
 
 def test_producer_that_is_stuck_is_replaced_once_the_owner_is_confirmed_and_nothing_is_read_again(
@@ -337,6 +351,8 @@ def test_stuck_producer_of_a_partition_that_closes_and_is_not_given_away_yet_is_
     x_is_stuck.confirm()
     eventually(lambda: broker.offsets["t", 0].offset == 20, what="committed")
     assert x_is_stuck.agent.view().counters.refused_commits == 0
+    x_is_stuck.agent.query_ended(failed=False)
+    assert x_is_stuck.agent.wait_closed(10), "the claim of the replacement has ended"
 
 
 def test_stuck_consumer_that_is_cut_off_leaves_the_next_owner_alone_and_commits_nothing(
@@ -352,6 +368,8 @@ def test_stuck_consumer_that_is_cut_off_leaves_the_next_owner_alone_and_commits_
     eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
     assert broker.epochs == {transactional_id("c", "g", "t", 0): 2}, "y was the last one to claim"
     assert (broker.offsets["t", 0].offset, y.agent.view().counters.refused_commits) == (50, 0)
+    x_is_stuck.agent.query_ended(failed=False)
+    assert x_is_stuck.agent.wait_closed(10), "a commit that is stuck fences off no other, and may never end"
 
 
 def test_replacement_that_lands_after_the_next_owner_commits_nothing_whatever_the_group_seems_to_have(
@@ -372,3 +390,94 @@ def test_replacement_that_lands_after_the_next_owner_commits_nothing_whatever_th
     x_is_stuck.assign({0: "y"}, 2)
     eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
     assert broker.offsets["t", 0].offset == 50
+
+
+def test_replacement_holds_its_partition_closing_until_its_initialisation_has_ended(
+    broker: Broker, x_is_stuck: Consumer, consumer: Callable[[str], Consumer], eventually: Eventually
+) -> None:
+    broker.gate.clear()
+    initialised = broker.initialising
+    x_is_stuck.confirm()
+    eventually(lambda: broker.initialising > initialised, what="the replacement is on its way")
+    x_is_stuck.assign({0: "y"}, 2)
+    eventually(lambda: x_is_stuck.agent.view().counters.refused_commits == 1, what="refused")
+    x_is_stuck.agent.query_ended(failed=False)
+    assert not x_is_stuck.agent.wait_closed(0.5), "it may still land"
+    assert x_is_stuck.agent.view().topics["t"].closing == {0}
+    broker.gate.set()
+    assert x_is_stuck.agent.wait_closed(10)
+    eventually(lambda: not x_is_stuck.commits._fences, what="no producer is left")
+    y = consumer("y")
+    y.assign({0: "y"}, 2)
+    eventually(lambda: y.offered() == {0})
+    assert broker.epochs == {transactional_id("c", "g", "t", 0): 3}, "the last one is the next owner's"
+
+
+def test_replacement_of_a_topic_that_is_gone_holds_its_partition_closing_until_it_has_landed(
+    broker: Broker, x_is_stuck: Consumer, eventually: Eventually
+) -> None:
+    broker.gate.clear()
+    initialised = broker.initialising
+    x_is_stuck.confirm()
+    eventually(lambda: broker.initialising > initialised, what="the replacement is on its way")
+    x_is_stuck.agent.identified(PLACE, {}, frozenset({"t"}))
+    x_is_stuck.agent.query_ended(failed=False)
+    assert not x_is_stuck.agent.wait_closed(0.5), "it may still land"
+    broker.gate.set()
+    assert x_is_stuck.agent.wait_closed(10), "though nothing is committed for it any more"
+
+
+def test_replacement_that_is_queued_behind_another_one_is_not_begun_once_its_partition_is_refused(
+    broker: Broker,
+    make_x_stuck: Callable[[int], Consumer],
+    consumer: Callable[[str], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = make_x_stuck(2)
+    monkeypatch.setattr(kafka_fencing, "PARALLEL", 1)
+    monkeypatch.setattr(kafka_fencing, "STUCK_AFTER", 2.0)
+    broker.gate.clear()
+    initialised = broker.initialising
+    x.confirm()
+    eventually(lambda: broker.initialising > initialised, what="the first replacement is on its way")
+    x.assign({0: "y", 1: "y"}, 2)
+    x.agent.query_ended(failed=False)
+    eventually(lambda: x.agent.view().counters.refused_commits == 2, what="both are refused")
+    eventually(lambda: x.held == 1, what="the one that is queued is closed")
+    broker.gate.set()
+    assert x.agent.wait_closed(10)
+    y = consumer("y")
+    y.assign({0: "y", 1: "y"}, 2)
+    eventually(lambda: y.offered() == {0, 1})
+    assert sorted(broker.epochs.values()) == [2, 3], "only the first one was initialised by x a second time"
+
+
+def test_replacement_that_takes_long_to_initialise_is_not_replaced_and_holds_up_no_other(
+    broker: Broker,
+    make_x_stuck: Callable[[int], Consumer],
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = make_x_stuck(2)
+    monkeypatch.setattr(kafka_fencing, "PARALLEL", 1)
+    broker.gate.clear()
+    initialised = broker.initialising
+
+    def confirmed(reached: Callable[[], bool]) -> bool:
+        if x.agent.reading_wanted() is not None:
+            x.confirm()
+        return reached()
+
+    eventually(
+        lambda: confirmed(lambda: broker.initialising == initialised + 2), what="both are on their way"
+    )
+    began = time.monotonic()
+    eventually(lambda: confirmed(lambda: time.monotonic() - began > 1.0), what="for long")
+    assert len(broker.open) == 4, "one replacement each"
+    broker.gate.set()
+    eventually(
+        lambda: confirmed(lambda: {found.offset for found in broker.offsets.values()} == {20}),
+        what="committed",
+    )
+    assert len(broker.open) == 4

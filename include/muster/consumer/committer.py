@@ -238,6 +238,8 @@ class PlaceWorker:
                     stamps,
                     letters,
                     lambda tp, since: self._agent.owns_still(tp, due[tp].claim_epoch, since),
+                    lambda tp: self._begin(tp, due[tp].claim_epoch),
+                    lambda tp: self._landed(tp, due[tp].claim_epoch),
                 )
             return self._commits.commit(offsets, stamps)
 
@@ -250,7 +252,7 @@ class PlaceWorker:
                 (topic, partition),
                 due[topic, partition].claim_epoch,
                 f"topic {topic!r}, partition {partition}: commit of offset {due[topic, partition].offset} refused: "
-                f"{why}; this consumer has closed it without committing, and takes it up again only if ZooKeeper "
+                f"{why}; this consumer closes it without committing, and takes it up again only if ZooKeeper "
                 "still assigns it and Consul still has it registered",
             )
 
@@ -373,6 +375,10 @@ class PlaceWorker:
     def _begin(self, tp: TopicPartition, claim_epoch: int) -> bool:
         with self._agent.locked() as own:
             return own.begin_claim(tp, claim_epoch)
+
+    def _landed(self, tp: TopicPartition, claim_epoch: int) -> None:
+        with self._agent.change() as own:
+            own.claimed({tp: claim_epoch})
 
     def _read(self, failures: dict[TopicPartition, str]) -> list[TopicPartition]:
         """Those that are claimed and whose offsets no other cluster commits; why not goes to `failures`."""

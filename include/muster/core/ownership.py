@@ -55,7 +55,8 @@ Invariants
 5. With `claims`, a partition that was just taken up is not offered until it is claimed. So the committed offset that
    it starts from is read after that. A claim begins only for a partition that is held and not closing, in the same
    step that notes it, and a partition whose claim has begun is not closed before that claim has ended: if it landed
-   later, it would fence off the next owner.
+   later, it would fence off the next owner. The same holds of the claim by which a stuck producer is replaced, but it
+   may begin while the partition is closing, as long as that is given to no other consumer.
 6. A partition whose commit was *refused* (another consumer has taken it over) is closed without committing, and not
    taken up again, whatever the assignment says, until it is allowed: the assignment that names this consumer may
    be older than the refusal. Without `fencing`, that is with no broker to refuse, nothing is committed for a
@@ -752,13 +753,23 @@ class Ownership:
 
     def claims_in_use(self) -> dict[Place, dict[TopicPartition, int]]:
         """Return all that is held and claimed, or is to be, with its claim epochs, by place; other claims are to be
-        given up."""
-        return self._by_place(lambda _tp, _topic, p: p.claim_epoch if p.claimed or not p.closing else None)
+        given up. So is one under way for a replacement whose partition is closed without committing."""
+
+        def in_use(_tp: TopicPartition, _topic: Topic, partition: _Partition) -> int | None:
+            pointless = not partition.claimed or (partition.refused and partition.claiming)
+            return None if partition.closing and pointless else partition.claim_epoch
+
+        return self._by_place(in_use)
 
     def begin_claim(self, tp: TopicPartition, claim_epoch: int) -> bool:
-        """Note that a claim begins; False if it must not, because the partition is closing, or was taken up again."""
+        """Note that a claim begins; False if it must not, because the partition is closing, or was taken up again.
+
+        One that is claimed already, and whose producer is replaced, may be closing: it is committed before it closes.
+        """
         partition = self._claimed_as(tp, claim_epoch)
-        if partition is None or partition.closing:
+        if partition is None or not self.keeps(tp, claim_epoch):
+            return False
+        if partition.closing and not partition.claimed:
             return False
         partition.claiming = True
         return True

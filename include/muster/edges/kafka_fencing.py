@@ -86,6 +86,9 @@ owns the partition, by what became known after that moment (`time.monotonic`); N
 Begin = Callable[[TopicPartition], bool]
 """Asked right before a partition's claim is made, noting that it is; False if it is not wanted any more."""
 
+Landed = Callable[[TopicPartition], None]
+"""Called when a replacement that had begun has claimed its partition, and cannot do so later any more."""
+
 
 @dataclass(frozen=True)
 class Claims:
@@ -137,13 +140,14 @@ class _Fence:
     replaces: bool = False
     """Whether it stands in for a producer that was stuck, so another consumer may have claimed the partition."""
 
-    def initialise(self, timeout: float) -> None:
+    def initialise(self, timeout: float, landed: Callable[[], None] = lambda: None) -> None:
         """Fence off the former owner of the partition. Raises KafkaException; calling again resumes."""
         if self.phase is _Phase.INITIALISE:
             if not self.settled:
                 self._settle(min(timeout, SETTLE_WITHIN))
                 self.settled = True
             self.producer.init_transactions(timeout)
+            landed()
             self.phase, self.initialised_at = _Phase.BEGIN, time.monotonic()
 
     def _settle(self, timeout: float) -> None:
@@ -163,6 +167,8 @@ class _Fence:
         group: GroupOffsets,
         timeout: float,
         owned: Owned,
+        begin: Begin,
+        landed: Landed,
         letter: ToWrite | None = None,
     ) -> int:
         """Commit, with a dead letter if there is one; returns the offset that is acknowledged, which is an earlier
@@ -170,13 +176,16 @@ class _Fence:
 
         Raises `_RefusedError`, or KafkaException, KafkaError or TimeoutError if trying again may help.
         """
+        tp = (item.topic, item.partition)
+        if self.phase is _Phase.INITIALISE and not begin(tp):
+            raise _RefusedError("its producer was stuck, and it was given up before that was replaced")
         try:
-            self.initialise(timeout)
+            self.initialise(timeout, lambda: landed(tp))
             if self.replaces:
                 # A broker that was cut off with this consumer may not know yet that the group is another one's, and
                 # tell of old offsets. So the group alone does not show that this consumer still owns the partition.
-                _still_owned(owned, (item.topic, item.partition), self.initialised_at)
-                present = group.positions([(item.topic, item.partition)])[item.topic, item.partition]
+                _still_owned(owned, tp, self.initialised_at)
+                present = group.positions([tp])[tp]
                 stamp = parse_stamp(item.metadata or "")
                 topic_id = stamp.topic_id if stamp is not None else ""
                 if (
@@ -219,7 +228,8 @@ class FencedCommits:
 
     Calls return within `ANSWER_WITHIN` seconds; what is not done by then goes on, and asking again takes its end.
     A producer that is stuck is replaced, once it is known that this consumer still owns the partition, and the new
-    one commits once that is known again. A partition that is not owned any more is refused.
+    one commits once that is known again. A partition that is not owned any more is refused. What is refused is to be
+    released: until then its replacement may still take effect.
 
     Raises `KafkaError` for settings that librdkafka refuses, and once `group` is closed.
     """
@@ -277,15 +287,16 @@ class FencedCommits:
         metadata: Mapping[TopicPartition, str] = NO_METADATA,
         letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS,
         owned: Owned = lambda *_: True,
+        begin: Begin = lambda _: True,
+        landed: Landed = lambda _: None,
     ) -> Outcome:
         """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
 
         A letter is written if the offset that is `done` is the one that was given with it. Without `owned` what is
-        claimed is taken for owned.
+        claimed is taken for owned. `begin` and `landed` are for the claims of replacements.
         """
         outcome = Outcome()
         fences: dict[TopicPartition, _Fence] = {}
-        unowned: dict[TopicPartition, Exception] = {}
         with self._lock:
             for tp in offsets:
                 fence = self._fences.get(tp)
@@ -293,19 +304,7 @@ class FencedCommits:
                     outcome.refused[tp] = "its claim was given up"
                     continue
                 fences[tp] = fence
-        for tp, fence in fences.items():
-            if fence.call is None or fence.call.done() or not _stuck(fence):
-                continue
-            try:
-                _still_owned(owned, tp, fence.called_at)
-            except (_RefusedError, TimeoutError) as error:
-                unowned[tp] = error
-                continue
-            log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
-            new = _Fence(self._open(tp), tp[0], replaces=True)
-            with self._lock:
-                if self._fences.get(tp) is fence:  # else it was released, and perhaps claimed again
-                    fences[tp] = self._fences[tp] = new
+        unowned = self._replace_stuck(fences, owned)
         ends = self._call(
             {
                 tp: (
@@ -316,6 +315,8 @@ class FencedCommits:
                         self._group,
                         self._timeout,
                         owned,
+                        begin,
+                        landed,
                         letters.get(tp),
                     ),
                 )
@@ -328,12 +329,36 @@ class FencedCommits:
                 outcome.done[tp] = end
             elif isinstance(end, _RefusedError):
                 outcome.refused[tp] = str(end)
-                self.release([tp])
             elif tp in letters and isinstance(end, KafkaException):
                 outcome.failed[tp] = why_not_written(letters[tp].topic, end.args[0].code(), _why(end))
             else:
                 outcome.failed[tp] = _why(end)
         return outcome
+
+    def _replace_stuck(
+        self, fences: dict[TopicPartition, _Fence], owned: Owned
+    ) -> dict[TopicPartition, Exception]:
+        """Replace the producers that are stuck, also in `fences`; return why not where the owner is not confirmed."""
+        unowned: dict[TopicPartition, Exception] = {}
+        for tp, fence in fences.items():
+            if fence.call is None or fence.call.done() or not _stuck(fence):
+                continue
+            if fence.call.cancel():  # it is queued behind others that are stuck
+                fence.call = None
+                continue
+            try:
+                _still_owned(owned, tp, fence.called_at)
+            except (_RefusedError, TimeoutError) as error:
+                unowned[tp] = error
+                continue
+            if fence.phase is _Phase.INITIALISE:
+                continue  # it ends in time; until then it may land, also after one that replaces it
+            log.warning("topic %r, partition %d: its producer is stuck and is replaced", *tp)
+            new = _Fence(self._open(tp), tp[0], replaces=True)
+            with self._lock:
+                if self._fences.get(tp) is fence:  # else it was released, and perhaps claimed again
+                    fences[tp] = self._fences[tp] = new
+        return unowned
 
     def release(
         self, partitions: Collection[TopicPartition], ended: Callable[[TopicPartition], None] = lambda _: None
@@ -376,7 +401,7 @@ class FencedCommits:
         ends: dict[TopicPartition, Any] = {}
         for tp, (fence, *_) in calls.items():
             call = fence.call
-            if call is None or not call.done():
+            if call is None or call.cancelled() or not call.done():
                 ends[tp] = TimeoutError("no answer in time")
                 continue
             fence.call = None
@@ -397,6 +422,8 @@ def _work(work: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[A
             future, function, arguments = work.get_nowait()
         except queue.Empty:
             return
+        if not future.set_running_or_notify_cancel():
+            continue
         try:
             future.set_result(function(*arguments))
         except Exception as error:
@@ -435,8 +462,8 @@ def _words(reason: confluent_kafka.KafkaError) -> str:
 
 
 def _end(fence: _Fence, tp: TopicPartition, ended: Callable[[TopicPartition], None]) -> None:
-    """Let go of a producer, once its last call has ended."""
-    if fence.call is not None:
+    """Let go of a producer, once its last call has ended; one that is queued is not made any more."""
+    if fence.call is not None and not fence.call.cancel():
         concurrent.futures.wait([fence.call])
     del fence.producer
     ended(tp)

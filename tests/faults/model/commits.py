@@ -58,10 +58,11 @@ class Transactions:
     def init_transactions(self, timeout: float) -> None:
         process = self.process
         brokers, began = self._reach(), process.world.now
+        refusal = process.world.watchman.refusal(process, self.key)
         wait_until(lambda: not process.faults.slow_claims)
         self.epoch = brokers.producers.get(self.name, 0) + 1
         brokers.producers[self.name] = self.epoch
-        process.world.watchman.claims(process, self.key)
+        process.world.watchman.claims(process, self.key, refusal)
         if process.world.now - began > timeout:
             raise KafkaException(Reason(Reason._TIMED_OUT, "no answer", retriable=True))
 
@@ -200,7 +201,8 @@ class Guarded(GuardedCommits):
     def claim(self, partitions: Collection[TopicPartition], begin: Begin = lambda _: True) -> Claims:
         claims = super().claim(partitions, begin)
         for key in claims.done:
-            self.process.world.watchman.claims(self.process, key)
+            watchman = self.process.world.watchman
+            watchman.claims(self.process, key, watchman.refusal(self.process, key))
         return claims
 
     def commit(

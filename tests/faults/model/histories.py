@@ -81,6 +81,25 @@ everything/a
 """
 """Kafka deletes records of a partition before a reads them, and a person accepts that."""
 
+REFUSED_WHILE_REPLACED = """
+settled/a
+stick/a
+everything/a
+time/9
+everything/a
+fault/a/slow_claims
+time/1
+everything/a
+fault/a/hung
+start/b
+round
+fault/a/hung
+zookeeper_round/a/full
+time/9
+work/a
+"""
+"""A producer of a is stuck, and b gets its partition while the initialisation of its replacement is under way."""
+
 MISTAKES: dict[str, str] = {
     "hand_over_before_the_close_is_confirmed": """
 settled/a
@@ -597,6 +616,7 @@ consul_round/a
 fault/a/slow_claims
 work/a
 """,
+    "let_replacements_land_late": REFUSED_WHILE_REPLACED,
     "read_on_in_another_topic_of_the_name": """
 settled/a/b
 round
@@ -898,5 +918,8 @@ stop/a
 delete_node/t/state
 joins/c/current/new/A
 """,
+    "a_replaced_producer_whose_initialisation_is_under_way_holds_its_partition_when_that_is_refused": (
+        REFUSED_WHILE_REPLACED
+    ),
 }
 """What the model found in the project's own code."""

@@ -210,8 +210,8 @@ def commit_by_a_replacement_unasked(patch: MonkeyPatch) -> None:
     """What a producer that replaces a stuck one commits is not below what the group seems to have."""
     original = fencing._Fence.commit
 
-    def commit(self: Any, item: Any, group: Any, timeout: float, owned: object, letter: Any = None) -> Any:
-        return original(self, item, group, timeout, lambda tp, since: True, letter)
+    def commit(self: Any, item: Any, group: Any, timeout: float, owned: object, *further: Any) -> Any:
+        return original(self, item, group, timeout, lambda tp, since: True, *further)
 
     patch.setattr(fencing._Fence, "commit", commit)
 
@@ -493,6 +493,17 @@ def let_claims_land_late(patch: MonkeyPatch) -> None:
     patch.setattr(Ownership, "begin_claim", lambda ownership, tp, claim_epoch: True)
 
 
+def let_replacements_land_late(patch: MonkeyPatch) -> None:
+    """A partition is closed while the initialisation of a producer that replaces a stuck one is on its way."""
+    original = Ownership.begin_claim
+
+    def begin_claim(self: Ownership, tp: Any, claim_epoch: int) -> bool:
+        held = self.held.get(tp)
+        return (held is not None and held.claimed) or original(self, tp, claim_epoch)
+
+    patch.setattr(Ownership, "begin_claim", begin_claim)
+
+
 def read_on_in_another_topic_of_the_name(patch: MonkeyPatch) -> None:
     patch.setattr(ownership.Topic, "recreated", property(lambda topic: False))
     patch.setattr(positions, "of_another_topic", lambda metadata, topic_id: False)
@@ -613,6 +624,7 @@ MUTATIONS: dict[str, Mutation] = {
         announce_leaving_though_replaced,
         deregister_before_the_query_has_ended,
         let_claims_land_late,
+        let_replacements_land_late,
         read_on_in_another_topic_of_the_name,
         commit_by_the_name_of_the_topic,
         keep_what_can_be_committed_no_more,

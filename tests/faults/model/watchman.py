@@ -13,8 +13,8 @@ assignment names it and no other holds it.
   go, and whoever begins after it begins where it ended. It is refused only where a process that holds the partition
   estranged has claimed it.
 - Nothing is begun that was not claimed, and nothing is claimed that the process does not hold. What was refused is
-  taken back only by who has been assigned it and registered since; what a stuck producer holds is claimed a second
-  time only by who has it still and was registered since.
+  taken back only by who has been assigned it and registered since; a claim that was under way may land before it is
+  closed. What a stuck producer holds is claimed a second time only by who has it still and was registered since.
 - Records that were not read are left out only where Kafka has deleted them; with `failOnDataLoss` only once a person
   has accepted it.
 - What belongs to one topic is not read or committed as another's that has its name.
@@ -306,14 +306,23 @@ class Watchman:
 
     # -- claims and commits -----------------------------------------------------------------------------------
 
-    def claims(self, process: Process, key: TopicPartition) -> None:
-        """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it."""
+    def refusal(self, process: Process, key: TopicPartition) -> set[str] | None:
+        """What was learnt since the process was refused the partition; None if it was not, or has taken it back."""
+        return self.refusals.get((process.incarnation, key))
+
+    def claims(self, process: Process, key: TopicPartition, refusal: set[str] | None) -> None:
+        """The process has claimed a partition: who had it before is fenced off, or finds the group ahead of it. The
+        claim began when `refusal` was what the method of this name returns."""
         if key not in process.held:
             self.fail(f"a claim of {process.incarnation} for {key} lands, which it has reported closed")
         self._learn()
-        known = self.refusals.pop((process.incarnation, key), None)
-        if known is not None and known != _CONFIRMED:
-            self.fail(f"{process.incarnation} takes {key} back, which it was refused, and knows no better")
+        known = self.refusal(process, key)
+        if known is refusal:  # else it was refused while the claim was under way
+            self.refusals.pop((process.incarnation, key), None)
+            if known is not None and known != _CONFIRMED:
+                self.fail(
+                    f"{process.incarnation} takes {key} back, which it was refused, and knows no better"
+                )
         if process.agent._ownership.held[key].claimed and self.asked[process.incarnation, key] != _CONFIRMED:
             self.fail(
                 f"{process.incarnation} claims {key} a second time, and cannot know that it is still its own"
