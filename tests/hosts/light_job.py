@@ -21,7 +21,7 @@ from muster.consumer.agent import Agent
 from muster.consumer.handler import Handler
 from muster.consumer.lifecycle import Beat
 from muster.consumer.query import QuerySupervisor
-from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, Offsets
+from muster.consumer.source.protocol import NEXT_PATH, GoneRange, NextBatch, NextQuestion, OffsetsJson
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ class LightQuery(QuerySupervisor):
         return None
 
     def _go_on(self, agent: httpx.Client, beat: Beat) -> None:
-        start: Offsets = {}
+        start: OffsetsJson = {}
         gone: list[GoneRange] = []
         number = 0
         while not self._stopped.is_set():

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.commands.audit import carry_out, foreseen
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.commands.table import COMMANDS
 from muster.commands.target import Target
 from muster.coordinator.coordinator import Coordinator, open_coordinator
@@ -110,7 +110,7 @@ class SeekedTopic:
     def coordinator(self) -> AbstractContextManager[Coordinator]:
         return open_coordinator(self.cluster, self.zookeeper, self.consul, self.kafka)
 
-    def seek(self, to: str, partitions: str = "") -> Outcome:
+    def seek(self, to: str, partitions: str = "") -> CommandOutcome:
         given = {"to": to, "topic": self.topic, "partitions": partitions}
         return carry_out(COMMANDS["seek"], self.target, ANN, given, "test")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Header, HTTPException
 from fastapi.testclient import TestClient
 
-from muster.cluster.lag import Offsets
+from muster.cluster.lag import TopicOffsets
 from muster.core.history import HistoryPage
 from muster.core.model import Consumer, ConsumerDetails, ConsumerStatus, TopicSnapshot
 from muster.core.overrides import IsolationEntry, Overrides
@@ -90,7 +90,7 @@ class SimulatedSources(StandIns):
             for c, answer in super().poll(asked, timeout).items()
         }
 
-    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> Offsets:
+    def offsets(self, reads: Callable[[str], bool], groups: Mapping[str, str]) -> TopicOffsets:
         self._read("offsets", "kafka", KafkaError)
         there = {
             topic: found.partitions

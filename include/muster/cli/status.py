@@ -16,7 +16,7 @@ from muster.cli.errors import explained
 from muster.cli.tables import console, cut, listed, table
 from muster.cluster.condition import Condition, ConsumerState
 from muster.cluster.reader import read_once
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Opener, Sources
 from muster.cluster.state import ClusterState
 from muster.core import losses
@@ -26,7 +26,7 @@ from muster.settings.clusters import load_clusters
 NOT_WELL = 5
 """Exit code of `--check` where something needs a look."""
 SHOWN = 30
-_PLACES = (Place.ZOOKEEPER, Place.CONSUL, Place.CONSUMERS)
+_PLACES = (SourceName.ZOOKEEPER, SourceName.CONSUL, SourceName.CONSUMERS)
 
 
 @click.command()
@@ -55,7 +55,7 @@ def status(opener: Opener, cluster: str | None, check: bool, everything: bool, a
 
 @contextmanager
 def read_cluster(
-    opener: Opener, cluster: str | None, places: Sequence[Place]
+    opener: Opener, cluster: str | None, places: Sequence[SourceName]
 ) -> Iterator[tuple[Sources, ClusterState]]:
     """Read a cluster's `places`; its servers stay open for the block. ZooKeeper and Consul have to answer."""
     with explained():

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from muster.cluster.latest import Latest
 from muster.cluster.reader import Reader
-from muster.cluster.reading import Place
+from muster.cluster.reading import SourceName
 from muster.cluster.sources import Sources
 from muster.cluster.state import ClusterState
 from muster.settings.cluster_settings import ClusterSettings
@@ -86,7 +86,7 @@ class Watched:
 
     def _make(self) -> ClusterState:
         at = self._clock()
-        state = ClusterState(self.settings, self.reader.read(list(Place), sparing=True), at)
+        state = ClusterState(self.settings, self.reader.read(list(SourceName), sparing=True), at)
         state.prepare()
         return state
 

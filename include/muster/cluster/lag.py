@@ -12,7 +12,7 @@ WINDOW = 60.0
 
 
 @dataclass(frozen=True)
-class Offsets:
+class TopicOffsets:
     """What Kafka says of the cluster's topics; what it could not say is absent, and `errors` says why.
 
     `ends` are the offsets after the last record, `beginnings` the first ones that the partitions still hold.
@@ -48,13 +48,13 @@ class Rates:
     that once there is enough to choose from."""
 
     def __init__(self) -> None:
-        self._base: tuple[float, Offsets] | None = None
-        self._middle: tuple[float, Offsets] | None = None
+        self._base: tuple[float, TopicOffsets] | None = None
+        self._middle: tuple[float, TopicOffsets] | None = None
 
-    def add(self, at: float, offsets: Offsets) -> tuple[dict[TopicPartition, float], float | None]:
+    def add(self, at: float, offsets: TopicOffsets) -> tuple[dict[TopicPartition, float], float | None]:
         """Take in a reading made at `at` (seconds, by a clock that does not jump).
 
-        Returns `Offsets.arriving` and `Offsets.consumed`; nothing and None from the first reading.
+        Returns `TopicOffsets.arriving` and `TopicOffsets.consumed`; nothing and None from the first reading.
         """
         if self._base is None:
             self._base = (at, offsets)
@@ -96,7 +96,7 @@ class Measured:
         return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)
 
 
-def measure(offsets: Offsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:
+def measure(offsets: TopicOffsets, statuses: Iterable[ConsumerStatus], *, current: bool) -> Measured:
     """Put together what Kafka and the consumers say.
 
     Kafka's lag comes first while its offsets are `current`, that of the consumers (records not yet processed) while

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster.cluster.condition import Condition, ConsumerState
-from muster.cluster.lag import Measured, Offsets, measure
+from muster.cluster.lag import Measured, TopicOffsets, measure
 from muster.cluster.last_rebalance import LastRebalance, last_rebalance
 from muster.cluster.partitions import Holding, TopicCells, holdings, topic_cells
 from muster.cluster.problems import Problem, problems
@@ -125,9 +125,9 @@ class ClusterState:
         return self.reading.consumers.value or Statuses()
 
     @property
-    def offsets(self) -> Offsets:
+    def offsets(self) -> TopicOffsets:
         """What Kafka says."""
-        return self.reading.kafka.value or Offsets()
+        return self.reading.kafka.value or TopicOffsets()
 
     # What follows from it
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from muster.cluster.problems import Problem
-from muster.cluster.reading import Source
+from muster.cluster.reading import SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.diagnosis import Waiting
 from muster.core.model import State, TopicSnapshot
@@ -50,7 +50,9 @@ def freshness(state: ClusterState, ttl: float) -> Freshness:
     return Freshness(read_at=state.at, ttl=ttl, sources=sources)
 
 
-def _source(name: Literal["zookeeper", "consul", "consumers", "kafka"], source: Source[Any]) -> SourceHealth:
+def _source(
+    name: Literal["zookeeper", "consul", "consumers", "kafka"], source: SourceReading[Any]
+) -> SourceHealth:
     return SourceHealth(
         source=name,
         reachable=source.error is None,

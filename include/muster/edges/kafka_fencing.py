@@ -96,7 +96,7 @@ class Claims:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommitOutcome:
     """What became of a commit, by partition: acknowledged (the offset), refused for good, or to be tried again."""
 
     done: dict[TopicPartition, int] = field(default_factory=dict)
@@ -277,13 +277,13 @@ class FencedCommits:
         metadata: Mapping[TopicPartition, str] = NO_METADATA,
         letters: Mapping[TopicPartition, ToWrite] = NO_LETTERS,
         owned: Owned = lambda *_: True,
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Commit the next offset to read of each partition, each on its own, with its letter. They must be claimed.
 
         A letter is written if the offset that is `done` is the one that was given with it. Without `owned` what is
         claimed is taken for owned.
         """
-        outcome = Outcome()
+        outcome = CommitOutcome()
         fences: dict[TopicPartition, _Fence] = {}
         unowned: dict[TopicPartition, Exception] = {}
         with self._lock:

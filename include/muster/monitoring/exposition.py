@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 import muster
 from muster.cluster.condition import COUNTED_AS
-from muster.cluster.reading import Source
+from muster.cluster.reading import SourceReading
 from muster.cluster.state import ClusterState
 from muster.core.model import State, TopicPartition
 
@@ -40,7 +40,7 @@ class Scraped:
     """What is exposed of one cluster: its state without values of earlier readings, and its coordinator's runs."""
 
     state: ClusterState
-    runs: Source[Runs] = field(default_factory=Source)
+    runs: SourceReading[Runs] = field(default_factory=SourceReading)
 
 
 @dataclass
@@ -94,7 +94,7 @@ def exposition(
 
 def _places(add: Add, scraped: Scraped) -> None:
     reading = scraped.state.reading
-    places: dict[str, Source[Any]] = {
+    places: dict[str, SourceReading[Any]] = {
         "airflow": scraped.runs,
         "consul": reading.consul,
         "kafka": reading.kafka,

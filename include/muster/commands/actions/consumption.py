@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import ConsumptionPause, flow_scope
 from muster.core.partition_list import format_partitions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from muster.core.seeking import Bounds
 
 
-def pause_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def pause_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Pause the consumption of `partitions` of `topic`; without partitions of the topic, without a topic of all.
 
     Raises `CommandError` if the topic or a partition is unknown, or all that is named is paused by itself already.
@@ -40,10 +40,12 @@ def pause_consumption(target: Target, actor: Actor, topic: str, partitions: froz
         "the owners keep what they have, finish and commit the batch under way, and read no more until it is resumed",
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), named(topic, partitions))
+    return CommandOutcome(tuple(lines), named(topic, partitions))
 
 
-def resume_consumption(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def resume_consumption(
+    target: Target, actor: Actor, topic: str, partitions: frozenset[int]
+) -> CommandOutcome:
     """End the pause that was given for just this; a wider or narrower one stays, and is named.
 
     Raises `CommandError`, and resumes nothing, if part of it was not paused by itself.
@@ -61,7 +63,7 @@ def resume_consumption(target: Target, actor: Actor, topic: str, partitions: fro
         *(f"still paused: {each}" for each in still),
         *waits_for_coordination(target),
     ]
-    return Outcome(tuple(lines), named(topic, partitions))
+    return CommandOutcome(tuple(lines), named(topic, partitions))
 
 
 def foresee_pause(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, NamedAssignor, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome, NamedAssignor
 from muster.core.assignors import AssignorError
 from muster.core.overrides import shown_options
 from muster.settings.assignor_choice import load_chosen
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
 
 
-def pause(target: Target, actor: Actor) -> Outcome:
+def pause(target: Target, actor: Actor) -> CommandOutcome:
     """Pause coordination. Raises `CommandError` if it is paused already."""
     cluster = target.cluster.name
     if not target.consul.overrides.pause(by=actor.name, why=actor.reason, at=actor.at):
@@ -38,10 +38,10 @@ def pause(target: Target, actor: Actor) -> Outcome:
         "nothing is planned or written until it is resumed; consumers go on with what they have, and one that dies "
         "is not replaced",
     )
-    return Outcome(lines)
+    return CommandOutcome(lines)
 
 
-def resume(target: Target, actor: Actor) -> Outcome:
+def resume(target: Target, actor: Actor) -> CommandOutcome:
     """End the pause. Raises `CommandError` if coordination is not paused."""
     cluster = target.cluster.name
     before = target.consul.overrides.decisions().paused
@@ -52,10 +52,10 @@ def resume(target: Target, actor: Actor) -> Outcome:
     lines = [f"coordination of cluster {cluster} goes on: {actor}"]
     if before is not None:
         lines.append(f"it was {before}")
-    return Outcome(tuple(lines))
+    return CommandOutcome(tuple(lines))
 
 
-def rebalance_now(target: Target, actor: Actor) -> Outcome:
+def rebalance_now(target: Target, actor: Actor) -> CommandOutcome:
     """Have the coordinator rebalance at once. Raises `CommandError` if coordination is paused.
 
     An earlier request that was not carried out yet is replaced.
@@ -74,10 +74,10 @@ def rebalance_now(target: Target, actor: Actor) -> Outcome:
     ]
     if before.rebalance is not None:
         lines.append(f"in place of: {before.rebalance}")
-    return Outcome(tuple(lines))
+    return CommandOutcome(tuple(lines))
 
 
-def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> Outcome:
+def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> CommandOutcome:
     """Plan with `assignor` from now on; None: with the one of the settings again.
 
     Raises `CommandError` if there is no such assignor, it may not be chosen by hand or refuses its options; for None
@@ -87,7 +87,7 @@ def plan_with(target: Target, actor: Actor, assignor: NamedAssignor | None) -> O
     return _clear(target, actor) if assignor is None else _choose(target, actor, assignor)
 
 
-def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
+def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> CommandOutcome:
     cluster, name, options = target.cluster, assignor.name, dict(assignor.options)
     try:
         load_chosen(cluster, name, options)
@@ -102,10 +102,10 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> Outcome:
         if before
         else f"the settings say {_own(target)}, which is overridden until it is cleared",
     )
-    return Outcome(lines, {"assignor": name, "options": options})
+    return CommandOutcome(lines, {"assignor": name, "options": options})
 
 
-def _clear(target: Target, actor: Actor) -> Outcome:
+def _clear(target: Target, actor: Actor) -> CommandOutcome:
     cluster = target.cluster
     before = target.consul.overrides.decisions().assignor
     if not target.consul.overrides.clear_assignor():
@@ -116,7 +116,7 @@ def _clear(target: Target, actor: Actor) -> Outcome:
     if before is not None:
         lines.append(f"it was {before} before")
     own = cluster.assignor
-    return Outcome(tuple(lines), {"assignor": own.name, "options": own.options}, name="clear-assignor")
+    return CommandOutcome(tuple(lines), {"assignor": own.name, "options": own.options}, name="clear-assignor")
 
 
 def _own(target: Target) -> str:

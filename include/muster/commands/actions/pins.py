@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome
 from muster.core.overrides import Pin
 from muster.core.partition_list import format_partitions
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from muster.commands.target import Target
 
 
-def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], consumer: str) -> Outcome:
+def pin(
+    target: Target, actor: Actor, topic: str, partitions: frozenset[int], consumer: str
+) -> CommandOutcome:
     """Fix `partitions` of `topic` to `consumer`; earlier pins of them are replaced.
 
     Raises `CommandError` if the topic, a partition or the consumer is unknown, or if the consumer is excluded from
@@ -44,10 +46,10 @@ def pin(target: Target, actor: Actor, topic: str, partitions: frozenset[int], co
         *_hindrances(target, topic, consumer),
         "unpin takes it back",
     )
-    return Outcome(lines, {"topic": topic, "partitions": named, "consumer": consumer})
+    return CommandOutcome(lines, {"topic": topic, "partitions": named, "consumer": consumer})
 
 
-def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Take the pins of `partitions` back. Raises `CommandError`, and takes none back, if one of them is not
     pinned."""
     consul, cluster = target.consul, target.cluster.name
@@ -64,7 +66,7 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
         f"partition(s) {named} of topic {topic} of cluster {cluster} are no longer pinned: {actor}",
         "they stay where they are until balance asks for something else",
     )
-    return Outcome(lines, {"topic": topic, "partitions": named})
+    return CommandOutcome(lines, {"topic": topic, "partitions": named})
 
 
 def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:

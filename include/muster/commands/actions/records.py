@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen
 from muster.core.model import FailingRecord, TopicAssignment, TopicPartition
 from muster.core.parking import Answer
 
@@ -23,7 +23,7 @@ SHOWN = 200
 
 def answer_record(
     answer: Answer, target: Target, actor: Actor, topic: str, partition: int, offset: int
-) -> Outcome:
+) -> CommandOutcome:
     """Have `answer` done to the record. Raises `CommandError` if its handler does not fail with it now, if the answer
     does not fit, and for a dead letter without fencing."""
     tp = topic, partition
@@ -38,7 +38,7 @@ def answer_record(
         "error": record.error,
     }
     lost = {"lost": record.lost} if record.lost else {}
-    return Outcome((f"{becomes}: {actor}", found), {**values, **lost})
+    return CommandOutcome((f"{becomes}: {actor}", found), {**values, **lost})
 
 
 def foresee_answer(

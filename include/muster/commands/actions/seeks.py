@@ -19,7 +19,7 @@ from muster.commands.actions.consumption import (
     read_bounds,
     waits_for_coordination,
 )
-from muster.commands.command import Actor, CommandError, Foreseen, Outcome, listed
+from muster.commands.command import Actor, CommandError, CommandOutcome, Foreseen, listed
 from muster.core.model import TopicAssignment, TopicPartition
 from muster.core.overrides import Overrides, SeekRequest, flow_scope
 from muster.core.partition_list import format_partitions
@@ -43,7 +43,7 @@ def foresee_seek(target: Target, actor: Actor, to: str, topic: str, partitions: 
     return _foreseen(_plan(target, actor, to, topic, partitions))
 
 
-def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> Outcome:
+def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Have `partitions` of `topic` go on at `to`; without partitions the topic, without a topic all.
 
     Raises `CommandError`, and asks for nothing, if `to` is no place to go on at, the topic or a partition is unknown,
@@ -66,10 +66,10 @@ def seek(target: Target, actor: Actor, to: str, topic: str, partitions: frozense
         "back what was not carried out yet",
         *waits_for_coordination(target),
     )
-    return Outcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
+    return CommandOutcome(lines, {"to": to, **named(topic, partitions), "seek": seek_id})
 
 
-def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> Outcome:
+def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) -> CommandOutcome:
     """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
     without a topic all. Raises `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
@@ -81,7 +81,7 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
         f"{len(concerned)} seek(s) of {flow_scope(topic, shown)} of cluster {cluster} are taken back: {actor}",
         "what its owner has carried out meanwhile stays so",
     )
-    return Outcome(lines, named(topic, partitions))
+    return CommandOutcome(lines, named(topic, partitions))
 
 
 def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
