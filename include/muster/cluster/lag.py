@@ -31,7 +31,7 @@ class TopicOffsets:
     consumed: float | None = None
 
     def lag(self, tp: TopicPartition) -> int | None:
-        """Records that the group has not committed, as `kafka-consumer-groups` shows them; None if unknown.
+        """Count the records that the group has not committed, as `kafka-consumer-groups` shows them; None if unknown.
 
         What the group has never committed, or what Kafka has deleted since, it reads from the partition's beginning.
         """
@@ -90,7 +90,7 @@ class Measured:
     rate: Mapping[TopicPartition, float] = field(default_factory=dict)
 
     def total(self, tps: Sequence[TopicPartition]) -> tuple[int | None, float | None]:
-        """Lag and rate over `tps`; None where nothing is known of any."""
+        """Return lag and rate over `tps`; None where nothing is known of any."""
         lags = [lag for tp in tps if (lag := self.lag.get(tp)) is not None]
         rates = [rate for tp in tps if (rate := self.rate.get(tp)) is not None]
         return (sum(lags) if lags else None), (round(sum(rates), 1) if rates else None)

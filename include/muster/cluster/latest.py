@@ -73,7 +73,7 @@ class Latest(Generic[T]):
             wait([future], None if patience is None else max(0.0, submitted + patience - time.monotonic()))
 
     def result(self, begun: Future[SourceReading[T]]) -> SourceReading[T]:
-        """What the reading that was `begun` gave; while it is under way, what is known, with a `LateError`."""
+        """Return what the reading that was `begun` gave; while it is under way, what is known, with a `LateError`."""
         if begun.done():
             return begun.result()
         seconds = self._monotonic() - self._began

@@ -54,7 +54,7 @@ class Planning:
         self._reader = ContextReader(sources, poll, lambda: state.at, state.settings.status_timeout)
 
     def context(self, assignor: Assignor) -> tuple[PlanningContext, tuple[str, ...]]:
-        """What `assignor` plans with, and what is unknown or cannot be read, in words."""
+        """Read what `assignor` plans with, and what is unknown or cannot be read, in words."""
         return self._reader.read(self.snapshots, self.membership.live, assignor, self.state.decisions)
 
     def suppose(

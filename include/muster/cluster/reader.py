@@ -90,7 +90,7 @@ class Reader:
         return begun
 
     def result(self, begun: Begun) -> Reading:
-        """What was read; a source whose reading is still under way has a `LateError`."""
+        """Return what was read; a source whose reading is still under way has a `LateError`."""
         addresses = self._sources.addresses()
         found: dict[str, Any] = {
             place: replace(self._latest[place].result(future), address=addresses.get(place, ""))

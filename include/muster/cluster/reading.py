@@ -65,11 +65,11 @@ class SourceReading(Generic[T]):
         return f"reading failed ({type(self.error).__name__}); the log of this process has the details"
 
     def succeed(self, value: T, at: float, seconds: float) -> SourceReading[T]:
-        """The same source after a reading that succeeded."""
+        """Return the same source after a reading that succeeded."""
         return SourceReading(value, at, seconds=seconds)
 
     def fail(self, error: Exception, at: float, seconds: float) -> SourceReading[T]:
-        """The same source after a reading that failed."""
+        """Return the same source after a reading that failed."""
         value = error.instead if isinstance(error, PartialError) else self.value
         since = at if self.since is None else self.since
         return replace(self, value=value, error=error, since=since, seconds=seconds)
@@ -116,8 +116,7 @@ class Reading:
     history: SourceReading[tuple[Record, ...]] = field(default_factory=SourceReading)
 
     def current(self) -> Reading:
-        """The same without values that are from an earlier reading than the newest."""
-
+        """Return the same without values that are from an earlier reading than the newest."""
         return Reading(
             replace(self.zookeeper, value=self.zookeeper.current),
             replace(self.consul, value=self.consul.current),

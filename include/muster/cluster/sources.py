@@ -89,7 +89,7 @@ class Sources:
             raise
 
     def addresses(self) -> Mapping[str, str]:
-        """Where each server is, as far as known, by the names of `muster.cluster.reading.SourceName`."""
+        """Return where each server is, as far as known, by the names of `muster.cluster.reading.SourceName`."""
         return dict(self._addresses)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ Opener = Callable[[ClusterSettings], AbstractContextManager[Sources]]
 
 
 def open_sources(cluster: ClusterSettings) -> AbstractContextManager[Sources]:
-    """The servers of `cluster`, whose connections are closed at the end."""
+    """Open the servers of `cluster`; their connections are closed at the end."""
     return closing(Sources(cluster))
 
 
@@ -159,7 +159,7 @@ def _read_offsets(
     def partly(
         ask: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, T]], of: list[TopicPartition]
     ) -> Mapping[TopicPartition, T]:
-        """What `ask` can tell; what it says of the others goes to `errors`."""
+        """Return what `ask` can tell; what it says of the others goes to `errors`."""
         try:
             return ask(of) if of else {}
         except PartitionError as error:

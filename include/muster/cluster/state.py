@@ -203,7 +203,7 @@ class ClusterState:
         return holdings(self.cells)
 
     def lag_of(self, topic: str) -> tuple[int | None, float | None]:
-        """Lag and rate of a topic; None where nothing is known."""
+        """Return lag and rate of a topic; None where nothing is known."""
         return self.measured.total([(topic, p) for p in self.cells[topic].numbers])
 
     @cached_property

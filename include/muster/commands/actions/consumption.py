@@ -89,7 +89,7 @@ def foresee_resumption(target: Target, _actor: Actor, topic: str, partitions: fr
 def _foreseen(
     target: Target, topic: str, partitions: frozenset[int], staying: Iterable[ConsumptionPause], what: str
 ) -> Foreseen:
-    """Each partition is `what`, `paused` or `resumed`, unless one of the pauses that are `staying` covers it."""
+    """Foresee each partition as `what`, `paused` or `resumed`, unless one of the `staying` pauses covers it."""
     found, unknown = partitions_of(target, topic, partitions)
     bounds, unread = read_bounds(target, found)
     pauses = {tp: pause for tp in found if (pause := pause_of(staying, tp))}
@@ -147,7 +147,7 @@ def pause_of(pauses: Iterable[ConsumptionPause], tp: TopicPartition) -> Consumpt
 
 
 def _waiting(*bounds: Bounds | None) -> str:
-    """How many records wait, to follow a statement; '' if that is unknown."""
+    """Return how many records wait, to follow a statement; '' if that is unknown."""
     known = [each.end - each.position for each in bounds if each is not None]
     return f"; {sum(known)} record(s) wait" if known else ""
 
@@ -190,19 +190,19 @@ def check_scope(target: Target, topic: str, partitions: frozenset[int]) -> str:
 
 
 def waits_for_coordination(target: Target) -> list[str]:
-    """What keeps it from being carried out now."""
+    """Return what keeps it from being carried out now."""
     paused = target.consul.overrides.decisions().paused
     return [] if paused is None else [f"coordination is {paused}; this waits until it is resumed"]
 
 
 def named(topic: str, partitions: frozenset[int]) -> dict[str, str]:
-    """What an outcome says of the scope: the topic and the partitions, as far as they were given."""
+    """Return what an outcome says of the scope: the topic and the partitions, as far as they were given."""
     found = {"topic": topic, "partitions": _shown(partitions)}
     return {field: text for field, text in found.items() if text}
 
 
 def _each(partitions: frozenset[int]) -> list[int | None]:
-    """The partitions, in order; None alone for a whole topic, or all topics."""
+    """Return the partitions, in order; None alone for a whole topic, or all topics."""
     return [*sorted(partitions)] or [None]
 
 

@@ -42,7 +42,7 @@ class Wanted:
     since: float = 0.0
 
     def takes(self, letter: Letter) -> bool:
-        """Whether a letter is meant."""
+        """Return whether a letter is meant."""
         said = letter.record.said
         return (
             self.topic in {None, said("topic")}
@@ -124,7 +124,7 @@ def replay(
 
 
 def place_of(letter: Letter) -> str:
-    """Where a letter lies in the dead-letter topic, `PARTITION/OFFSET`."""
+    """Return where a letter lies in the dead-letter topic, `PARTITION/OFFSET`."""
     return f"{letter.record.partition}/{letter.record.offset}"
 
 
@@ -141,7 +141,7 @@ def _outcome(
 
 
 def _summary(topics: Mapping[str, int], before: int) -> tuple[str, ...]:
-    """How many letters are written back, by topic, and how many were before."""
+    """Return how many letters are written back, by topic, and how many were before."""
     total = sum(topics.values())
     named = ", ".join(f"{topic} {number}" for topic, number in topics.items())
     more = [f"the oldest {MOST} at once; give the command again for the others"] if total > MOST else []

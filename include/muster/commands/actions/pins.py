@@ -70,7 +70,7 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
 
 
 def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
-    """What keeps a pin from being obeyed now, as far as service discovery knows."""
+    """Return what keeps a pin from being obeyed now, as far as service discovery knows."""
     membership = target.consul.catalog.members().membership
     if membership is None:
         return []

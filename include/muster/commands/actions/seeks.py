@@ -105,7 +105,7 @@ def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: fr
 
 
 def _goes_on(bounds: Bounds | None) -> str:
-    """Where the partition goes on without a seek, to follow a statement; '' if that is unknown."""
+    """Return where the partition goes on without a seek, to follow a statement; '' if that is unknown."""
     if bounds is None:
         return ""
     return f"; goes on at {bounds.position}, {bounds.end - bounds.position} record(s) wait"
@@ -114,7 +114,7 @@ def _goes_on(bounds: Bounds | None) -> str:
 def _concerned(
     cluster: str, topic: str, partitions: frozenset[int], decided: Overrides
 ) -> dict[TopicPartition, SeekRequest]:
-    """The seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
+    """Return the seeks that are not carried out, of what is named. Raises `CommandError` if there are none."""
     if partitions and not topic:
         raise CommandError("partitions are those of a topic; name the topic as well")
     concerned = {
@@ -133,7 +133,7 @@ def _concerned(
 def _plan(
     target: Target, actor: Actor, to: str, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, Planned]:
-    """Where each partition goes on. Raises `CommandError`."""
+    """Return where each partition goes on. Raises `CommandError`."""
     _check_versions(target)
     check_scope(target, topic, partitions)
     try:
@@ -169,8 +169,8 @@ def _check_versions(target: Target) -> None:
 def _assigned(
     target: Target, topic: str, partitions: frozenset[int]
 ) -> dict[TopicPartition, TopicAssignment]:
-    """The partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic that has
-    none."""
+    """Return the partitions that are named, with the assignment of their topic. Raises `CommandError` for a topic
+    that has none."""
     with target.store() as store:
         snapshots, unreadable = readable(store.snapshots())
     chosen: dict[TopicPartition, TopicAssignment] = {}
