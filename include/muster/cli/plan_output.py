@@ -63,7 +63,7 @@ def as_json(state: ClusterState, previewed: Previewed, shadow: ShadowReport | No
             "after": asdict(found.after),
         },
         "impossible_pins": list(found.impossible_pins),
-        "left_alone": state.unreadable,
+        "left_alone": state.unreadable_topics,
         "leaving": state.leaving,
         "under_way": {topic: str(state) for topic, state in found.under_way.items()},
         "warnings": list(previewed.warnings),

@@ -70,7 +70,7 @@ def read_cluster(
 
 def topics_outside(state: ClusterState, limit: int | None) -> Iterator[str]:
     """Name the topics that no plan is made for, with the reason."""
-    for label, topics in (("left alone: ", state.unreadable), ("leaving: ", state.leaving)):
+    for label, topics in (("left alone: ", state.unreadable_topics), ("leaving: ", state.leaving)):
         yield from listed(label, [f"topic {topic}: {why}" for topic, why in topics.items()], limit)
 
 
@@ -119,7 +119,7 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "consumers": consumers,
         "waiting": [asdict(waiting) for of_topic in found.waiting.values() for waiting in of_topic],
         "stuck": list(found.stuck.values()),
-        "left_alone": found.unreadable,
+        "left_alone": found.unreadable_topics,
         "doubt": found.doubt,
         "leaving": found.leaving,
         "paused": str(found.decisions.paused or ""),

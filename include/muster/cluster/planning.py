@@ -65,7 +65,7 @@ class Planning:
         other: Assignor | None,
     ) -> WhatIf:
         """Put suppositions together. Raises `WhatIfError` for what does not fit what is there."""
-        return what_if(without, joining, partitions, other, self.membership, self.state.unreadable)
+        return what_if(without, joining, partitions, other, self.membership, self.state.unreadable_topics)
 
     def preview(self, supposed: WhatIf) -> Previewed:
         """Plan as `supposed`. Raises `WhatIfError` and `AssignorError`."""

@@ -83,7 +83,7 @@ def _of_kafka(state: ClusterState) -> Iterator[Problem]:
 
 
 def _of_topics(state: ClusterState) -> Iterator[Problem]:
-    for topic, why in state.unreadable.items():
+    for topic, why in state.unreadable_topics.items():
         yield Problem("critical", why, topic=topic)
     for topic, message in state.stuck.items():
         yield Problem("critical", message, topic=topic)

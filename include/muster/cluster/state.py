@@ -69,7 +69,7 @@ class ClusterState:
         return self._readable[0]
 
     @property
-    def unreadable(self) -> dict[str, str]:
+    def unreadable_topics(self) -> dict[str, str]:
         """The other topics, with the reason."""
         return self._readable[1]
 

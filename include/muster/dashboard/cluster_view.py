@@ -225,8 +225,8 @@ def exclusion_entries(exclusions: Iterable[Exclusion]) -> list[ExclusionEntry]:
 
 def _topics_by_state(state: ClusterState) -> dict[str, int]:
     counts = Counter(str(snapshot.name) for snapshot in state.snapshots.values())
-    if state.unreadable:
-        counts[UNREADABLE] = len(state.unreadable)
+    if state.unreadable_topics:
+        counts[UNREADABLE] = len(state.unreadable_topics)
     return dict(counts)
 
 

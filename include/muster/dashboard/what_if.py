@@ -127,7 +127,7 @@ def _answer(
         after=_balance(found.after),
         impossible_pins=list(found.impossible_pins[:100]),
         under_way=sorted(found.under_way)[:100],
-        unreadable=state.unreadable,
+        unreadable=state.unreadable_topics,
         warnings=list(previewed.warnings[:100]),
         as_pins=as_pins,
         as_assignor=_as_assignor(request),

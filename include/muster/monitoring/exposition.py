@@ -139,7 +139,7 @@ def _topics(add: Add, state: ClusterState) -> None:
         ):
             add(f"muster_topic_{metric}", text, value, topic=topic)
     text = "Topics whose nodes cannot be read; the coordinator leaves them as they are"
-    for topic in state.unreadable:
+    for topic in state.unreadable_topics:
         add("muster_topic_left_alone", text, 1, topic=topic)
 
 
