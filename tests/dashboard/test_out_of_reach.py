@@ -98,7 +98,7 @@ def test_no_consumer_answers(dashboard: Dashboard) -> None:
 def test_viewers_share_one_reading_and_kafka_is_read_less_often(dashboard: Dashboard) -> None:
     for path in ("", "/c", "/c/topics", "/c/topics/t", "/c/consumers", "/c/consumers/a"):
         dashboard.get(path, user="viewer")
-    once = dict.fromkeys(("snapshots", "members", "decisions", "poll", "offsets", "history"), 1)
+    once = dict.fromkeys(("snapshots", "members", "overrides", "poll", "offsets", "history"), 1)
     assert dashboard.sources.reads == once
     dashboard.world.now += 3
     dashboard.get("")

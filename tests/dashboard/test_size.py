@@ -149,7 +149,7 @@ def test_the_summary_is_of_everything_and_each_server_is_asked_once(large: Dashb
     assert seen["health"] == "ok"
     rows = large.get("/c/consumers", offset=990, limit=50)
     assert (rows["total"], len(rows["consumers"]), rows["consumers"][0]["running"]) == (CONSUMERS, 10, 100)
-    once = dict.fromkeys(("snapshots", "members", "decisions", "poll", "offsets", "history"), 1)
+    once = dict.fromkeys(("snapshots", "members", "overrides", "poll", "offsets", "history"), 1)
     assert large.sources.reads == once
 
 

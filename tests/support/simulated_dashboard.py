@@ -66,12 +66,12 @@ class SimulatedSources(StandIns):
         }
         return replace(found, registered=registered)
 
-    def decisions(self) -> Overrides:
-        self._read("decisions", "consul", ConsulError)
+    def overrides(self) -> Overrides:
+        self._read("overrides", "consul", ConsulError)
         isolated = {
             c: IsolationEntry(consumer=c, by="ann", at=5.0, why="it is slow") for c in self.world.isolated
         }
-        return replace(super().decisions(), isolated=isolated)
+        return replace(super().overrides(), isolated=isolated)
 
     def poll(
         self,

@@ -43,8 +43,8 @@ class StandIns:
         found: Members = self.consul.catalog.members()
         return found
 
-    def decisions(self) -> Overrides:
-        found: Overrides = self.consul.overrides.decisions()
+    def overrides(self) -> Overrides:
+        found: Overrides = self.consul.overrides.read()
         return found
 
     def poll(

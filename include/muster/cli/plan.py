@@ -67,7 +67,7 @@ def plan(
     """
     with read_cluster(opener, cluster, (SourceName.ZOOKEEPER, SourceName.CONSUL)) as (sources, state):
         planning = Planning(state, sources, sources.poll)
-        other = _other(in_force(state.settings, state.decisions.assignor), assignor, dict(assignor_options))
+        other = _other(in_force(state.settings, state.overrides.assignor), assignor, dict(assignor_options))
         previewed = planning.preview(planning.suppose(without, joining, partitions, other))
         shadow = _shadow(planning, previewed)
     if as_text:

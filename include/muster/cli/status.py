@@ -84,13 +84,13 @@ def _isolated(each: ConsumerState) -> str:
 
 
 def _drained(found: ClusterState, consumer: str) -> str:
-    drain = found.decisions.drained.get(consumer)
+    drain = found.overrides.drained.get(consumer)
     return f"by {drain.said()}" if drain is not None else ""
 
 
 def _unreadable(found: ClusterState) -> list[str]:
-    decisions = found.decisions
-    return [*decisions.errors, *([decisions.assignor_error] if decisions.assignor_error else [])]
+    overrides = found.overrides
+    return [*overrides.errors, *([overrides.assignor_error] if overrides.assignor_error else [])]
 
 
 def _plain(found: ClusterState) -> dict[str, Any]:
@@ -122,14 +122,14 @@ def _plain(found: ClusterState) -> dict[str, Any]:
         "left_alone": found.unreadable_topics,
         "doubt": found.doubt,
         "leaving": found.leaving,
-        "paused": str(found.decisions.paused or ""),
-        "consumption_paused": [str(each) for each in found.decisions.consumption],
-        "seeks": [str(each) for each in found.decisions.seeks.values()],
+        "paused": str(found.overrides.paused or ""),
+        "consumption_paused": [str(each) for each in found.overrides.consumption],
+        "seeks": [str(each) for each in found.overrides.seeks.values()],
         "lost": [
             {**entry.details, "reason": entry.why, "at": entry.at} for entry in losses.entries(found.statuses)
         ],
-        "asked": str(found.decisions.rebalance or ""),
-        "assignor": str(found.decisions.assignor or ""),
+        "asked": str(found.overrides.rebalance or ""),
+        "assignor": str(found.overrides.assignor or ""),
         "unreadable": _unreadable(found),
     }
 
@@ -157,21 +157,21 @@ def _show(found: ClusterState, limit: int | None) -> None:
 
 
 def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
-    decisions, consumers = found.decisions, _consumers(found)
+    overrides, consumers = found.overrides, _consumers(found)
     stable = sum(topic.state is State.STABLE for topic in found.topics.values())
     yield (
         f"status: cluster {found.settings.name}, {stable} of {len(found.topics)} topics Stable, "
         f"{len(found.live)} live consumers"
     )
-    if decisions.paused:
-        yield f"{decisions.paused}; nothing is planned or written until a person resumes it"
-    if decisions.rebalance:
-        yield f"{decisions.rebalance}; not carried out yet"
-    if decisions.assignor:
-        yield f"{decisions.assignor}; it overrides the settings"
-    paused = [f"{each.scope} by {each.said(since=True)}" for each in decisions.consumption]
+    if overrides.paused:
+        yield f"{overrides.paused}; nothing is planned or written until a person resumes it"
+    if overrides.rebalance:
+        yield f"{overrides.rebalance}; not carried out yet"
+    if overrides.assignor:
+        yield f"{overrides.assignor}; it overrides the settings"
+    paused = [f"{each.scope} by {each.said(since=True)}" for each in overrides.consumption]
     yield from listed("consumption paused: ", paused, limit)
-    yield from listed("waiting: ", [str(each) for each in decisions.seeks.values()], limit)
+    yield from listed("waiting: ", [str(each) for each in overrides.seeks.values()], limit)
     yield from listed("lost: ", list(found.lost.values()), limit)
     yield from listed("unreadable: ", _unreadable(found), limit)
     if found.doubt:
@@ -179,7 +179,7 @@ def _lines(found: ClusterState, limit: int | None) -> Iterator[str]:
     yield from topics_outside(found, limit)
     isolated = [f"{c.consumer} {_isolated(c)}" for c in consumers if c.condition is Condition.ISOLATED]
     yield from listed("isolated: ", isolated, limit)
-    drained = [f"{c} {_drained(found, c)}" for c in sorted(found.decisions.drained)]
+    drained = [f"{c} {_drained(found, c)}" for c in sorted(found.overrides.drained)]
     yield from listed("drained: ", drained, limit)
     silent = [f"{each.consumer}: {each.failure}" for each in consumers if each.failure]
     yield from listed("no status: ", silent, limit)

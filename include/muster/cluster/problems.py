@@ -57,9 +57,9 @@ def _of_servers(state: ClusterState) -> Iterator[Problem]:
         return
     if state.doubt:
         yield Problem("critical", f"Consul's answer is not to be trusted: {state.doubt}")
-    if state.decisions.assignor_error:
-        yield Problem("critical", state.decisions.assignor_error)
-    for error in state.decisions.errors:
+    if state.overrides.assignor_error:
+        yield Problem("critical", state.overrides.assignor_error)
+    for error in state.overrides.errors:
         yield Problem("warning", error)
 
 
@@ -102,7 +102,7 @@ def _of_topics(state: ClusterState) -> Iterator[Problem]:
 
 def _of_flow(state: ClusterState) -> Iterator[Problem]:
     """Yield what people asked of the flow, and stands in the way of consumption."""
-    for each in state.decisions.consumption:
+    for each in state.overrides.consumption:
         what = f"C{str(each)[1:]}; its records wait for muster resume-consumption, or until retention deletes them"
         yield Problem("warning", what, topic=each.topic or None)
 

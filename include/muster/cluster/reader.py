@@ -115,7 +115,7 @@ class Reader:
             latest.wait()
 
     def _read_consul(self) -> InConsul:
-        return InConsul(self._sources.members(), self._sources.decisions())
+        return InConsul(self._sources.members(), self._sources.overrides())
 
     def _read_consumers(self) -> Statuses:
         """Ask the consumers that are live, or were when Consul was last trusted."""
@@ -141,7 +141,7 @@ class Reader:
             if other.newest.value is None:
                 other.wait(FIRST_WAIT)
         topics, consul = self._zookeeper.newest.value or {}, self._consul.newest.value
-        decided = consul.decisions.subscriptions if consul is not None else ()
+        decided = consul.overrides.subscriptions if consul is not None else ()
         subscription = self._settings.topics.read_with(decided)
         groups = {
             topic: found.assignment.group_id

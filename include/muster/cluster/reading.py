@@ -94,7 +94,7 @@ class InConsul:
     """What Consul holds on a cluster."""
 
     members: Members
-    decisions: Overrides = NO_OVERRIDES
+    overrides: Overrides = NO_OVERRIDES
 
 
 @dataclass(frozen=True)

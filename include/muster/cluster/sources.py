@@ -58,9 +58,9 @@ class Sources:
         """Read from Consul which consumers are registered, live and isolated."""
         return self._consul(lambda consul: consul.catalog.members())
 
-    def decisions(self) -> Overrides:
+    def overrides(self) -> Overrides:
         """Read from Consul all that persons decided about the cluster."""
-        return self._consul(lambda consul: consul.overrides.decisions())
+        return self._consul(lambda consul: consul.overrides.read())
 
     def poll(
         self,

@@ -428,7 +428,7 @@ class Coordinator:
 
     def _decisions(self) -> Overrides:
         """All overrides. Raises `ConsulError` if another deployment coordinates the cluster."""
-        found = self.overrides.decisions()
+        found = self.overrides.read()
         if self.deployment is not None and (clash := self.deployment.clash(found.deployment, self.clock())):
             raise consul.ConsulError(f"cluster {self.cluster.name}: {clash}")
         return found

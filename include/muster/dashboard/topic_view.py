@@ -97,7 +97,7 @@ def topic_answer(state: ClusterState, topic: str, ttl: float) -> TopicAnswer:
             for p, record in cells.parked.items()
         },
         waiting=[waiting_entry(state, waiting) for waiting in state.waiting.get(topic, [])],
-        exclusions=exclusion_entries(e for e in state.decisions.exclusions.values() if e.topic == topic),
+        exclusions=exclusion_entries(e for e in state.overrides.exclusions.values() if e.topic == topic),
         bootstrap_servers=assignment.bootstrap_servers if assignment is not None else "",
         group_id=assignment.group_id if assignment is not None else "",
         freshness=fresh,

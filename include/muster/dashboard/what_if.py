@@ -100,7 +100,7 @@ def _in_full(state: ClusterState, request: WhatIfRequest) -> WhatIfRequest:
     supposed = request.assignor
     if supposed is None or supposed.name:
         return request
-    own = in_force(state.settings, state.decisions.assignor)
+    own = in_force(state.settings, state.overrides.assignor)
     full = SupposedAssignor(name=own.name, options={**own.options, **supposed.options})
     return request.model_copy(update={"assignor": full})
 

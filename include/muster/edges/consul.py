@@ -212,7 +212,7 @@ class ConsulCatalog:
         answer, registered = self._health(only)
         if answer.doubt:
             return False
-        decided = self._overrides.decisions()
+        decided = self._overrides.read()
         live = to_membership(
             registered.values(), dict.fromkeys({*decided.isolated, *decided.drained}, "")
         ).live

@@ -159,7 +159,7 @@ def _consumers(add: Add, state: ClusterState) -> None:
     add("muster_consumers_wanted", text, len(state.settings.consumer_ids()))
     text = "Whether Consul answers, but its answer cannot be trusted, so that everything stays as it is"
     add("muster_consul_doubt", text, state.membership is None)
-    decided = state.decisions
+    decided = state.overrides
     add("muster_cluster_paused", "Whether a person paused the coordination", decided.paused is not None)
     add("muster_pins", "Partitions that a person fixed to a consumer", len(decided.pins))
     add("muster_seeks", "Partitions whose seek is not carried out yet", len(decided.seeks))

@@ -138,20 +138,20 @@ def write_while_consul_is_out_of_reach(patch: MonkeyPatch) -> None:
             self._known = members
             return members
 
-        decided = self.overrides.decisions
+        decided = self.overrides.read
 
-        def decisions() -> Overrides:
+        def read_overrides() -> Overrides:
             try:
                 return decided()
             except ConsulError:
                 return NO_OVERRIDES
 
         self._known = getattr(self, "_known", None)
-        self.catalog.members, self.overrides.decisions = remembered, decisions
+        self.catalog.members, self.overrides.read = remembered, read_overrides
         try:
             return original(self)
         finally:
-            del self.catalog.members, self.overrides.decisions
+            del self.catalog.members, self.overrides.read
 
     note = OverrideStore.note_epochs
 

@@ -55,14 +55,14 @@ def drain(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     target.check_consumer(consumer)
     if not target.consul.overrides.drain(consumer, by=actor.name, why=actor.reason, at=actor.at):
         raise _already(
-            target, consumer, "drained", target.consul.overrides.decisions().drained.get(consumer), "undrain"
+            target, consumer, "drained", target.consul.overrides.read().drained.get(consumer), "undrain"
         )
     lines = [
         f"consumer {consumer} of cluster {target.cluster.name} is drained: {actor}",
         "its partitions are handed to the other consumers in order; it stays without any until undrain takes it back",
     ]
     membership = target.consul.catalog.members().membership
-    drained = target.consul.overrides.decisions().drained
+    drained = target.consul.overrides.read().drained
     if membership is not None and not membership.live.keys() - drained.keys() - {consumer}:
         lines.append(
             "no other consumer is live that is not drained: it keeps its partitions until there is one"
@@ -73,7 +73,7 @@ def drain(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
 def undrain(target: Target, actor: Actor, consumer: str) -> CommandOutcome:
     """Let `consumer` have partitions again. Raises `CommandError` if it is not drained."""
     if not target.consul.overrides.undrain(consumer):
-        raise _not(target, consumer, "drained", target.consul.overrides.decisions().drained)
+        raise _not(target, consumer, "drained", target.consul.overrides.read().drained)
     lines = (f"consumer {consumer} of cluster {target.cluster.name} gets partitions again: {actor}",)
     return CommandOutcome(lines, {"consumer": consumer})
 
@@ -83,11 +83,11 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> CommandO
     target.check_topic(topic)
     target.check_consumer(consumer)
     if not target.consul.overrides.exclude(consumer, topic, by=actor.name, why=actor.reason, at=actor.at):
-        standing = target.consul.overrides.decisions().exclusions.get((consumer, topic))
+        standing = target.consul.overrides.read().exclusions.get((consumer, topic))
         raise _already(target, consumer, f"excluded from topic {topic!r}", standing, "include")
     pinned = [
         number
-        for (of, number), pin in target.consul.overrides.decisions().pins.items()
+        for (of, number), pin in target.consul.overrides.read().pins.items()
         if of == topic and pin.consumer == consumer
     ]
     lines = [
@@ -102,7 +102,7 @@ def exclude(target: Target, actor: Actor, consumer: str, topic: str) -> CommandO
 def include(target: Target, actor: Actor, consumer: str, topic: str) -> CommandOutcome:
     """Take the exclusion of `consumer` from `topic` back. Raises `CommandError` if there is none."""
     if not target.consul.overrides.include(consumer, topic):
-        standing = target.consul.overrides.decisions().exclusions
+        standing = target.consul.overrides.read().exclusions
         excluded = [f"{of} from {name}" for of, name in standing]
         raise _not(target, consumer, f"excluded from topic {topic!r}", excluded)
     lines = (f"consumer {consumer} of cluster {target.cluster.name} takes topic {topic} again: {actor}",)

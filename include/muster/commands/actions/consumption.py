@@ -34,7 +34,7 @@ def pause_consumption(target: Target, actor: Actor, topic: str, partitions: froz
         if consul.overrides.pause_consumption(topic, partition, by=actor.name, why=actor.reason, at=actor.at)
     ]
     if not new:
-        raise _paused_already(scope, topic, partitions, consul.overrides.decisions().consumption)
+        raise _paused_already(scope, topic, partitions, consul.overrides.read().consumption)
     lines = [
         f"consumption of {scope} of cluster {cluster} is paused: {actor}",
         "the owners keep what they have, finish and commit the batch under way, and read no more until it is resumed",
@@ -51,13 +51,11 @@ def resume_consumption(
     Raises `CommandError`, and resumes nothing, if part of it was not paused by itself.
     """
     consul, cluster = target.consul, target.cluster.name
-    _check_paused(cluster, topic, partitions, consul.overrides.decisions().consumption)
+    _check_paused(cluster, topic, partitions, consul.overrides.read().consumption)
     scope = flow_scope(topic, _shown(partitions))
     for partition in _each(partitions):
         consul.overrides.resume_consumption(topic, partition)
-    still = [
-        each for each in consul.overrides.decisions().consumption if not topic or each.topic in {"", topic}
-    ]
+    still = [each for each in consul.overrides.read().consumption if not topic or each.topic in {"", topic}]
     lines = [
         f"consumption of {scope} of cluster {cluster} goes on: {actor}",
         *(f"still paused: {each}" for each in still),
@@ -70,7 +68,7 @@ def foresee_pause(target: Target, _actor: Actor, topic: str, partitions: frozens
     """Return which partitions a pause stops, and what waits in them, and change nothing. Raises `CommandError` as
     `pause_consumption` does."""
     scope = check_scope(target, topic, partitions)
-    pauses = target.consul.overrides.decisions().consumption
+    pauses = target.consul.overrides.read().consumption
     if all((topic, partition) in _scopes(pauses) for partition in _each(partitions)):
         raise _paused_already(scope, topic, partitions, pauses)
     return _foreseen(target, topic, partitions, pauses, "paused")
@@ -79,7 +77,7 @@ def foresee_pause(target: Target, _actor: Actor, topic: str, partitions: frozens
 def foresee_resumption(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
     """Return which partitions go on, and what waits in them, and change nothing. Raises `CommandError` as
     `resume_consumption` does."""
-    pauses = target.consul.overrides.decisions().consumption
+    pauses = target.consul.overrides.read().consumption
     _check_paused(target.cluster.name, topic, partitions, pauses)
     ended = {(topic, partition) for partition in _each(partitions)}
     staying = [each for each in pauses if (each.topic, each.partition) not in ended]
@@ -191,7 +189,7 @@ def check_scope(target: Target, topic: str, partitions: frozenset[int]) -> str:
 
 def waits_for_coordination(target: Target) -> list[str]:
     """Return what keeps it from being carried out now."""
-    paused = target.consul.overrides.decisions().paused
+    paused = target.consul.overrides.read().paused
     return [] if paused is None else [f"coordination is {paused}; this waits until it is resumed"]
 
 

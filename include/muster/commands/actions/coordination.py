@@ -29,7 +29,7 @@ def pause(target: Target, actor: Actor) -> CommandOutcome:
     """Pause coordination. Raises `CommandError` if it is paused already."""
     cluster = target.cluster.name
     if not target.consul.overrides.pause(by=actor.name, why=actor.reason, at=actor.at):
-        found = target.consul.overrides.decisions().paused
+        found = target.consul.overrides.read().paused
         raise CommandError(
             f"cluster {cluster!r} is {found or 'paused'} already; resume it first to give another reason"
         )
@@ -44,7 +44,7 @@ def pause(target: Target, actor: Actor) -> CommandOutcome:
 def resume(target: Target, actor: Actor) -> CommandOutcome:
     """End the pause. Raises `CommandError` if coordination is not paused."""
     cluster = target.cluster.name
-    before = target.consul.overrides.decisions().paused
+    before = target.consul.overrides.read().paused
     if not target.consul.overrides.resume():
         raise CommandError(
             f"cluster {cluster!r} is not paused by Muster's command; the coordinator's DAG may be"
@@ -61,7 +61,7 @@ def rebalance_now(target: Target, actor: Actor) -> CommandOutcome:
     An earlier request that was not carried out yet is replaced.
     """
     cluster = target.cluster.name
-    before = target.consul.overrides.decisions()
+    before = target.consul.overrides.read()
     if before.paused is not None:
         raise CommandError(
             f"cluster {cluster!r} is {before.paused}: nothing can be rebalanced now; resume it first"
@@ -94,7 +94,7 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> CommandOut
         json.dumps(options, allow_nan=False)
     except (AssignorError, TypeError, ValueError) as error:
         raise CommandError(f"{error}; the assignor of cluster {cluster.name!r} stays as it is") from error
-    before = target.consul.overrides.decisions().assignor
+    before = target.consul.overrides.read().assignor
     target.consul.overrides.choose_assignor(name, options, by=actor.name, why=actor.reason, at=actor.at)
     lines = (
         f"cluster {cluster.name} is planned with {name}{shown_options(options)}: {actor}",
@@ -107,7 +107,7 @@ def _choose(target: Target, actor: Actor, assignor: NamedAssignor) -> CommandOut
 
 def _clear(target: Target, actor: Actor) -> CommandOutcome:
     cluster = target.cluster
-    before = target.consul.overrides.decisions().assignor
+    before = target.consul.overrides.read().assignor
     if not target.consul.overrides.clear_assignor():
         raise CommandError(
             f"cluster {cluster.name!r} is planned with {_own(target)} of the settings already; nothing to clear"

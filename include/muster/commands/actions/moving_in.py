@@ -272,7 +272,7 @@ def _values(planned: ImportPlan) -> dict[str, Any]:
 
 
 def _partitions(group: GroupOffsets, target: Target) -> list[TopicPartition]:
-    reads = target.cluster.topics.read_with(target.consul.overrides.decisions().subscriptions)
+    reads = target.cluster.topics.read_with(target.consul.overrides.read().subscriptions)
     there = group.topics.list_topics().partitions
     return [
         (topic, p) for topic, found in sorted(there.items()) if reads.includes(topic) for p in sorted(found)

@@ -30,7 +30,7 @@ def pin(
     consul, cluster = target.consul, target.cluster.name
     target.check_partitions(topic, partitions)
     target.check_consumer(consumer)
-    before = consul.overrides.decisions()
+    before = consul.overrides.read()
     if (exclusion := before.exclusions.get((consumer, topic))) is not None:
         raise CommandError(f"consumer {exclusion}; include it first, or pin to another consumer")
     for partition in sorted(partitions):
@@ -53,7 +53,7 @@ def unpin(target: Target, actor: Actor, topic: str, partitions: frozenset[int]) 
     """Take the pins of `partitions` back. Raises `CommandError`, and takes none back, if one of them is not
     pinned."""
     consul, cluster = target.consul, target.cluster.name
-    pins = {number: pin for (of, number), pin in consul.overrides.decisions().pins.items() if of == topic}
+    pins = {number: pin for (of, number), pin in consul.overrides.read().pins.items() if of == topic}
     if missing := partitions - pins.keys():
         raise CommandError(
             f"partition(s) {format_partitions(missing)} of topic {topic!r} in cluster {cluster!r} are not "
@@ -78,7 +78,7 @@ def _hindrances(target: Target, topic: str, consumer: str) -> list[str]:
     if live is None:
         state = "isolated" if consumer in membership.isolated else "not live"
         return [f"consumer {consumer} is {state} now; the pin waits for it"]
-    if consumer in target.consul.overrides.decisions().drained:
+    if consumer in target.consul.overrides.read().drained:
         return [f"consumer {consumer} is drained now; the pin waits until it is undrained"]
     if not live.subscribes(topic):
         return [f"consumer {consumer} does not subscribe to topic {topic}; the pin waits until it does"]

@@ -73,7 +73,7 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
     """Take back the seeks of `partitions` of `topic` that are not carried out; without partitions those of the topic,
     without a topic all. Raises `CommandError` if there are none."""
     consul, cluster = target.consul, target.cluster.name
-    concerned = _concerned(cluster, topic, partitions, consul.overrides.decisions())
+    concerned = _concerned(cluster, topic, partitions, consul.overrides.read())
     shown = format_partitions(partitions) if partitions else ""
     for of, number in concerned:
         consul.overrides.cancel_seek(of, number)
@@ -87,7 +87,7 @@ def cancel_seek(target: Target, actor: Actor, topic: str, partitions: frozenset[
 def foresee_cancelling(target: Target, _actor: Actor, topic: str, partitions: frozenset[int]) -> Foreseen:
     """Return which seeks are taken back, and where their partitions go on then, and change nothing. Raises
     `CommandError` as `cancel_seek` does."""
-    decided = target.consul.overrides.decisions()
+    decided = target.consul.overrides.read()
     concerned = _concerned(target.cluster.name, topic, partitions, decided)
     found, _ = partitions_of(target, topic, partitions)
     bounds, unread = read_bounds(target, {tp: found[tp] for tp in concerned if tp in found})

@@ -29,7 +29,7 @@ def subscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Comman
     Raises `CommandError` if it is no topic's name or no regular expression, or if it is subscribed already.
     """
     consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
-    reads = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    reads = cluster.topics.read_with(consul.overrides.read().subscriptions)
     if _has(reads, topic, pattern):
         raise CommandError(
             f"cluster {cluster.name!r} is subscribed to {kind} {topic} already: {_why(reads, topic, pattern)}"
@@ -56,7 +56,7 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Comm
     Raises `CommandError` if it is no topic's name or no regular expression, or nothing of the kind is subscribed.
     """
     consul, cluster, kind = target.consul, target.cluster, _kind(topic, pattern)
-    now = consul.overrides.decisions()
+    now = consul.overrides.read()
     reads = cluster.topics.read_with(now.subscriptions)
     with target.store() as store:
         standing = [each for each in store.topics() if reads.includes(each)]
@@ -71,7 +71,7 @@ def unsubscribe(target: Target, actor: Actor, topic: str, pattern: bool) -> Comm
         topic, pattern=pattern, subscribed=False, by=actor.name, why=actor.reason, at=actor.at
     )
     consul.overrides.undo_topic(topic, pattern=pattern, subscribed=True)
-    after = cluster.topics.read_with(consul.overrides.decisions().subscriptions)
+    after = cluster.topics.read_with(consul.overrides.read().subscriptions)
     closed = [each for each in concerned if not after.includes(each)]
     stay = [each for each in concerned if after.includes(each)]
     gone = set(closed)
