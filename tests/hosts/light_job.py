@@ -72,6 +72,9 @@ class LightQuery(QuerySupervisor):
         unused = cast("SparkSession", _Registry())
         super().__init__(unused, agent, handler, local_api, trigger_interval, name, **more)
 
+    def _warm_up(self, frame: DataFrame) -> None:
+        """Do nothing: there is no JVM."""
+
     def _run_once(self, beat: Beat) -> str | None:
         token = self._agent.query_started()
         failed = True
